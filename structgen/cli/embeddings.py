@@ -12,6 +12,7 @@ import click
 import structgen
 from structgen.errors import OptionError, counted
 
+from .files import written_whole
 from .terminal import model_option
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def embed(
         sys.stdout.buffer.flush()
         return
     try:
-        with to.open("wb") as target:
+        with written_whole(to) as target:
             write(target, form, texts, vectors, embedder.name)
     except OSError as error:
         raise OptionError(f"--to {to} cannot be written: {error.strerror}.") from None

@@ -213,3 +213,32 @@ def test_wrong_options_are_told(run, texts, tmp_path, monkeypatch):
     assert "no prompt of" in run("embed", texts, "--prompt-name", "x")[2]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "nothing to read on a terminal" in run("embed", texts, "--output", "npy")[2]
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(run, texts, tmp_path, monkeypatch):
+    to = tmp_path / "vectors.jsonl"
+    to.write_text("earlier")
+    to.chmod(0o640)
+
+    def full(target, *_):
+        target.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vector_files, "write", full)
+        code, _, err = run("embed", texts, "--to", to)
+    assert code != 0
+    assert "No space left on device" in err
+    assert to.read_text() == "earlier"
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(to)
+    code, _, _ = run("embed", texts, "--to", link)
+    assert code == 0
+    assert len(to.read_text().splitlines()) == len(LINES)
+    assert link.is_symlink()
+    assert to.stat().st_mode & 0o777 == 0o640
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "texts.txt",
+        "vectors.jsonl",
+        "link.jsonl",
+    }
