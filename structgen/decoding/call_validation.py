@@ -29,7 +29,7 @@ from structgen.insight import (
     suggestion,
 )
 from structgen.models.base import Model
-from structgen.models.passes import LONGEST_PASS
+from structgen.models.passes import LONGEST_PASS, after_start
 from structgen.sampling import (
     LogitBias,
     LogitsProcessor,
@@ -96,7 +96,7 @@ def tokens_of(
         PromptError: it has no tokens.
     """
     if isinstance(parsed, str):
-        token_ids = _from_start(model, model.encode(parsed))
+        token_ids = after_start(model.start_ids, model.encode(parsed))
     else:
         token_ids = encode_chat(model, parsed, tools=tools, anywhere=special_tokens == "anywhere")
     if not len(token_ids):
@@ -115,14 +115,7 @@ def encode_pieces(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
         PromptError: it is empty, or no text.
     """
     chat.parse("".join(piece for piece, _ in pieces))
-    return _from_start(model, encode_text(model, pieces))
-
-
-def _from_start(model: Model, token_ids: TokenIds) -> TokenIds:
-    start = list(model.start_ids)
-    if not start or token_ids[: len(start)].tolist() == start:
-        return token_ids
-    return np.concatenate([np.array(start, np.int32), token_ids])
+    return after_start(model.start_ids, encode_text(model, pieces))
 
 
 def opener(
@@ -257,12 +250,7 @@ def check_abstains(constraint: Constraint | None, search: SearchOptions) -> None
     """
     if search.abstain_below is None:
         return
-    if constraint is None or not may_have_sites(constraint):
-        what = "free text" if constraint is None else constraint.output.name
-        raise OptionError(
-            f"abstain_below= needs a value that is a choice among few, which {what} has not. It "
-            "looks at JSON and at whole outputs, not into templates, tags and calls of tools."
-        )
+    constraint = _with_choices(constraint, "abstain_below")
     if isinstance(search.abstain_below, Mapping):
         for path in search.abstain_below:
             meant = suggestion(constraint, path)
@@ -273,6 +261,17 @@ def check_abstains(constraint: Constraint | None, search: SearchOptions) -> None
                 )
 
 
+def _with_choices(constraint: Constraint | None, option: str) -> Constraint:
+    """``constraint``, whose values are choices among few; an OptionError if there are none."""
+    if constraint is not None and may_have_sites(constraint):
+        return constraint
+    what = "free text" if constraint is None else constraint.output.name
+    raise OptionError(
+        f"{option}= needs a value that is a choice among few, which {what} has not. It looks at "
+        "JSON and at whole outputs, not into templates, tags and calls of tools."
+    )
+
+
 def check_best(constraint: Constraint | None, search: SearchOptions) -> None:
     """Raise when ``best`` asks for what no output of the type has, or what does not go with it.
 
@@ -281,12 +280,7 @@ def check_best(constraint: Constraint | None, search: SearchOptions) -> None:
     """
     if not search.best:
         return
-    if constraint is None or not may_have_sites(constraint):
-        what = "free text" if constraint is None else constraint.output.name
-        raise OptionError(
-            f"best= needs a value that is a choice among few, which {what} has not. It looks at "
-            "JSON and at whole outputs, not into templates, tags and calls of tools."
-        )
+    _with_choices(constraint, "best")
     for name in ("retries", "stop"):
         if getattr(search, name):
             raise OptionError(f"{name}= does not go with best=. Leave one of them out.")

@@ -1,9 +1,11 @@
-"""How tokens are run through a model: what a pass may hold, and what two prompts share.
+"""How tokens are run through a model: what a pass may hold, what prompts begin with and share.
 
 Knows no runtime: sequences and the decode loop both ask here.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +13,14 @@ from structgen.sampling import TokenIds
 
 LONGEST_PASS = 64
 """Most tokens in one pass over a prompt: nothing can end a call within one."""
+
+
+def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:
+    """The tokens of a text, int32 ``[n]``, after a model's `Model.start_ids`, put once."""
+    start = list(start_ids)
+    if not start or token_ids[: len(start)].tolist() == start:
+        return token_ids
+    return np.concatenate([np.array(start, np.int32), token_ids])
 
 
 def n_shared(a: TokenIds, b: TokenIds) -> int:

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from structgen import Generator, Vocabulary
 from structgen.errors import ModelError, PromptError
 from structgen.models.genai.folders import start_ids
+from structgen.models.passes import after_start
 
 VOCABULARY = Vocabulary.from_tokens(
     [b"", b"", b"a"], [1], special_token_ids=[0], named_tokens={"<s>": 0, "</s>": 1}
@@ -98,3 +99,11 @@ def test_texts_begin_with_them_once() -> None:
 def test_chats_have_what_their_template_writes() -> None:
     chat = [{"role": "user", "content": "tea"}]
     assert prompt_tokens(Starting("hi"), chat) == prompt_tokens(FakeModel("hi"), chat)
+
+
+def test_what_begins_with_them_gets_no_more() -> None:
+    for given, expected in (([5, 6], [0, 5, 6]), ([0, 5], [0, 5]), ([], [0])):
+        found = after_start((0,), np.array(given, np.int32))
+        assert found.dtype == np.int32
+        assert found.tolist() == expected
+    assert after_start((), np.array([5], np.int32)).tolist() == [5]

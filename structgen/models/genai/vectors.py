@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from structgen.errors import ModelError, PromptError
 from structgen.models.base import Model
-from structgen.models.passes import LONGEST_PASS
+from structgen.models.passes import LONGEST_PASS, after_start
 from structgen.models.progress import Progress, late
 from structgen.sampling import TokenIds
 
@@ -46,7 +46,7 @@ def embed(
 
     how = pools.check_pooling(pooling)
     rows = [model.encode(text) for text in checked_texts(texts)]
-    rows = [np.array([*model.start_ids, *row], np.int32) if len(row) else row for row in rows]
+    rows = [after_start(model.start_ids, row) if len(row) else row for row in rows]
     for i, row in enumerate(rows):
         if len(row) >= model.context_length:
             raise PromptError(
