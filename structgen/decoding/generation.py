@@ -13,6 +13,7 @@ and each row of a batch are made by the same code.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -156,6 +157,8 @@ class Generation:
         self._token_texts = texts
         self._text = TextAssembler(texts, search.stop)
         self._n_told = 0  # tokens whose text has been taken down, where some may be taken back
+        self._ends: deque[int] = deque()  # where texts end of tokens whose scores are to be told
+        self._n_scores_told = 0
         self._are_forced: list[bool] = []  # of each token, where some may be taken back
         self._chunks: list[str] = []
         self._ids = np.empty((1, len(prompt_ids) + self.max_tokens), np.int32)
@@ -248,12 +251,16 @@ class Generation:
         return Parsed(self._constraint.output.parse, text)
 
     def _logprobs(self) -> tuple[TokenLogprob, ...] | None:
-        n_top = self._search.top_logprobs
         if self._record is None or not self._search.logprobs:
             return None
+        return self._listed(self._record.logprobs)
+
+    def _listed(self, found: Sequence[TokenLogprob]) -> tuple[TokenLogprob, ...]:
+        """With as many of the likeliest tokens as were asked for, where a trace has more."""
+        n_top = self._search.top_logprobs
         return tuple(
             replace(scores, top=scores.top[:n_top], unmasked_top=scores.unmasked_top[:n_top])
-            for scores in self._record.logprobs
+            for scores in found
         )
 
     def _trace(self) -> Trace | None:
@@ -519,9 +526,20 @@ class Generation:
             return []
         if self._first_chunk is None:
             self._first_chunk = time.perf_counter()
-        if self._record is None or not self._search.trace:
+        record = self._record
+        if record is None:
             return [Chunk(chunk)]
-        return [Chunk(chunk, steps=self._record.take_news())]
+        steps = record.take_news() if self._search.trace else ()
+        return [Chunk(chunk, steps=steps, logprobs=self._take_logprobs(record))]
+
+    def _take_logprobs(self, record: StepRecorder) -> tuple[TokenLogprob, ...]:
+        """Those of the tokens whose text has been given out since the last call."""
+        first, n_given = self._n_scores_told, self._text.n_given
+        while self._ends and self._ends[0] <= n_given:
+            self._ends.popleft()
+            self._n_scores_told += 1
+        told = record.logprobs_of(first, self._n_scores_told)
+        return self._listed(told)
 
     def stop(self) -> None:
         """End the output here, ``cancelled`` unless it has ended."""
@@ -736,6 +754,8 @@ class Generation:
         chunk = self._text.feed(token)
         if chunk:
             self._chunks.append(chunk)
+        if self._search.logprobs:
+            self._ends.append(self._text.n_begun)
 
     def _tell_up_to(self, n_tokens: int) -> None:
         """Take down the text of the first tokens, which stay."""

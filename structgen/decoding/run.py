@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal, Protocol, TypeAlias
 
 from structgen.insight import Passes, TraceStep
-from structgen.sampling import Logits, TokenIds
+from structgen.sampling import Logits, TokenIds, TokenLogprob
 
 from .results import GenerationResult
 from .text_assembler import FinishReason
@@ -26,22 +26,31 @@ class Chunk(str):
         section: ``"answer"``; with ``think=`` or ``draft=`` also ``"reasoning"`` and ``"draft"``.
         steps: with ``trace=True``, the steps of the trace that are new or have changed since the
             chunk before. One takes the place of an earlier one with its ``index``.
+        logprobs: with ``logprobs=True``, those of the tokens whose text ends in this piece, as they
+            are known by now: ``unmasked_logprob`` of a forced token may come with the result only,
+            as do tokens without text after the last piece.
     """
 
     section: SectionName
     steps: tuple[TraceStep, ...]
+    logprobs: tuple[TokenLogprob, ...]
 
     def __new__(
-        cls, text: str, section: SectionName = "answer", steps: tuple[TraceStep, ...] = ()
+        cls,
+        text: str,
+        section: SectionName = "answer",
+        steps: tuple[TraceStep, ...] = (),
+        logprobs: tuple[TokenLogprob, ...] = (),
     ) -> Chunk:
         """A piece of ``section``."""
         made = super().__new__(cls, text)
         made.section = section
         made.steps = steps
+        made.logprobs = logprobs
         return made
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return str(self), self.section, self.steps
+        return str(self), self.section, self.steps, self.logprobs
 
 
 class Output(Protocol):

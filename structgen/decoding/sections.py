@@ -374,7 +374,8 @@ class Sections:
 
     def _note_chunks(self) -> None:
         self._chunks += [
-            Chunk(chunk, self._section, chunk.steps) for chunk in self._part.take_chunks()
+            Chunk(chunk, self._section, chunk.steps, chunk.logprobs)
+            for chunk in self._part.take_chunks()
         ]
         if self._chunks and self._first_chunk is None:
             self._first_chunk = time.perf_counter()

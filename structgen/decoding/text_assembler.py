@@ -33,12 +33,23 @@ class TextAssembler:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self._chunks: list[str] = []
+        self._n_given = 0
         self.stopped_by: str | None = None
 
     @property
     def text(self) -> str:
         """All text given out so far."""
         return "".join(self._chunks)
+
+    @property
+    def n_given(self) -> int:
+        """How many characters have been given out so far."""
+        return self._n_given
+
+    @property
+    def n_begun(self) -> int:
+        """How many characters there are, held ones and one that is not finished included."""
+        return self._n_given + len(self._held) + bool(self._decoder.getstate()[0])
 
     def feed(self, token_id: int) -> str:
         """Add a token; return the text that is now certain, perhaps none.
@@ -67,6 +78,7 @@ class TextAssembler:
         chunk, self._held = self._held[:length], self._held[length:]
         if chunk:
             self._chunks.append(chunk)
+            self._n_given += length
         return chunk
 
     def _unsure(self) -> int:

@@ -291,6 +291,10 @@ class StepRecorder:
         """Those of the output's tokens so far."""
         return tuple(step.logprob for step in self._steps if not step.is_end)
 
+    def logprobs_of(self, first: int, end: int) -> tuple[TokenLogprob, ...]:
+        """Those of some of the output's tokens, by their places in it."""
+        return tuple(step.logprob for step in self._steps[first:end])
+
     def take_news(self) -> tuple[TraceStep, ...]:
         """The steps that are new or have changed since this was last called, by their indices."""
         found = tuple(self._steps[index] for index in sorted(self._news))

@@ -23,7 +23,7 @@ from structgen.workers import WorkerGenerator, prompt_tokens
 
 from .constraints import Wanted, refusal, wanted
 from .hosts import TextHost
-from .logprobs import chat_logprobs, completion_logprobs
+from .logprobs import CompletionScores, Untold, chat_logprobs
 from .options import limits, search_of
 from .reading import More, Reader
 from .requests import ChatRequest, CompletionRequest, Sampled
@@ -238,7 +238,7 @@ async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -
             index=index,
             message=message,
             finish_reason=reason_of(result, has_calls=bool(calls)),
-            logprobs=chat_logprobs(result) if request.logprobs else None,
+            logprobs=chat_logprobs(result.logprobs) if request.logprobs else None,
             trace=steps_of(result.trace) if request.trace else None,
             confidence=sureness_of(result.confidence, request.abstain_below),
             shortened=list(result.shortened) or None,
@@ -272,6 +272,7 @@ async def chat_chunks(
 
     readers = [work.reader for _ in range(work.made)]
     steps = [_Steps() for _ in range(work.made)]
+    scores = [Untold() for _ in range(work.made)]
     for index in range(work.n):
         first = Delta(role="assistant", content="")
         yield chunk([ChunkChoice(index=index, delta=first)])
@@ -284,9 +285,12 @@ async def chat_chunks(
                 results[made] = piece
                 if request.trace:
                     steps[made].add(piece.trace)
+                if request.logprobs:
+                    scores[made].end(piece.logprobs)
                 deltas = [_delta(more) for more in reader.finish(piece.text)]
             elif piece.section == "answer":
                 steps[made].add(piece.steps)
+                scores[made].add(piece.logprobs)
                 deltas = [_delta(more) for more in reader.feed(str(piece))]
             elif piece.section == "reasoning":
                 deltas = [Delta(reasoning_content=str(piece))]
@@ -294,16 +298,22 @@ async def chat_chunks(
                 continue
             places = range(made, work.n, work.made)
             for delta in deltas:
-                told = steps[made].take()
-                yield chunk([ChunkChoice(index=i, delta=delta, trace=told) for i in places])
+                told, ours = steps[made].take(), scores[made].take()
+                logprobs = chat_logprobs(ours) if ours else None
+                yield chunk(
+                    [
+                        ChunkChoice(index=i, delta=delta, trace=told, logprobs=logprobs)
+                        for i in places
+                    ]
+                )
             if isinstance(piece, GenerationResult):
-                rest = steps[made].take()
+                rest, ours = steps[made].take(), scores[made].take()
                 for place in places:
                     last = ChunkChoice(
                         index=place,
                         delta=Delta(),
                         finish_reason=reason_of(piece, has_calls=bool(reader.calls)),
-                        logprobs=chat_logprobs(piece) if request.logprobs else None,
+                        logprobs=chat_logprobs(ours) if ours else None,
                         trace=rest,
                         confidence=sureness_of(piece.confidence, request.abstain_below),
                         shortened=list(piece.shortened) or None,
@@ -394,9 +404,12 @@ async def complete(
     choices: list[CompletionChoice] = []
     for prompt, results in zip(work.prompts, found, strict=True):
         for number in range(work.n):
-            choice = _completed(results[number % work.made], request, work)
+            result, before = results[number % work.made], prompt if request.echo else ""
+            choice = _completed(result, work)
             choice.index = len(choices)
-            choice.text = (prompt if request.echo else "") + choice.text
+            choice.text = before + choice.text
+            if request.logprobs is not None:
+                choice.logprobs = CompletionScores(len(before)).of(result.logprobs)
             choices.append(choice)
     return CompletionResponse(
         model=model,
@@ -432,27 +445,44 @@ async def completion_chunks(
             for place in range(index * work.n, (index + 1) * work.n):
                 yield chunk([CompletionChoice(index=place, text=prompt)])
     results: list[list[GenerationResult[Any]]] = [[] for _ in work.prompts]
+    scores = [Untold() for _ in range(work.made * len(work.prompts))]
+    written = [
+        CompletionScores(len(prompt) if request.echo else 0)
+        for prompt in work.prompts
+        for _ in range(work.made)
+    ]
     async with aclosing(_pieces(work)) as pieces:
         async for number, piece in pieces:
             if isinstance(piece, GenerationResult):
                 results[number // work.made].append(piece)
-                for place in places(number):
-                    last = _completed(piece, request, work)
-                    last.index, last.text = place, ""
-                    yield chunk([last])
+                if request.logprobs is not None:
+                    scores[number].end(piece.logprobs)
             elif piece.section == "answer":
-                yield chunk([CompletionChoice(index=at, text=str(piece)) for at in places(number)])
+                scores[number].add(piece.logprobs)
+            else:
+                continue
+            ours = scores[number].take()
+            logprobs = written[number].of(ours) if ours else None
+            if isinstance(piece, GenerationResult):
+                for place in places(number):
+                    last = _completed(piece, work)
+                    last.index, last.text, last.logprobs = place, "", logprobs
+                    yield chunk([last])
+            else:
+                yield chunk(
+                    [
+                        CompletionChoice(index=at, text=str(piece), logprobs=logprobs)
+                        for at in places(number)
+                    ]
+                )
     if request.stream_options is not None and request.stream_options.include_usage:
         yield chunk([], usage_of(results, work.began))
 
 
-def _completed(
-    result: GenerationResult[Any], request: CompletionRequest, work: Work
-) -> CompletionChoice:
+def _completed(result: GenerationResult[Any], work: Work) -> CompletionChoice:
     choice = CompletionChoice(
         text=result.text,
         finish_reason=reason_of(result),
-        logprobs=completion_logprobs(result) if request.logprobs is not None else None,
         shortened=list(result.shortened) or None,
     )
     _give_value(choice, result, work.asked)

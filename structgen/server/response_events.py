@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 from structgen.runner import ChatChunk
@@ -47,21 +47,22 @@ class Events:
             self.response["usage"] = usage_of(chunk.usage)
         for choice in chunk.choices:
             delta = choice.delta
+            scores: list[Any] = []
+            if choice.logprobs is not None:
+                scores = [one.model_dump(mode="json") for one in choice.logprobs.content or ()]
             if delta.reasoning_content:
                 yield from self._reasoning(delta.reasoning_content)
             if delta.content:
-                yield from self._message(delta.content)
+                yield from self._message(delta.content, scores)
             for call in delta.tool_calls or ():
                 if call.id is not None:
                     yield from self._call(call.id, call.function.name or "")
                 if call.function.arguments:
                     yield from self._arguments(call.function.arguments)
+            if self._kind == "message" and not delta.content:
+                self._logprobs += scores  # of tokens without text of their own
             if choice.finish_reason is not None:
                 self._reason = choice.finish_reason
-                if choice.logprobs is not None:
-                    self._logprobs = [
-                        one.model_dump(mode="json") for one in choice.logprobs.content or ()
-                    ]
 
     def end(self) -> Iterator[bytes]:
         """Those after the last chunk."""
@@ -91,14 +92,15 @@ class Events:
         self._text += text
         yield self._of_item("response.reasoning_text.delta", content_index=0, delta=text)
 
-    def _message(self, text: str) -> Iterator[bytes]:
+    def _message(self, text: str, scores: Sequence[Any] = ()) -> Iterator[bytes]:
         if self._kind != "message":
             yield from self._open("message", message_item(new_id("msg_"), [], "in_progress"))
             yield self._part("added", text_part(""))
         self._text += text
+        self._logprobs += scores
         if text:
             yield self._of_item(
-                "response.output_text.delta", content_index=0, delta=text, logprobs=[]
+                "response.output_text.delta", content_index=0, delta=text, logprobs=[*scores]
             )
 
     def _call(self, call_id: str, name: str) -> Iterator[bytes]:
@@ -110,7 +112,7 @@ class Events:
 
     def _open(self, kind: str, item: dict[str, Any]) -> Iterator[bytes]:
         yield from self._close("completed")
-        self._kind, self._item, self._text = kind, item, ""
+        self._kind, self._item, self._text, self._logprobs = kind, item, "", []
         yield self._event("response.output_item.added", output_index=self._index, item=item)
 
     def _close(self, status: str) -> Iterator[bytes]:

@@ -174,10 +174,10 @@ class NotLoaded:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text of a call that has become certain: pieces, each with its section and steps."""
+    """Text of a call that has become certain: pieces, each as `Chunk` takes them."""
 
     id: int
-    pieces: Sequence[tuple[str, SectionName, tuple[TraceStep, ...]]]
+    pieces: Sequence[tuple[str, SectionName, tuple[TraceStep, ...], tuple[TokenLogprob, ...]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -357,7 +357,7 @@ class _Call:
         if self._first is None:
             self._first = time.perf_counter()
         if self._message.wants_chunks:
-            pieces = [(str(chunk), chunk.section, chunk.steps) for chunk in chunks]
+            pieces = [(str(one), one.section, one.steps, one.logprobs) for one in chunks]
             self._worker._tell(Text(self._message.id, pieces))
 
     def on_end(self, error: Exception | None) -> None:

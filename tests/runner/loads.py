@@ -1,6 +1,7 @@
 """Loading and unloading again and again: what this process holds afterwards stays flat.
 
-``python tests/runner/loads.py [100]`` does it with the default model and the default embedder.
+``python tests/runner/loads.py [100] [--in-process]`` does it with the default model and the default
+embedder; the first in a process of its own, or in this one.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ def resident_after(runner: Runner, names: list[str], times: int) -> list[int]:
 
 
 def main() -> None:
-    times = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    with Runner({"small": SMALL, "vectors": EMBEDDER}) as runner:
+    asked = [one for one in sys.argv[1:] if one != "--in-process"]
+    times = int(asked[0]) if asked else 100
+    small = {"source": SMALL, "in_process": "--in-process" in sys.argv}
+    with Runner({"small": small, "vectors": EMBEDDER}) as runner:
         found = resident_after(runner, ["small", "vectors"], times)
     shown = found[:: max(1, len(found) // 10)]
     print("resident, MB:", ", ".join(f"{one / 1e6:.1f}" for one in (*shown, found[-1])))

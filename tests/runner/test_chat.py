@@ -205,9 +205,53 @@ def test_log_probabilities(runner: Runner) -> None:
     assert "".join(one.token for one in content) == answer.text
     assert all(len(one.top_logprobs) == 3 for one in content)
     assert all(one.top_logprobs[0].token == one.token for one in content)
-    chunks = list(runner.stream_chat(asked))
-    told = [c.logprobs.content for chunk in chunks for c in chunk.choices if c.logprobs]
-    assert told == [content]
+    choices = [choice for chunk in runner.stream_chat(asked) for choice in chunk.choices]
+    told = [(one.delta.content, one.logprobs.content) for one in choices if one.logprobs]
+    assert [one for _, some in told for one in some] == content
+    assert len(told) == 5
+    assert all("".join(one.token for one in some) == text for text, some in told)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"output_type": Person, "max_tokens": 40},
+        {"output_type": Person, "max_tokens": 40, "retries": 2},
+        {"grammar": ["naïve 😀 one", "naïve 😀 two"], "grammar_type": "choice"},
+        {"tools": [weather], "tool_choice": "required", "max_tokens": 60},
+        {"messages": "Write emoji.", "max_tokens": 24, "temperature": 1.9, "seed": 3},
+        {"max_tokens": 24, "stop": ["er t", "zzz", "e"], "messages": "Tell me of the sea."},
+        {"n": 2, "temperature": 1.0, "seed": 3, "max_tokens": 6},
+        {"n": 2, "max_tokens": 6, "trace": True},
+        {"enable_thinking": True, "max_tokens": 24},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_log_probabilities_come_with_the_text_that_they_belong_to(
+    runner: Runner, fields: dict[str, Any]
+) -> None:
+    asked = {"messages": "Who?", "temperature": 0, "logprobs": True, "top_logprobs": 2, **fields}
+    whole = runner.chat(asked)
+    found: dict[int, list[Any]] = {choice.index: [] for choice in whole.choices}
+    texts = dict.fromkeys(found, b"")
+    for chunk in runner.stream_chat(asked):
+        ChatCompletionChunk.model_validate(chunk.model_dump(mode="json"), strict=True)
+        for choice in chunk.choices:
+            found[choice.index] += (choice.logprobs and choice.logprobs.content) or []
+            texts[choice.index] += (choice.delta.content or "").encode()
+            told = b"".join(bytes(one.bytes or ()) for one in found[choice.index])
+            if "tools" in fields:
+                continue
+            if choice.finish_reason is None:  # neither early nor late by more than one token
+                longest = max((len(one.bytes or ()) for one in found[choice.index]), default=0)
+                text = texts[choice.index]
+                assert text.startswith(told) or ("stop" in fields and told.startswith(text))
+                assert abs(len(text) - len(told)) <= longest + 8
+            else:
+                assert told.startswith(texts[choice.index])
+    assert found == {
+        choice.index: (choice.logprobs and choice.logprobs.content) for choice in whole.choices
+    }
 
 
 def test_stop_and_length(runner: Runner) -> None:
@@ -246,12 +290,22 @@ def test_completions(runner: Runner) -> None:
         assert choice.text.startswith(prompt)
         assert choice.logprobs is not None
         assert prompt + "".join(choice.logprobs.tokens) == choice.text
-        assert choice.logprobs.text_offset[0] == 0
+        assert choice.logprobs.text_offset[0] == len(prompt)
     texts = ["", ""]
+    told: list[list[Any]] = [[], []]
     for chunk in runner.stream_complete(asked):
         for part in chunk.choices:
             texts[part.index] += part.text
+            if part.logprobs is not None:
+                told[part.index].append(part.logprobs)
+                at = part.logprobs.text_offset[0]
+                assert texts[part.index][at:] == "".join(part.logprobs.tokens)
     assert texts == [choice.text for choice in answer.choices]
+    for choice, parts in zip(answer.choices, told, strict=True):
+        assert len(parts) == 4
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+            together = [one for part in parts for one in getattr(part, name)]
+            assert together == getattr(choice.logprobs, name)
     number = runner.complete(prompt="2 + 2 =", output_type=int, max_tokens=4)
     assert isinstance(number.value, int)
 

@@ -261,6 +261,14 @@ def probabilities(client: openai.OpenAI) -> None:
         assert len(token.top_logprobs) == 2
         assert bytes(token.bytes).decode() == token.token
     assert "".join(token.token for token in tokens) == made.choices[0].message.content
+    told = []
+    for chunk in chat(client, logprobs=True, top_logprobs=2, max_tokens=3, stream=True):
+        for choice in chunk.choices:
+            if choice.logprobs is not None:
+                told.append(choice.logprobs.content)
+                assert "".join(one.token for one in told[-1]) == choice.delta.content
+    assert len(told) > 1
+    assert [one for some in told for one in some] == tokens
 
 
 @row
@@ -329,6 +337,17 @@ def a_completion(client: openai.OpenAI) -> None:
     )
     text = "".join(chunk.choices[0].text for chunk in chunks)
     assert text == "One, two," + made.choices[0].text
+    told = [
+        chunk.choices[0]
+        for chunk in client.completions.create(
+            model="small", prompt="One, two,", max_tokens=3, temperature=0, stream=True, logprobs=1
+        )
+        if chunk.choices[0].logprobs is not None
+    ]
+    assert len(told) > 1
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        together = [one for part in told for one in getattr(part.logprobs, name)]
+        assert together == getattr(logprobs, name)
 
 
 @row

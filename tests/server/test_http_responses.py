@@ -182,6 +182,14 @@ def test_probabilities(client: openai.OpenAI) -> None:
     tokens = made.output[0].content[0].logprobs
     assert "".join(token.token for token in tokens) == made.output_text
     assert all(len(token.top_logprobs) == 2 for token in tokens)
+    events = list(
+        create(client, include=["message.output_text.logprobs"], top_logprobs=2, stream=True)
+    )
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    told = [(token.token, token.logprob) for delta in deltas for token in delta.logprobs]
+    assert told == [(token.token, token.logprob) for token in tokens]
+    assert len([delta for delta in deltas if delta.logprobs]) > 1
+    assert events[-1].response.output[0].content[0].logprobs == tokens
 
 
 def test_in_the_background(client: openai.OpenAI) -> None:
