@@ -21,6 +21,7 @@ from .doctor_command import doctor
 from .embeddings import embed, search
 from .generation import generate, trace
 from .grammar_commands import grammars
+from .mcp_command import mcp
 from .model_commands import models
 from .serve_command import serve
 from .terminal import console, load, model_option
@@ -56,7 +57,7 @@ def demo(model: str, seed: int) -> None:
     scenes.run(loaded, screen, seed)
 
 
-for command in (generate, trace, decide, models, embed, search, grammars, doctor, serve):
+for command in (generate, trace, decide, models, embed, search, grammars, doctor, serve, mcp):
     cli.add_command(command)
 
 

@@ -79,6 +79,15 @@ INTEGRATIONS: tuple[Integration, ...] = (
         unsupported="images, audio, documents; native tools; penalties for presence and frequency",
         tried="2.68.0, in CI",
     ),
+    Integration(
+        name="MCP, `structgen mcp`",
+        module="structgen.integrations.mcp",
+        extra="mcp",
+        enforced="JSON Schemas, regular expressions, choices, grammars; within `max_tokens`",
+        validated="arguments of the tools, before a model is asked",
+        unsupported="HTTP from other machines; resources, prompts, sampling",
+        tried="mcp 2.3.0 with its client, over stdio and streamable HTTP, in CI",
+    ),
 )
 
 

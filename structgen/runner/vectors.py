@@ -55,7 +55,7 @@ async def embed(host: EmbeddingHost, request: EmbeddingRequest, model: str) -> E
             result = await embedder.aresult(texts, **options)
     except (OptionError, PromptError) as error:
         named = [name for name in ("dimensions", "prompt_name") if name in str(error)]
-        raise RequestError(str(error), param=named[0] if named else "input") from error
+        raise RequestError(_told(error), param=named[0] if named else "input") from error
     vectors: Sequence[Any] = result.vectors.tolist()
     if request.encoding_format == "base64":
         vectors = to_base64(result.vectors)
@@ -69,6 +69,11 @@ async def embed(host: EmbeddingHost, request: EmbeddingRequest, model: str) -> E
 
 def _on_truncation(truncates: bool) -> str:
     return "ignore" if truncates else "error"
+
+
+def _told(error: OptionError | PromptError) -> str:
+    """An embedder's error in the words of a request."""
+    return str(error).replace("on_truncation='warn'", "truncate_sequence=True")
 
 
 def _texts(host: EmbeddingHost, given: Any) -> list[str]:
@@ -121,7 +126,7 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
             else:
                 found = await _by_cosine(host, request.query, documents, cuts)
     except (OptionError, PromptError) as error:
-        raise RequestError(str(error), param="documents") from error
+        raise RequestError(_told(error), param="documents") from error
     n_tokens = sum(map(len, embedder.tokenize([request.query, *documents])))
     return RerankResponse(
         model=model,

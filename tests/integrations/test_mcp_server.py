@@ -1,0 +1,331 @@
+"""`structgen mcp`: its tools, asked by the official client on real models."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import jsonschema
+import mcp
+import pytest
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from structgen import OptionError, Runner
+from structgen.integrations.mcp import Models, serve_http, server_of
+from structgen.integrations.mcp.arguments import FORMS, Generate
+
+TEXT, VECTORS = "smollm2-135m-instruct", "all-minilm-l6-v2"
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner({"small": TEXT, "vectors": VECTORS}) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(runner: Runner) -> Server[Any]:
+    return server_of(runner, Models(("small",), ("vectors",)))
+
+
+def asked(server: Any, work: Callable[[mcp.Client], Awaitable[Any]]) -> Any:
+    """What work returns with a client of a server."""
+
+    async def run() -> Any:
+        async with mcp.Client(server) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def call(server: Any, name: str, **given: Any) -> Any:
+    """The result of a call; the client has checked it against the tool's output schema."""
+    return asked(server, lambda client: client.call_tool(name, given))
+
+
+def value(server: Any, name: str, **given: Any) -> Any:
+    result = call(server, name, **given)
+    assert not result.is_error, result.content[0].text
+    assert json.loads(result.content[0].text) == result.structured_content
+    return result.structured_content
+
+
+def test_the_tools_say_what_they_take_and_return(server: Server[Any]) -> None:
+    tools = {tool.name: tool for tool in asked(server, lambda client: client.list_tools()).tools}
+    assert list(tools) == ["generate", "extract", "classify", "decide", "embed"]
+    for tool in tools.values():
+        jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+        jsonschema.Draft202012Validator.check_schema(tool.output_schema)
+        assert tool.input_schema["additionalProperties"] is False
+        for one in (tool.input_schema, tool.output_schema):
+            assert all(field["description"] for field in one["properties"].values())
+    assert tools["embed"].input_schema["properties"]["model"]["enum"] == ["vectors", None]
+    assert tools["decide"].input_schema["properties"]["model"]["enum"] == ["small", None]
+    assert "json_schema" in FORMS
+    assert set(FORMS) <= set(Generate.model_fields)
+
+
+def test_only_tools_that_there_are_models_for(runner: Runner) -> None:
+    for models, names in (
+        (Models(("small",)), ["generate", "extract", "classify", "decide"]),
+        (Models((), ("vectors",)), ["embed"]),
+    ):
+        listed = asked(server_of(runner, models), lambda client: client.list_tools())
+        assert [tool.name for tool in listed.tools] == names
+
+
+def test_text_of_every_form(server: Server[Any]) -> None:
+    said = value(server, "generate", prompt="Say hello.", max_tokens=5)
+    assert (said["finish_reason"], said["completion_tokens"], said["value"]) == ("length", 5, None)
+    said = value(server, "generate", prompt="A number?", system="Be brief.", regex="[0-9]{3}")
+    assert re.fullmatch("[0-9]{3}", said["text"])
+    said = value(server, "generate", prompt="North or south?", choices=["north", "south"])
+    assert said["text"] in ("north", "south")
+    said = value(server, "generate", prompt="A name?", grammar='start: "Ann" | "Ben"')
+    assert said["text"] in ("Ann", "Ben")
+    said = value(server, "generate", prompt="A name?", grammar='root ::= "Ann" | "Ben"')
+    assert said["text"] in ("Ann", "Ben")
+    said = value(server, "generate", prompt="Count.", json_schema={"type": "array", "maxItems": 3})
+    assert said["value"] == json.loads(said["text"])
+    assert (said["model"], said["finish_reason"]) == ("small", "stop")
+
+
+def test_an_answer_is_whole_within_its_limit_and_says_what_was_cut(server: Server[Any]) -> None:
+    texts = {"type": "array", "items": {"type": "string"}, "minItems": 9}
+    said = value(server, "generate", prompt="Tell stories.", json_schema=texts, max_tokens=40)
+    assert len(said["value"]) >= 9
+    assert said["shortened"]
+    assert said["completion_tokens"] <= 40
+
+
+def test_the_same_seed_writes_the_same(server: Server[Any]) -> None:
+    given = {"prompt": "A word?", "regex": "[a-z]{8}", "temperature": 1.0}
+    one, two, other = (value(server, "generate", seed=seed, **given) for seed in (1, 1, 2))
+    assert one == two
+    assert one != other
+
+
+def test_facts(server: Server[Any]) -> None:
+    said = value(server, "extract", text="Anna is 33 years old.", json_schema=PERSON)
+    jsonschema.validate(said["value"], PERSON)
+    assert said["value"] == {"name": "Anna", "age": 33}
+
+
+def test_a_class_with_the_probability_of_each(server: Server[Any]) -> None:
+    for labels in (["good", "bad"], {"good": "praise", "bad": None}):
+        said = value(server, "classify", text="The soup was cold.", labels=labels)
+        found = {one["label"]: one["probability"] for one in said["probabilities"]}
+        assert set(found) == {"good", "bad"}
+        assert sum(found.values()) == pytest.approx(1)
+        assert said["label"] == max(found, key=found.__getitem__)
+    unsure = {"text": "The soup was cold.", "labels": ["good", "bad"], "abstain_below": 1.0}
+    assert value(server, "classify", **unsure)["label"] is None
+
+
+def test_decisions_of_every_type(server: Server[Any]) -> None:
+    questions = {
+        "angry": {"type": "predicate", "instructions": "Is the guest angry?"},
+        "team": {"type": "choice", "instructions": "Who helps?", "options": ["cook", "waiter"]},
+        "stars": {"type": "score", "instructions": "How good?", "levels": ["bad", "ok", "good"]},
+    }
+    answers = value(server, "decide", text="The soup was cold.", questions=questions)["answers"]
+    assert {name: one["type"] for name, one in answers.items()} == {
+        name: one["type"] for name, one in questions.items()
+    }
+    assert 0 < answers["angry"]["probability"] < 1
+    assert answers["team"]["choice"] in ("cook", "waiter")
+    assert [one["label"] for one in answers["stars"]["probabilities"]] == ["bad", "ok", "good"]
+
+
+def test_vectors(server: Server[Any], runner: Runner) -> None:
+    said = value(server, "embed", texts=["a cat", "a dog"], input_type="document")
+    assert (said["dimensions"], [len(one) for one in said["vectors"]]) == (384, [384, 384])
+    made = runner.embed(input=["a cat", "a dog"], model="vectors")
+    assert said["vectors"] == [one.embedding for one in made.data]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("generate", {}, "prompt is missing."),
+        ("generate", {"prompt": "x", "max_token": 9}, "max_token is not supported. Did you mean"),
+        ("generate", {"prompt": "x", "max_tokens": "9 or so"}, "max_tokens: "),
+        ("generate", {"prompt": "x", "model": "vectors"}, "There is no model 'vectors' here."),
+        ("generate", {"prompt": "x", "regex": r"(a)\1"}, "regex, at character 3: "),
+        ("generate", {"prompt": "x", "grammar": "start: A"}, "grammar: Terminal 'A' used"),
+        (
+            "generate",
+            {"prompt": "x", "regex": "a", "choices": ["b"]},
+            "regex and choices both say what form the answer has. Pass one.",
+        ),
+        (
+            "generate",
+            {"prompt": "x", "json_schema": {"properties": {"a": {"type": "wat"}}}},
+            "json_schema.properties.a.type: ",
+        ),
+        ("generate", {"prompt": "x", "regex": "[a-z]{50}", "max_tokens": 2}, "a budget of 2 "),
+        ("extract", {"text": "x", "json_schema": {"type": "strin"}}, "json_schema.type: "),
+        ("classify", {"text": "x", "labels": ["a", "a"]}, "labels: "),
+        ("decide", {"text": "x", "questions": {"q": {"type": "wat"}}}, "questions.q: "),
+        ("embed", {"texts": []}, "texts: "),
+        ("embed", {"texts": ["cat " * 300]}, "Text 0 has 302 tokens"),
+        ("embed", {"texts": ["cat"], "dimensions": 999}, "dimensions=999 is out of range"),
+    ],
+)
+def test_what_is_wrong_is_told_in_the_words_of_the_tool(
+    server: Server[Any], name: str, given: dict[str, Any], message: str
+) -> None:
+    result = call(server, name, **given)
+    assert result.is_error
+    assert result.structured_content is None
+    said = result.content[0].text
+    assert said.startswith(message)
+    assert "truncate_sequence" not in said
+    assert "on_truncation" not in said
+
+
+def test_a_text_that_is_too_long_may_be_cut(server: Server[Any]) -> None:
+    assert "truncate=true" in call(server, "embed", texts=["cat " * 300]).content[0].text
+    assert value(server, "embed", texts=["cat " * 300], truncate=True)["prompt_tokens"] == 256
+
+
+def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(server: Server[Any]) -> None:
+    async def work(client: mcp.Client) -> None:
+        with pytest.raises(MCPError, match=r"There is no tool 'wat'\. There are: generate"):
+            await client.call_tool("wat", {})
+
+    asked(server, work)
+
+
+def test_what_goes_wrong_here_is_logged_and_not_told(
+    server: Server[Any],
+    runner: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(self: Runner, *given: Any, **fields: Any) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(Runner, "aembed", broken)
+    result = call(server, "embed", texts=["a"])
+    assert result.is_error
+    assert result.content[0].text == "embed failed; the server's log says why."
+    assert "a secret" in caplog.text
+
+
+def test_progress_is_told_to_those_who_ask(server: Server[Any], runner: Runner) -> None:
+    told: list[tuple[float, str | None]] = []
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+
+    async def work(client: mcp.Client) -> Any:
+        return await client.call_tool(
+            "generate",
+            {"prompt": "Tell a story.", "max_tokens": 40},
+            progress_callback=heard,
+        )
+
+    runner.unload("small")
+    assert not asked(server, work).is_error
+    steps = [step for step, _ in told]
+    assert told[0] == (0, "loading small")
+    assert len(told) >= 3
+    assert steps == sorted(set(steps))
+    assert re.fullmatch(r"\d+ characters written", told[-1][1] or "")
+
+
+def test_a_call_that_is_cancelled_ends(server: Server[Any], runner: Runner) -> None:
+    runner.load("small")  # else what is cancelled is the wait for it
+    before = runner.metrics.value("requests_cancelled", "chat", "small")
+
+    async def work(client: mcp.Client) -> None:
+        began = asyncio.Event()
+
+        async def heard(progress: float, total: float | None, message: str | None) -> None:
+            began.set()
+
+        given = {"prompt": "Tell a story.", "regex": "[a-z ]{4000}", "max_tokens": 4000}
+        call = asyncio.create_task(
+            client.call_tool("generate", given, progress_callback=heard),
+        )
+        await began.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while runner.metrics.value("requests_running", "chat", "small"):
+            await asyncio.sleep(0.01)
+        assert runner.metrics.value("requests_cancelled", "chat", "small") == before + 1
+
+    asked(server, work)
+
+
+def test_the_command_over_stdio() -> None:
+    started = mcp.StdioServerParameters(
+        command=sys.executable, args=["-m", "structgen", "mcp", f"m={TEXT}", "--lazy"]
+    )
+    server = mcp.stdio_client(started)
+
+    async def work(client: mcp.Client) -> None:
+        assert client.server_info.name == "structgen"
+        assert len((await client.list_tools()).tools) == 5
+        made = await client.call_tool("generate", {"prompt": "Yes?", "choices": ["yes", "no"]})
+        assert made.structured_content["text"] in ("yes", "no")
+        made = await client.call_tool("embed", {"texts": ["a cat"]})
+        assert made.structured_content["dimensions"] == 384
+
+    asked(server, work)
+
+
+def test_the_command_over_http() -> None:
+    command = [sys.executable, "-m", "structgen", "mcp", "--http", "--port", "0", "--no-embedder"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/mcp", line)
+        assert found, line
+        made = value(found[0], "generate", prompt="Yes?", choices=["yes", "no"])
+        assert made["text"] in ("yes", "no")
+    finally:
+        process.terminate()
+        _, left = process.communicate(timeout=60)
+    assert left == ""
+
+
+def test_a_port_that_is_taken_is_told(runner: Runner) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OptionError, match=f"The port {port} cannot be listened on"):
+            serve_http(runner, Models(("small",)), port=port)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a=x", "a=y"], "Two models are called a"),
+        (["a="], "'a=' is neither a model nor ID=MODEL"),
+        (["a=x", "--embedder", "a=y"], "Two models are called a"),
+        (["--embedder", "a", "--no-embedder"], "Pass --embedder or --no-embedder, not both"),
+    ],
+)
+def test_wrong_arguments_of_the_command(arguments: list[str], message: str) -> None:
+    command = [sys.executable, "-m", "structgen", "mcp", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert result.returncode == 2
+    assert message in result.stderr
