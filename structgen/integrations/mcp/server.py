@@ -5,6 +5,7 @@ Owns their descriptions and schemas on the wire, which errors a host's model is 
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import logging
 from typing import Any
@@ -22,7 +23,6 @@ from mcp_types import (
 from mcp_types import Tool as McpTool
 from pydantic import ValidationError
 
-import structgen
 from structgen.errors import StructgenError
 from structgen.runner import Runner, request_error
 
@@ -77,13 +77,20 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
 
     return Server(
         "structgen",
-        version=structgen.__version__,
+        version=_version(),
         title="structgen",
         instructions=_INSTRUCTIONS,
         get_tool_input_schema=schemas.get,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
     )
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("structgen")
+    except importlib.metadata.PackageNotFoundError:  # run from its sources
+        return ""
 
 
 def _listed(tool: Tool[Any], models: Models) -> McpTool:
