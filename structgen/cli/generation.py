@@ -42,6 +42,19 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--temperature", type=float, help="Above 0: sample."),
         click.option("--top-p", type=float, help="Sample among the likeliest of this probability."),
+        click.option(
+            "--min-p",
+            type=float,
+            help="Sample among those at least so likely as the likeliest one.",
+        ),
+        click.option(
+            "--frequency-penalty",
+            type=float,
+            help="Off a score each time the output has the token.",
+        ),
+        click.option(
+            "--presence-penalty", type=float, help="Off the scores of tokens the output has."
+        ),
         click.option("--seed", type=int, help="Same seed, same output."),
         click.option(
             "--retries",

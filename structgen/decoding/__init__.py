@@ -22,7 +22,7 @@ from .async_streams import AsyncStream, AsyncValueStream
 from .batch import Rows, batch_pays, make_all, shares_much
 from .call_validation import check_adapter, check_fits, encode, encode_pieces, opener
 from .calls import Calls
-from .chat import Prompt, Prompts
+from .chat import Prompt, Prompts, TokenPrompt
 from .drafts import Draft
 from .enforcement import Enforcement
 from .generation import Generation
@@ -75,6 +75,7 @@ __all__ = [
     "Task",
     "Think",
     "Timings",
+    "TokenPrompt",
     "TypeOptions",
     "Usage",
     "ValueStream",

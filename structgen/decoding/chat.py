@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from structgen.errors import PromptError
@@ -45,6 +46,18 @@ content is a str, or a list of parts ``{"type": "text", "text": ...}``, which ar
 beside an assistant's ``tool_calls`` is the empty text.
 Where the last message is the assistant's, the answer goes on from its content.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """A prompt in tokens, which the model gets as they are: nothing is put before them.
+
+    Attributes:
+        token_ids: at least one.
+    """
+
+    token_ids: tuple[int, ...]
+
 
 Prompts: TypeAlias = "list[str] | tuple[str, ...] | Sequence[Chat] | list[Prompt]"
 """Several prompts. (A ``Sequence[Prompt]`` would be any str, too.)"""

@@ -141,7 +141,7 @@ class Generation:
         if constraint is not None and checks is not None and search.retries:
             self._trial = _trial(checks, constraint, settings, search.retries)
         self._processors = processors(model, search, settings, processor, self._mask)
-        self._sampler = Sampler(settings, index=index)
+        self._sampler = Sampler(settings, index=index, n_prompt=len(prompt_ids) - position)
         self._position = position
         # Then what the model likes best is taken if the mask allows it, which is left unapplied.
         self._may_take_favourite = (

@@ -64,12 +64,18 @@ class SearchOptions:
         min_length: fewest tokens in prompt and output together before the text may end. An output
             type comes first: when it leaves nothing but the end, the text ends.
         do_sample: sample, rather than take the likeliest token. Giving a ``temperature`` above 0,
-            ``top_k`` above 1 or ``top_p`` implies True unless ``do_sample`` is given.
+            ``top_k`` above 1, ``top_p`` or a ``min_p`` above 0 implies True unless ``do_sample`` is
+            given.
         temperature: divides the logits, 0.01 to 100; 0 means the likeliest token.
         top_k: sample among the ``top_k`` likeliest allowed tokens; 0 means no such limit.
         top_p: sample among the likeliest allowed tokens that together have this probability.
+        min_p: sample among the allowed tokens whose probability is at least so much of the
+            likeliest one's, 0 to 1; 0 means no such limit.
         repetition_penalty: above 1 discourages tokens that prompt or output already have; 0.01 to
             100.
+        frequency_penalty: taken off a token's score for each time that the output has it already,
+            -2 to 2; thoughts and drafts count as output, forced tokens too.
+        presence_penalty: taken off the score of each token that the output has already, -2 to 2.
         no_repeat_ngram_size: no run of this many tokens twice, in prompt and output together, as
             far as the output type leaves a choice; 0 means no such limit.
         random_seed: with the same seed and options, a call gives the same output again, on the
@@ -121,7 +127,10 @@ class SearchOptions:
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
     repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
     random_seed: int | None = None
     stop: tuple[str, ...] = ()
@@ -165,7 +174,10 @@ class CallOptions(TypedDict, total=False):
     temperature: float | None
     top_k: int | None
     top_p: float | None
+    min_p: float | None
     repetition_penalty: float | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
     no_repeat_ngram_size: int | None
     random_seed: int | None
     seed: int | None
@@ -233,7 +245,12 @@ def parse(options: Mapping[str, Any]) -> SearchOptions:
     if "do_sample" not in checked:
         if checked.get("temperature") == 0:
             checked["do_sample"] = False
-        elif "temperature" in checked or "top_p" in checked or checked.get("top_k", 0) > 1:
+        elif (
+            "temperature" in checked
+            or "top_p" in checked
+            or checked.get("top_k", 0) > 1
+            or checked.get("min_p", 0) > 0
+        ):
             checked["do_sample"] = True
     elif checked["do_sample"] and checked.get("temperature") == 0:
         raise OptionError(
@@ -444,7 +461,10 @@ _CHECKS: dict[str, Any] = {
     "temperature": _temperature,
     "top_k": _whole(0),
     "top_p": _real(0, 1, above=True),
+    "min_p": _real(0, 1),
     "repetition_penalty": _real(0.01, 100),
+    "frequency_penalty": _real(-2, 2),
+    "presence_penalty": _real(-2, 2),
     "no_repeat_ngram_size": _whole(0),
     "random_seed": _whole(0, MAX_SEED),
     "stop": _stop,

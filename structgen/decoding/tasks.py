@@ -15,13 +15,14 @@ import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
-from structgen.errors import OptionError
+from structgen.errors import OptionError, PromptError
 from structgen.models.base import Model
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
 from structgen.values import Checks, Judging, checks_of
 
 from .call_validation import messages_of, tokens_of
+from .chat import TokenPrompt
 from .drafts import Draft, after_draft
 from .generation import Generation
 from .options import SearchOptions
@@ -102,8 +103,11 @@ class Task:
 
         Raises:
             PromptError: empty or malformed, or the template does not show where a draft ends.
-            OptionError: there are sections before the answer, and the prompt has its beginning.
+            OptionError: there are sections before the answer, and the prompt has its beginning; or
+                a draft is asked for after tokens.
         """
+        if isinstance(prompt, TokenPrompt):
+            return self._prepare_tokens(prompt, search)
         told = "" if self._thoughts is None else self._thoughts.instructions
         parsed, tools = messages_of(self.model, prompt, self._offered, told)
         if self.has_sections and not isinstance(parsed, str) and _begins_the_answer(parsed):
@@ -133,6 +137,25 @@ class Task:
             whole = np.concatenate([token_ids, np.array(request, np.int32)])
             request = self._closing.closed(whole)[len(token_ids) :].tolist()
         return Prepared(token_ids, request)
+
+    def _prepare_tokens(self, prompt: TokenPrompt, search: SearchOptions) -> Prepared:
+        """Check a prompt that is in tokens, and cut it if that was asked for."""
+        size = self.model.vocabulary.size
+        for place, token in enumerate(prompt.token_ids):
+            if not 0 <= token < size:
+                raise PromptError(
+                    f"Token {place} of the prompt is {token:,}. Token ids are 0 to {size - 1:,}."
+                )
+        if not prompt.token_ids:
+            raise PromptError("The prompt is empty: it has no tokens.")
+        if self._draft is not None:
+            raise OptionError("draft= asks for the answer in a chat. Pass messages, or no draft=.")
+        token_ids: TokenIds = np.array(prompt.token_ids, np.int32)
+        if search.truncate:
+            token_ids = token_ids[-self._most_prompt(search) :]
+        if self._closing is not None:
+            token_ids = self._closing.closed(token_ids)
+        return Prepared(token_ids, ())
 
     def _most_prompt(self, search: SearchOptions) -> int:
         """Most tokens of a prompt that leaves room for what is to come."""

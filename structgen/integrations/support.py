@@ -76,7 +76,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         enforced="native, prompted and tool outputs, arguments of tools, `tool_choice`, "
         "`parallel_tool_calls`; within `max_tokens`",
         validated="outputs and arguments, by pydantic-ai: what only code can check",
-        unsupported="images, audio, documents; native tools; penalties for presence and frequency",
+        unsupported="images, audio, documents; native tools",
         tried="2.68.0, in CI",
     ),
     Integration(

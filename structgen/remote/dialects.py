@@ -36,12 +36,26 @@ _OPENAI = _STRUCTURE | {
     *("multipleOf", "pattern", "format"),
 }
 
-_EVERYWHERE = {"temperature": "temperature", "top_p": "top_p", "random_seed": "seed"}
+_EVERYWHERE = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "random_seed": "seed",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+}
 _LOCAL = {**_EVERYWHERE, "max_new_tokens": "max_tokens", "logit_bias": "logit_bias"}
-_SAMPLERS = {**_LOCAL, "top_k": "top_k", "repetition_penalty": "repetition_penalty"}
+_SAMPLERS = {
+    **_LOCAL,
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+}
 
 STANDARD = frozenset(
-    ("temperature", "top_p", "seed", "max_tokens", "max_completion_tokens", "logit_bias")
+    (
+        *("temperature", "top_p", "seed", "max_tokens", "max_completion_tokens", "logit_bias"),
+        *("frequency_penalty", "presence_penalty"),
+    )
 )
 """Arguments that are OpenAI's own; all others go into the extra body."""
 
@@ -135,7 +149,12 @@ DIALECTS: dict[str, Dialect] = {
             keywords=_LLAMA,
             body={"grammar": ("grammar",)},
             reads_left_recursion=False,
-            options={**_LOCAL, "top_k": "top_k", "repetition_penalty": "repeat_penalty"},
+            options={
+                **_LOCAL,
+                "top_k": "top_k",
+                "min_p": "min_p",
+                "repetition_penalty": "repeat_penalty",
+            },
         ),
         Dialect(
             "ollama",

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from structgen.decoding import AsyncStream, Chunk, GenerationResult
+from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt
 from structgen.decoding import options as search_options
 from structgen.errors import BatchError, OptionError, OutputTypeError, RequestError
 from structgen.insight import TraceStep
@@ -123,7 +123,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
         prompts = [[message.for_template() for message in request.messages]]
     else:
         assert isinstance(request, CompletionRequest)
-        prompts = _prompts(request.prompt)
+        prompts = [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
     if request.truncate_sequence:
         options["truncate"] = True
     n = request.n or 1
@@ -132,28 +132,22 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     return Work(generator, prompts, options, n, made, asked, began, _thinking_field(request))
 
 
+def _prompt(host: TextHost, place: int, prompt: str | list[int]) -> str | TokenPrompt:
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        host.check_tokens(prompt)
+    except OptionError as error:
+        param = f"prompt[{place}]"
+        raise RequestError(f"{param}: {error}", param=param) from None
+    return TokenPrompt(tuple(prompt))
+
+
 def _thinking_field(request: Sampled) -> str | None:
     for name in ("thinking_budget", "reasoning_effort", "enable_thinking"):
         if getattr(request, name, None) is not None:
             return name
     return None
-
-
-def _prompts(given: Any) -> list[str]:
-    if isinstance(given, str):
-        given = [given]
-    if not isinstance(given, (list, tuple)) or not given:
-        raise RequestError("prompt is a text, or a list of texts.", param="prompt")
-    for index, prompt in enumerate(given):
-        if not isinstance(prompt, str):
-            raise RequestError(
-                f"prompt[{index}]: a prompt is a text; token ids are not supported: call "
-                "detokenize_text.",
-                param=f"prompt[{index}]",
-            )
-        if not prompt:
-            raise RequestError(f"prompt[{index}] is empty.", param=f"prompt[{index}]")
-    return list(given)
 
 
 async def results_of(work: Work) -> list[list[GenerationResult[Any]]]:
@@ -395,6 +389,11 @@ async def _pieces(
 # -- completions ------------------------------------------------------------------------------
 
 
+def text_of(host: TextHost, prompt: str | TokenPrompt) -> str:
+    """The text of a prompt."""
+    return prompt if isinstance(prompt, str) else host.text_of(prompt.token_ids)
+
+
 async def complete(
     host: TextHost, request: CompletionRequest, model: str, began: float
 ) -> CompletionResponse:
@@ -404,7 +403,8 @@ async def complete(
     choices: list[CompletionChoice] = []
     for prompt, results in zip(work.prompts, found, strict=True):
         for number in range(work.n):
-            result, before = results[number % work.made], prompt if request.echo else ""
+            result = results[number % work.made]
+            before = text_of(host, prompt) if request.echo else ""
             choice = _completed(result, work)
             choice.index = len(choices)
             choice.text = before + choice.text
@@ -440,17 +440,14 @@ async def completion_chunks(
         prompt, made = divmod(number, work.made)
         return range(prompt * work.n + made, (prompt + 1) * work.n, work.made)
 
+    before = [text_of(host, prompt) if request.echo else "" for prompt in work.prompts]
     if request.echo:
-        for index, prompt in enumerate(work.prompts):
+        for index, text in enumerate(before):
             for place in range(index * work.n, (index + 1) * work.n):
-                yield chunk([CompletionChoice(index=place, text=prompt)])
+                yield chunk([CompletionChoice(index=place, text=text)])
     results: list[list[GenerationResult[Any]]] = [[] for _ in work.prompts]
     scores = [Untold() for _ in range(work.made * len(work.prompts))]
-    written = [
-        CompletionScores(len(prompt) if request.echo else 0)
-        for prompt in work.prompts
-        for _ in range(work.made)
-    ]
+    written = [CompletionScores(len(text)) for text in before for _ in range(work.made)]
     async with aclosing(_pieces(work)) as pieces:
         async for number, piece in pieces:
             if isinstance(piece, GenerationResult):

@@ -22,11 +22,12 @@ import importlib.metadata
 import os
 import platform
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 from structgen import models
+from structgen.errors import OptionError
 from structgen.models import catalogue, embedding
 from structgen.models.embedding import Embedder
 from structgen.workers import AsyncModel, WorkerGenerator
@@ -102,6 +103,34 @@ class TextHost:
     def context_length(self) -> int:
         """Most tokens of prompt and output together."""
         return self.models[0].context_length
+
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise where one is none of the model's.
+
+        Raises:
+            OptionError: so it is.
+        """
+        size = self.models[0].vocabulary.size
+        for token in tokens:
+            if type(token) is not int or not 0 <= token < size:
+                raise OptionError(f"{token!r} is no token id. They are 0 to {size - 1:,}.")
+
+    def text_of(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of tokens, special ones by their names unless they are left out.
+
+        Raises:
+            OptionError: one is no token id.
+        """
+        self.check_tokens(tokens)
+        vocabulary = self.models[0].vocabulary
+        names = {} if skip_special_tokens else self._names
+        data = b"".join(vocabulary.tokens[token] or names.get(token, b"") for token in tokens)
+        return data.decode(errors="replace")
+
+    @functools.cached_property
+    def _names(self) -> dict[int, bytes]:
+        named = self.models[0].vocabulary.named_tokens
+        return {token: name.encode() for name, token in named.items()}
 
     @functools.cached_property
     def fingerprint(self) -> str:

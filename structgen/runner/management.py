@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from structgen.errors import ModelNotFound, OptionError, RequestError
+from structgen.errors import ModelNotFound, RequestError
 
 from .configuration import ModelConfig
 from .hosts import EmbeddingHost, Host, TextHost
@@ -247,18 +247,7 @@ class Models:
         async with self._registry.lease(entry) as host:
             if isinstance(host, EmbeddingHost):
                 return host.embedder.detokenize(tokens, skip_special_tokens=skips)
-            vocabulary = host.models[0].vocabulary
-            names = {i: name for name, i in vocabulary.named_tokens.items()}
-            data = b""
-            for token in tokens:
-                if type(token) is not int or not 0 <= token < vocabulary.size:
-                    raise OptionError(
-                        f"{token!r} is no token id. They are 0 to {vocabulary.size - 1:,}."
-                    )
-                data += vocabulary.tokens[token]
-                if not vocabulary.tokens[token] and not skips:
-                    data += names.get(token, "").encode()
-            return data.decode(errors="replace")
+            return host.text_of(tokens, skip_special_tokens=skips)
 
     def max_sequence_length(self, model: str | None = None) -> int | None:
         """Return how many tokens a model takes, prompt and output together; None: not known.

@@ -309,7 +309,10 @@ class Sampled(Request):
         temperature: divides the scores; 0: the likeliest token.
         top_p: sample among the likeliest tokens that together have this probability.
         top_k: sample among so many of the likeliest.
+        min_p: sample among tokens whose probability is at least so much of the likeliest one's.
         repetition_penalty: above 1 discourages tokens that are there already.
+        frequency_penalty: taken off a token's score for each time that the answer has it already.
+        presence_penalty: taken off the score of each token that the answer has already.
         no_repeat_ngram_size: no run of so many tokens twice.
         logit_bias: token id to what is added to its score.
         stop: texts that end the output.
@@ -330,9 +333,6 @@ class Sampled(Request):
     """
 
     _FIXED: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
-        "frequency_penalty": ((0,), "Use repetition_penalty=."),
-        "presence_penalty": ((0,), "Use repetition_penalty=."),
-        "min_p": ((0,), "Use top_p= or top_k=."),
         "service_tier": (("auto", "default"), "There is one tier."),
         "store": ((False,), "Answers are not stored."),
     }
@@ -342,10 +342,10 @@ class Sampled(Request):
     temperature: Number | None = None
     top_p: Number | None = None
     top_k: StrictInt | None = None
-    min_p: Any = None
+    min_p: Number | None = None
     repetition_penalty: Number | None = None
-    frequency_penalty: Any = None
-    presence_penalty: Any = None
+    frequency_penalty: Number | None = None
+    presence_penalty: Number | None = None
     no_repeat_ngram_size: StrictInt | None = None
     logit_bias: dict[str | int, Number] | None = None
     stop: StrictStr | list[StrictStr] | None = None
@@ -456,7 +456,8 @@ class CompletionRequest(Sampled):
     """Text that goes on from a prompt, without a chat template.
 
     Attributes:
-        prompt: a text, or a list of texts.
+        prompt: a text, which gets the tokens that prompts begin with; the ids of its tokens, which
+            are taken as they are; or a list of these.
         echo: whether the text begins with the prompt.
         logprobs: how many of the likeliest tokens to list beside each of the text's.
     """
@@ -465,6 +466,38 @@ class CompletionRequest(Sampled):
     echo: StrictBool = False
     logprobs: StrictInt | None = None
     best_of: StrictInt | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts, each a text or its tokens.
+
+        Raises:
+            RequestError: one is neither.
+        """
+        given = self.prompt
+        if isinstance(given, str) or _are_tokens(given):
+            given = [given]
+        if not isinstance(given, (list, tuple)) or not given:
+            raise RequestError(
+                "prompt is a text, a list of token ids, or a list of these.", param="prompt"
+            )
+        for index, prompt in enumerate(given):
+            if not isinstance(prompt, str) and not _are_tokens(prompt) and prompt != []:
+                raise RequestError(
+                    f"prompt[{index}] is neither a text nor a list of token ids.",
+                    param=f"prompt[{index}]",
+                )
+            if not prompt:
+                raise RequestError(f"prompt[{index}] is empty.", param=f"prompt[{index}]")
+        return list(given)
+
+
+def _are_tokens(given: Any) -> bool:
+    return (
+        isinstance(given, (list, tuple))
+        and len(given) > 0
+        and all(type(token) is int for token in given)
+    )
 
 
 # -- others -----------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ given scores before and after whatever edited them.
 
 Two distributions stand behind each token. The *unmasked* one is the model's own, as it would be for
 free text: no mask, no processor, no penalty. The *masked* one is what is left of it for the choice,
-renormalised over the tokens allowed; bias and processors are in it, temperature, top-k, top-p and
-repetition penalty are not. The probability that the first gives to what the second rules out is the
+renormalised over the tokens allowed; bias and processors are in it; temperature, penalties, top-k,
+min-p and top-p are not. The probability that the first gives to what the second rules out is the
 mass removed: near 0 where the model wanted what the output type asks for, near 1 where it was made
 to.
 """

@@ -1,4 +1,4 @@
-"""Choosing a token from scores: greedy, or by temperature, top-k and top-p.
+"""Choosing a token from scores: greedy, or by temperature, top-k, min-p and top-p.
 
 It owns the arithmetic and the random numbers. It knows nothing of masks, prompts or the runtime:
 minus infinity means a token may not be chosen, whoever wrote it there.
@@ -8,7 +8,9 @@ could not be used again by a call with other settings, and the same seed would g
 a batch than alone. Here the number is a function of the seed, of which output of the call it is,
 and of the token's position in that output: neither batches nor rewinds nor forced tokens shift it.
 
-The order is the runtime's: repetition penalty, top-k, temperature, top-p.
+The order is the runtime's: repetition penalty, top-k, temperature, top-p. What it does not have
+stands where vLLM has it: penalties for frequency and presence after that for repetition, min-p
+before top-p.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Sampler:
         takes_likeliest: whether it always takes the token with the greatest score.
     """
 
-    def __init__(self, settings: Mapping[str, Any], *, index: int = 0) -> None:
+    def __init__(self, settings: Mapping[str, Any], *, index: int = 0, n_prompt: int = 0) -> None:
         """Take over search settings.
 
         Args:
@@ -61,16 +63,23 @@ class Sampler:
                 below 0, or none, draws one.
             index: which of several outputs of one call this is; each has random numbers of its
                 own, and the first those of a call for one output.
+            n_prompt: how many of the first tokens are the prompt's, which the penalties for
+                frequency and presence do not count.
         """
         seed = int(settings.get("random_seed", -1))
         seed = secrets.randbits(64) if seed < 0 else seed
         self._stream = _mix((_mix(seed + _GAMMA) + index) & _WORD)
         self._penalty = float(settings.get("repetition_penalty", 1.0))
+        self._frequency = float(settings.get("frequency_penalty", 0.0))
+        self._presence = float(settings.get("presence_penalty", 0.0))
+        self._n_prompt = n_prompt
         self._temperature = float(settings.get("temperature", 1.0))
         self._top_k = int(settings.get("top_k", 0))
         self._top_p = float(settings.get("top_p") or 1.0)
+        self._min_p = float(settings.get("min_p", 0.0))
         self._is_greedy = not settings.get("do_sample") or self._top_k == 1
-        self.takes_likeliest = self._is_greedy and self._penalty == 1
+        self._is_penal = bool(self._penalty != 1 or self._frequency or self._presence)
+        self.takes_likeliest = self._is_greedy and not self._is_penal
 
     def __call__(self, token_ids: TokenIds, logits: Logits, position: int) -> int:
         """Return the id of the next token.
@@ -82,7 +91,7 @@ class Sampler:
 
         Cost: 4 µs for the likeliest, 0.1 ms with top-k, 0.2 ms without, at 49k tokens.
         """
-        if self._penalty != 1:
+        if self._is_penal:
             logits = self._penalised(logits, token_ids)
         if self._is_greedy:
             return int(logits.argmax())
@@ -107,12 +116,20 @@ class Sampler:
     def _penalised(self, logits: Logits, token_ids: TokenIds) -> Logits:
         """A copy in which tokens that came up are less likely."""
         logits = logits.copy()
-        scores = logits[token_ids]
-        logits[token_ids] = np.where(scores < 0, scores * self._penalty, scores / self._penalty)
+        if self._penalty != 1:
+            scores = logits[token_ids]
+            logits[token_ids] = np.where(scores < 0, scores * self._penalty, scores / self._penalty)
+        output = token_ids[self._n_prompt :]
+        if len(output) and (self._frequency or self._presence):
+            found, counts = np.unique(output, return_counts=True)
+            logits[found] -= (self._frequency * counts + self._presence).astype(np.float32)
         return logits
 
     def _weights(self, scores: _Weights) -> _Weights:
+        """Probabilities, but for a factor; the greatest is 1. None that min-p rules out."""
         weights: _Weights = np.exp((scores - scores.max()) / self._temperature)
+        if self._min_p:
+            weights[weights < self._min_p] = 0
         return weights
 
     def _likeliest(self, logits: Logits, weights: _Weights) -> tuple[_Indices, _Weights]:

@@ -285,8 +285,8 @@ def _bound(request: ChatRequest | CompletionRequest, settings: Settings) -> None
                 "invalid_value",
             )
     prompts = 1
-    if isinstance(request, CompletionRequest) and isinstance(request.prompt, list):
-        prompts = len(request.prompt)
+    if isinstance(request, CompletionRequest):
+        prompts = len(request.prompts)
     outputs = prompts * (request.n or 1)
     if outputs > settings.max_outputs:
         name = "n" if prompts <= settings.max_outputs else "prompt"

@@ -300,6 +300,36 @@ def test_a_sequence_with_less_room_than_a_new_one_would_have_is_not_used(monkeyp
     assert again.capacity == 8
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_chat_that_goes_on_and_on_is_read_again_rarely(monkeypatch, is_full):
+    monkeypatch.setattr(sequences, "_CAPACITY_STEP", 16)
+    made: list[Runtime] = []
+
+    def new(capacity: int) -> Runtime:
+        made.append(Runtime(capacity))
+        return made[-1]
+
+    pool = SequencePool(1, 2 if is_full else 20, 1_000_000)
+    chat, most, rereads = [1, 2], 0, 0
+    for turn in range(60):
+        chat += [turn] * 10
+        prompt, room = np.array(chat, np.int32), len(chat) + 5
+        least = min(pool.least_room(prompt, None, room), 4096)
+        one = pool.take(prompt, None, room, least) or LiveSequence(
+            new, context_length=4096, width=WIDTH, least=least
+        )
+        sequence = TextSequence(one, room, pool.give)
+        rereads += turn > 0 and not sequence.length
+        assert sequence.length in (0, len(chat) - 10)
+        sequence.append(prompt[sequence.length :])
+        sequence.append([7])
+        sequence.close()
+        most = max(most, one.capacity)
+    assert rereads <= 6  # 16 tokens of room, and twice as many each time: not 38 times
+    assert most <= 2 * len(chat) + 16
+    assert sum(sum(runtime.runs) for runtime in made) <= 4 * len(chat)
+
+
 def test_what_is_run_anew_is_run_in_passes_and_a_prompt_is_run_once(monkeypatch):
     monkeypatch.setattr(sequences, "_SPARE_TOKENS", 4)
     monkeypatch.setattr(sequences, "_CAPACITY_STEP", 4)

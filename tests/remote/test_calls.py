@@ -343,6 +343,9 @@ def test_options_travel_under_the_servers_names(server: ChatServer, remote: Any)
     Generator(remote("a"))("?", **common, logit_bias={5: float("-inf")})
     Generator(remote("a", dialect="vllm"))("?", **common, top_k=3, repetition_penalty=1.5)
     Generator(remote("a", dialect="llama.cpp"))("?", repetition_penalty=1.5, do_sample=False)
+    penalties = {"frequency_penalty": 0.5, "presence_penalty": -0.5}
+    Generator(remote("a"))("?", **penalties)
+    Generator(remote("a", dialect="sglang"))("?", **penalties, min_p=0.25)
     there = [
         {k: v for k, v in r.items() if k not in ("messages", "model")} for r in server.requests
     ]
@@ -350,6 +353,8 @@ def test_options_travel_under_the_servers_names(server: ChatServer, remote: Any)
     assert there[0] == {**asked, "max_completion_tokens": 9, "logit_bias": {"5": -100}}
     assert there[1] == {**asked, "max_tokens": 9, "top_k": 3, "repetition_penalty": 1.5}
     assert there[2] == {"repeat_penalty": 1.5, "temperature": 0}
+    assert there[3] == penalties
+    assert there[4] == {**penalties, "min_p": 0.25}
 
 
 @pytest.mark.parametrize(

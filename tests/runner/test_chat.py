@@ -310,6 +310,57 @@ def test_completions(runner: Runner) -> None:
     assert isinstance(number.value, int)
 
 
+def test_prompts_in_tokens(runner: Runner) -> None:
+    text = "The capital of France is"
+    tokens = runner.tokenize_text(text)
+    assert runner.detokenize_text(tokens) == text
+    options: dict[str, Any] = {"max_tokens": 4, "temperature": 0}
+    expected = runner.complete(prompt=text, **options)
+    for prompt in (tokens, [tokens]):
+        made = runner.complete(prompt=prompt, **options)
+        assert made.text == expected.text
+        assert made.usage.prompt_tokens == len(tokens)
+    # As they are: spelt in single bytes the same text is another prompt, and counts as such.
+    letters = [runner.tokenize_text(letter)[0] for letter in text]
+    several = runner.complete(prompt=[letters, text, tokens], n=2, echo=True, **options)
+    assert several.usage.prompt_tokens == len(letters) + 2 * len(tokens)
+    assert [choice.text for choice in several.choices[2:]] == [text + expected.text] * 4
+    assert all(choice.text.startswith(text) for choice in several.choices)
+    texts = [""] * 6
+    for chunk in runner.stream_complete(prompt=[letters, text, tokens], n=2, echo=True, **options):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [choice.text for choice in several.choices]
+    special = runner.tokenize_text("<|im_start|>user")
+    assert runner.complete(prompt=special, echo=True, **options).text.startswith("<|im_start|>user")
+    form = {"grammar": ["Paris", "Rome"], "grammar_type": "choice"}
+    assert runner.complete(prompt=tokens, **form).text in form["grammar"]
+    long = tokens * 2000
+    cut = runner.complete(prompt=long, max_tokens=8000, truncate_sequence=True, **form)
+    assert cut.usage.prompt_tokens == 192
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        ([], "prompt"),
+        (3, "prompt"),
+        ([[]], "prompt[0]"),
+        (["a", ""], "prompt[1]"),
+        ([True], "prompt[0]"),
+        ([1, "a"], "prompt[0]"),
+        ([[1], [-1]], "prompt[1]"),
+        ([49152], "prompt[0]"),
+        ([[1, 2.0]], "prompt[0]"),
+    ],
+)
+def test_prompts_that_are_none(runner: Runner, prompt: Any, param: str) -> None:
+    for call in (runner.complete, lambda **fields: list(runner.stream_complete(**fields))):
+        with pytest.raises(RequestError) as caught:
+            call(prompt=prompt, max_tokens=1)
+        assert caught.value.param == param
+
+
 def test_in_any_event_loop(runner: Runner) -> None:
     async def asked() -> None:
         answers = await asyncio.gather(

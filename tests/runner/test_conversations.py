@@ -275,6 +275,20 @@ def test_a_second_turn_runs_less_than_the_conversation(runner: Runner) -> None:
     assert "copy" not in runner.list_session_ids()
 
 
+def test_a_long_conversation_is_seldom_read_from_its_beginning(runner: Runner) -> None:
+    usages = []
+    for turn in range(8):
+        long = f"{turn}: {'so it is ' * 60}"
+        answer = runner.chat(messages=long, session_id="long", max_tokens=1)
+        usages.append(answer.usage)
+    cached = [usage.prompt_tokens_details.cached_tokens for usage in usages[1:]]
+    expected = [usage.prompt_tokens - 3 for usage in usages[:-1]]
+    rereads = sum(got < least for got, least in zip(cached, expected, strict=True))
+    assert usages[-1].prompt_tokens > 1300
+    assert rereads <= 3  # where it has outgrown its cache, which is then twice as large
+    runner.delete_session("long")
+
+
 def test_an_agents_rounds_are_kept_in_its_session(runner: Runner) -> None:
     fields: dict[str, Any] = {"tools": [two_and_three], "session_id": "agent", "max_tokens": 40}
     runner.chat(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import inside
 import numpy as np
 import pytest
+from fakes import FakeModel
 
+from structgen import Generator, Regex
 from structgen.sampling.sampler import Sampler, top, uniform
 
 SIZE = 40
@@ -131,3 +136,102 @@ def test_one_allowed_token_is_taken_whatever_the_settings():
     logits[9] = -1e30
     for settings in ({}, {"do_sample": True, "top_p": 0.1, "top_k": 3, "temperature": 0.01}):
         assert Sampler(settings)(NONE, logits.copy(), 0) == 9
+
+
+def reference(
+    logits: np.ndarray, prompt: list[int], output: list[int], settings: dict
+) -> np.ndarray:
+    """The distribution that the options define, written out token by token, in float64."""
+    scores = {i: float(score) for i, score in enumerate(logits) if score > -np.inf}
+    counts = Counter(output)
+    for i in scores:
+        penalty = settings.get("repetition_penalty", 1.0)
+        if i in counts or i in prompt:
+            scores[i] = scores[i] * penalty if scores[i] < 0 else scores[i] / penalty
+        scores[i] -= settings.get("frequency_penalty", 0.0) * counts[i]
+        scores[i] -= settings.get("presence_penalty", 0.0) * (counts[i] > 0)
+    if not settings.get("do_sample"):
+        best = min(scores, key=lambda i: (-scores[i], i))
+        return np.eye(len(logits))[best]
+    order = sorted(scores, key=lambda i: (-scores[i], i))
+    order = order[: settings.get("top_k") or None]
+    greatest = scores[order[0]]
+    weights = {i: np.exp((scores[i] - greatest) / settings.get("temperature", 1.0)) for i in order}
+    weights = {i: weight for i, weight in weights.items() if weight >= settings.get("min_p", 0.0)}
+    whole, mass, kept = sum(weights.values()), 0.0, {}
+    for i in order:
+        if i in weights and mass < settings.get("top_p", 1.0) * whole:
+            kept[i] = weights[i]
+            mass += weights[i]
+    probabilities = np.zeros(len(logits))
+    probabilities[list(kept)] = list(kept.values())
+    return probabilities / probabilities.sum()
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_all_options_together_are_what_they_are_defined_to_be(seed):
+    r = random.Random(seed)
+    size = r.choice([5, 40, 700])
+    logits = np.random.default_rng(seed).normal(size=size).astype(np.float32) * 3
+    logits[np.random.default_rng(seed).random(size) < r.choice([0.0, 0.5, 0.9])] = -np.inf
+    logits[r.randrange(size)] = 1.0
+    before = logits.copy()
+    prompt = [r.randrange(size) for _ in range(r.choice([0, 3, 20]))]
+    output = [r.randrange(size) for _ in range(r.choice([0, 1, 8, 60]))]
+    settings = {"random_seed": seed}
+    for name, values in {
+        "do_sample": [True, True, False],
+        "temperature": [0.3, 1.0, 1.7],
+        "top_k": [0, 3, 50],
+        "top_p": [0.5, 0.95, 1.0],
+        "min_p": [0.0, 0.05, 0.3, 1.0],
+        "repetition_penalty": [1.0, 1.3, 0.8],
+        "frequency_penalty": [0.0, 0.4, -0.7, 2.0],
+        "presence_penalty": [0.0, 0.9, -2.0],
+    }.items():
+        if r.random() < 0.6:
+            settings[name] = r.choice(values)
+    sampler = Sampler(settings, n_prompt=len(prompt))
+    expected = reference(logits, prompt, output, settings)
+    edges = np.cumsum(expected)
+    ids = np.array([*prompt, *output], np.int32)
+    for position in range(30):
+        token = sampler(ids, logits, position)
+        assert expected[token] > 0
+        if settings.get("do_sample") and settings.get("top_k") != 1:
+            number = uniform(inside.stream(sampler), position)
+            assert edges[token] - expected[token] - 1e-5 <= number <= edges[token] + 1e-5
+    assert (logits == before).all()
+
+
+@pytest.mark.parametrize("forced", [True, False])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"frequency_penalty": 1.5},
+        {"presence_penalty": 2.0, "frequency_penalty": -0.4},
+        {"min_p": 0.4, "presence_penalty": 1.0, "temperature": 1.2},
+    ],
+)
+def test_penalties_count_the_output_alone_under_a_mask(settings, forced):
+    """Each token of an output is one that the definition gives a probability, mask included."""
+    steps = []
+
+    def look(token_ids, logits):
+        steps.append((token_ids[0].tolist(), logits[0].copy()))
+        return logits
+
+    generator = Generator(FakeModel(), Regex("([abc]{4}-){5}x"), processor=look)
+    result = generator.result("abcabc aaaa", seed=4, forced=forced, **settings)
+    n_prompt = len(steps[0][0])
+    assert result.usage.forced_tokens > 0 or not forced
+    chosen = []
+    for ids, logits in steps:
+        output = ids[n_prompt:]
+        assert output == list(result.token_ids[: len(output)])
+        asked = {"do_sample": "min_p" in settings, **settings}
+        expected = reference(logits, ids[:n_prompt], output, asked)
+        if len(output) < len(result.token_ids):
+            chosen.append(expected[result.token_ids[len(output)]])
+    assert len(chosen) >= 20
+    assert all(probability > 0 for probability in chosen)

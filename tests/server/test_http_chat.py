@@ -305,6 +305,20 @@ def what_vllm_has(client: openai.OpenAI) -> None:
 
 
 @row
+def penalties(client: openai.OpenAI) -> None:
+    form: Any = {"extra_body": {"grammar": "[0-9]{9}", "grammar_type": "regex"}}
+    digits = []
+    for penalty in (-2, 2):
+        made = chat(client, frequency_penalty=penalty, presence_penalty=penalty, **form)
+        digits.append(len(set(made.choices[0].message.content)))
+    assert digits[0] < digits[1]
+    free = {"temperature": 1.9, "max_tokens": 8}
+    greedy = chat(client, max_tokens=8).choices[0].message.content
+    sure = chat(client, seed=1, extra_body={"min_p": 1.0}, **free).choices[0].message.content
+    assert sure == greedy
+
+
+@row
 def what_changes_nothing(client: openai.OpenAI) -> None:
     chat(
         client,
@@ -337,6 +351,11 @@ def a_completion(client: openai.OpenAI) -> None:
     )
     text = "".join(chunk.choices[0].text for chunk in chunks)
     assert text == "One, two," + made.choices[0].text
+    tokens = [1, 2, 3, 4]
+    for prompt, n in ((tokens, 1), ([tokens, tokens], 2)):
+        given = client.completions.create(model="small", prompt=prompt, max_tokens=2, temperature=0)
+        assert len(given.choices) == n
+        assert given.usage.prompt_tokens == n * 4
     told = [
         chunk.choices[0]
         for chunk in client.completions.create(

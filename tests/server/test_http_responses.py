@@ -231,7 +231,7 @@ def test_in_the_background(client: openai.OpenAI) -> None:
         ({"truncation": "some"}, "truncation"),
         ({"stream": True, "background": True}, "stream"),
         ({"temperature": -1}, "temperature"),
-        ({"presence_penalty": 1}, "presence_penalty"),
+        ({"presence_penalty": 3}, "presence_penalty"),
         ({"input": "a b " * 9000}, "input"),
         ({"input": []}, "input"),
     ],

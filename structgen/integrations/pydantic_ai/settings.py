@@ -44,6 +44,9 @@ class StructgenModelSettings(ModelSettings, total=False):
     structgen_best: bool
     """Write values that are a choice among few as the likeliest whole text."""
 
+    structgen_min_p: float
+    """Sample among tokens whose probability is at least so much of the likeliest one's."""
+
     structgen_repetition_penalty: float
     """Above 1 discourages tokens that are there already."""
 

@@ -175,13 +175,17 @@ class TextModel:
             adapter: name of the adapter to run with; None: the model as it is.
         """
         room = min(max_length, self.context_length)
-        live = None if prefix is None else self.sequences.take(prefix, adapter, room)
+        live, least = None, 0
+        if prefix is not None:
+            least = min(self.sequences.least_room(prefix, adapter, room), self.context_length)
+            live = self.sequences.take(prefix, adapter, room, least)
         if live is None:
             live = LiveSequence(
                 functools.partial(self._new_sequence, adapter),
                 context_length=self.context_length,
                 width=self.vocabulary.size,
                 key=adapter,
+                least=least,
             )
         live.expect(0 if prefix is None else len(prefix))
         return TextSequence(live, max_length, self.sequences.give)

@@ -35,6 +35,10 @@ _SPARE_TOKENS = 1024
 # Capacities are multiples of this, so that a sequence kept from a short call serves a longer one.
 _CAPACITY_STEP = 256
 
+# What goes on and on, as a chat does turn by turn, outgrows each sequence that has just room
+# enough, and is then run from its first token. So the next one has this many times the room.
+_GROWTH = 2
+
 _NO_TOKENS = np.empty(0, np.int32)
 
 
@@ -55,6 +59,7 @@ class LiveSequence:
         context_length: int,
         width: int,
         key: Hashable = None,
+        least: int = 0,
     ) -> None:
         """An empty sequence.
 
@@ -63,8 +68,10 @@ class LiveSequence:
             context_length: most tokens it can ever have.
             width: scores a token has.
             key: see above.
+            least: fewest tokens to have room for, once it has room for any.
         """
         self.key = key
+        self._least = least
         self.length = 0
         self.capacity = 0
         self._new = new
@@ -181,6 +188,7 @@ class LiveSequence:
     def _grow(self, needed: int, room: int) -> None:
         """Replace the runtime's sequence by an empty one with room for more."""
         capacity = min(max(room, needed), max(needed + _SPARE_TOKENS, 4 * self.capacity))
+        capacity = max(capacity, self._least)
         capacity = -(-capacity // _CAPACITY_STEP) * _CAPACITY_STEP
         capacity = min(capacity, self._context_length)
         ids = np.empty((1, capacity), np.int32)
@@ -328,7 +336,11 @@ class SequencePool:
         self._calls = self._hits = self._reused = 0
 
     def take(
-        self, prefix: TokenIds, key: Hashable = None, room: int | None = None
+        self,
+        prefix: TokenIds,
+        key: Hashable = None,
+        room: int | None = None,
+        least: int = 0,
     ) -> LiveSequence | None:
         """Return a kept sequence to go on from, rewound to what it shares with ``prefix``.
 
@@ -337,6 +349,7 @@ class SequencePool:
             key: see `LiveSequence`.
             room: most tokens that the call may come to. The sequence has room for as many as a new
                 one would have: where one grows, its tokens are run anew, which rounds differently.
+            least: of `least_room`: fewest tokens that one has room for which is emptied.
 
         Returns:
             One that shares half of what it holds, or half of the prompt: with less in common it is
@@ -357,7 +370,7 @@ class SequencePool:
                 if n > shared and 2 * n >= min(len(held), len(prefix)):
                     best, shared = live, n
             if best is None:
-                return self._recycled(needed, key)
+                return self._recycled(max(needed, least), key)
             self._kept.remove(best)
             # Two tokens at least are run: see the module's docstring.
             shared = max(min(shared, len(prefix) - 2), 0)
@@ -365,6 +378,29 @@ class SequencePool:
             self._reused += shared
         best.rewind(shared)
         return best
+
+    def least_room(self, prefix: TokenIds, key: Hashable = None, room: int = 0) -> int:
+        """How many tokens a new sequence for a prompt should have room for, whatever its call says.
+
+        Args:
+            prefix: int32 ``[n]``, the prompt.
+            key: see `LiveSequence`.
+            room: most tokens that the call may come to.
+
+        Returns:
+            More than it needs, where it goes on from what a kept sequence holds, which has not the
+            room for it: it may go on once more. Else 0.
+        """
+        needed = max(len(prefix), min(room, len(prefix) + _SPARE_TOKENS))
+        with self._lock:
+            outgrown = [
+                live.capacity
+                for live in self._kept
+                if live.key == key
+                and live.capacity < needed
+                and 2 * n_shared(live.reusable_ids, prefix) >= len(live.reusable_ids)
+            ]
+        return _GROWTH * max(outgrown, default=0)
 
     def give(self, live: LiveSequence) -> None:
         """Keep a sequence that is no longer in use, or free it."""
