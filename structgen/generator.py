@@ -38,7 +38,17 @@ from structgen.decoding import (
 from structgen.insight import TOLERANCE
 from structgen.models.base import Model
 from structgen.sampling import checked
-from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T_co
+from structgen.types import (
+    Call,
+    Choices,
+    Functions,
+    ItemT,
+    Own,
+    PlainText,
+    Schemas,
+    T_co,
+    schema_hint,
+)
 from structgen.values import Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
 
@@ -96,6 +106,26 @@ def compiled(
             "to structgen.compile."
         )
     return output_type
+
+
+def hinted(is_wanted: Any, output_type: Any, constraint: Constraint[Any] | None) -> str:
+    """The JSON Schema that prompts tell of; empty: none.
+
+    Args:
+        is_wanted: the option ``with_schema_hint``.
+        output_type: as for `Generator`.
+        constraint: the same, compiled.
+
+    Raises:
+        OptionError: the option is no bool, or the outputs are no JSON.
+    """
+    if is_wanted is None or is_wanted is False:
+        return ""
+    if is_wanted is not True:
+        raise OptionError(f"with_schema_hint={is_wanted!r} is not a bool.")
+    if constraint is None:
+        raise OptionError("with_schema_hint=True needs an output type: free text has no schema.")
+    return schema_hint(output_type, constraint.output)
 
 
 class Generator(Calls[T_co]):
@@ -196,10 +226,11 @@ class Generator(Calls[T_co]):
             options: those of `structgen.compile`; ``think``, most tokens that the model may think
                 before it answers, or a `Think`, or 0: a thought that the chat template opens by
                 itself is closed at once; ``draft``, whether it first answers freely, or a
-                `Draft`; and ``processor``, a function that edits logits
-                before each choice, see `structgen.sampling.processors.LogitsProcessor`. Beside an
-                output type it gets the masked logits and chooses among what is allowed; it cannot
-                bring back what is not.
+                `Draft`; ``with_schema_hint``, whether chats tell of the type's JSON Schema, which
+                small models answer worse with (docs/quality.md); and ``processor``, a function
+                that edits logits before each choice, see
+                `structgen.sampling.processors.LogitsProcessor`. Beside an output type it gets the
+                masked logits and chooses among what is allowed; it cannot bring back what is not.
 
         Raises:
             OptionError: a processor that cannot be called, an unknown compile option, or no room
@@ -217,6 +248,7 @@ class Generator(Calls[T_co]):
             raise ModelError(f"The model is {chat.kind(model)}, not a loaded model. Pass {hint}.")
         processor = options.pop("processor", None)
         think, draft = options.pop("think", None), options.pop("draft", None)
+        with_schema_hint = options.pop("with_schema_hint", None)
         if processor is not None and not callable(processor):
             raise OptionError(f"processor={processor!r} is not callable.")
         constraint = compiled(
@@ -226,7 +258,8 @@ class Generator(Calls[T_co]):
         self.model = model
         self.constraint = constraint
         processor = None if processor is None else checked(processor)
-        self._task = Task(model, self.constraint, processor, think, draft)
+        hint = hinted(with_schema_hint, output_type, constraint)
+        self._task = Task(model, constraint, processor, think, draft, schema_hint=hint)
         return self
 
     def __copy__(self) -> Generator[T_co]:

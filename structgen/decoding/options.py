@@ -50,7 +50,9 @@ _ALIASES = {
     "repeat_penalty": "repetition_penalty",
 }
 
-_COMPILE_OPTIONS = frozenset(("think", "draft", *(field.name for field in fields(JsonOptions))))
+_COMPILE_OPTIONS = frozenset(
+    ("think", "draft", "with_schema_hint", *(field.name for field in fields(JsonOptions)))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,7 @@ class TypeOptions(CompileOptions, total=False):
 
     think: int | Think | None
     draft: bool | Draft | None
+    with_schema_hint: bool | None
 
 
 class GeneratorOptions(TypeOptions, total=False):
@@ -327,7 +330,7 @@ def unknown(name: str) -> str:
         return (
             f"Option {name!r} says how outputs are written, which is settled before a call. It "
             f"belongs to Generator(model, output_type, {name}=...)"
-            f"{'.' if name in ('think', 'draft') else ' or structgen.compile.'}"
+            f"{'.' if name in ('think', 'draft', 'with_schema_hint') else ' or structgen.compile.'}"
         )
     if name in _UNSUPPORTED:
         return f"Option {name!r} is not supported. {_UNSUPPORTED[name]}"

@@ -29,6 +29,7 @@ from .options import SearchOptions
 from .run import Run
 from .sections import Drafted, Sections
 from .thinking import Think, Thoughts
+from .tool_prompts import SCHEMA
 from .truncation import without_oldest
 
 _ANY = 1 << 20
@@ -69,10 +70,12 @@ class Task:
         draft: bool | Draft | None = None,
         *,
         offered: ToolsOffered | None = None,
+        schema_hint: str = "",
     ) -> None:
         """A task.
 
         ``offered`` are the tools that prompts tell of; None: those of the output type.
+        ``schema_hint`` is the JSON Schema that chats tell of; empty: none.
 
         Raises:
             OptionError: ``think`` or ``draft`` are none of these, or there is no room to think.
@@ -83,6 +86,7 @@ class Task:
         if offered is None and constraint is not None:
             offered = constraint.output.offered
         self._offered = offered
+        self._schema_hint = SCHEMA.replace("{schema}", schema_hint) if schema_hint else ""
         self._closing: Thoughts | None = None  # of thoughts that are not wanted
         if type(think) is int and think == 0:
             self._closing, think = Thoughts(model, Think(_ANY)), None
@@ -104,11 +108,18 @@ class Task:
         Raises:
             PromptError: empty or malformed, or the template does not show where a draft ends.
             OptionError: there are sections before the answer, and the prompt has its beginning; or
-                a draft is asked for after tokens.
+                a draft is asked for after tokens, or a text or tokens are to tell of a schema.
         """
+        if self._schema_hint and isinstance(prompt, (str, TokenPrompt)):
+            raise OptionError(
+                "with_schema_hint=True tells of the schema in a chat, and a prompt that is a text "
+                "is given to the model as it is. Write the schema into the text, or pass messages: "
+                '[{"role": "user", "content": text}].'
+            )
         if isinstance(prompt, TokenPrompt):
             return self._prepare_tokens(prompt, search)
         told = "" if self._thoughts is None else self._thoughts.instructions
+        told = "\n\n".join(filter(None, (told, self._schema_hint)))
         parsed, tools = messages_of(self.model, prompt, self._offered, told)
         if self.has_sections and not isinstance(parsed, str) and _begins_the_answer(parsed):
             raise OptionError(

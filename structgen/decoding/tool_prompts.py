@@ -1,4 +1,4 @@
-"""Tools in prompts: through the chat template where it takes them, else in words of our own.
+"""Tools and schemas in prompts: through the chat template where it takes them, or in our words.
 
 Owns these words and where they stand. Templates are the model's; a prompt that is a text is given
 to the model as it is, so whoever writes one tells the model of its tools.
@@ -21,6 +21,10 @@ INSTRUCTIONS = """You may call these tools. Each line is one of them, in JSON:
 To call a tool, write its name and its arguments like this:
 {example}"""
 """What a model is told whose template takes no tools."""
+
+SCHEMA = """Answer in JSON that is valid under this JSON Schema:
+{schema}"""
+"""What ``with_schema_hint=True`` tells a model."""
 
 _Messages = list[dict[str, Any]]
 

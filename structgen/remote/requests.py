@@ -59,6 +59,13 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name in ("think", "draft", "processor") and value is None:
             continue
+        if name == "with_schema_hint":
+            if value is False or value is None:
+                continue
+            raise OptionError(
+                "with_schema_hint= is not possible with a remote model: its server decides what "
+                "the model is told of the schema that it gets. Write the schema into the prompt."
+            )
         if name in ("think", "draft"):
             raise OptionError(
                 f"{name}= is not possible with a remote model: its server decides what comes "

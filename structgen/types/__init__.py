@@ -23,6 +23,7 @@ from structgen.types.choices import bare_text
 from structgen.types.dispatch import cache_key, lower
 from structgen.types.own_types import FUNCTIONS, looked_at_by
 from structgen.types.regexes import Regex
+from structgen.types.schema_hints import schema_hint
 from structgen.types.schemas import JsonSchema
 from structgen.types.tags import Tagged, TaggedText, TaggedValue
 from structgen.types.templates import Template, Text
@@ -141,6 +142,7 @@ __all__ = [
     "paragraph",
     "phone_number",
     "postal_code",
+    "schema_hint",
     "semver",
     "sentence",
     "slug",

@@ -37,7 +37,7 @@ from structgen.decoding import (
 )
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError, OutputTypeError, StructgenError
-from structgen.generator import compiled
+from structgen.generator import compiled, hinted
 from structgen.insight import ValueConfidence
 from structgen.types import T_co, ToolSyntax
 from structgen.values import Checks, Shapes, shapes_of
@@ -100,6 +100,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         if given.pop("processor", None) is not None:
             raise OptionError(_elsewhere("processor"))
         think, draft = given.pop("think", None), given.pop("draft", None)
+        with_schema_hint = given.pop("with_schema_hint", None)
         if think is not None and not (type(think) is int and think == 0):
             think = think if isinstance(think, Think) else Think(think)
         if draft is not None and not isinstance(draft, (bool, Draft)):
@@ -113,7 +114,9 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         )
         self._host = host
         self._output = None if self.constraint is None else self.constraint.output
-        self._lowered = _lowered(self.constraint, think, draft)
+        self._lowered = _lowered(
+            self.constraint, think, draft, hinted(with_schema_hint, output_type, self.constraint)
+        )
         self._type_key = hashlib.sha256(self._lowered).digest()
         self._shapes: Shapes | None = None
 
@@ -368,7 +371,7 @@ def _elsewhere(name: str) -> str:
     )
 
 
-def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any) -> bytes:
+def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any, schema_hint: str) -> bytes:
     """What the process gets of an output type.
 
     Raises:
@@ -385,6 +388,7 @@ def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any) -> byte
         options={} if constraint is None else dict(constraint.options),
         think=think,
         draft=draft,
+        schema_hint=schema_hint,
     )
     try:
         return pickle.dumps(lowered, pickle.HIGHEST_PROTOCOL)

@@ -80,6 +80,7 @@ class LoweredType:
         options: of `structgen.compile`.
         think: of `structgen.Generator`.
         draft: of `structgen.Generator`.
+        schema_hint: what a chat tells of the type; empty: nothing.
     """
 
     grammar: Any
@@ -88,6 +89,7 @@ class LoweredType:
     options: Mapping[str, Any]
     think: Any
     draft: Any
+    schema_hint: str = ""
 
 
 class Errand(Protocol):

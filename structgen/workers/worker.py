@@ -320,7 +320,14 @@ class _Worker:
                     lowered.grammar, str, named=lowered.name, offered=lowered.offered
                 )
                 constraint = compile_constraint(output, self._model.vocabulary, **lowered.options)
-            task = Task(self._model, constraint, None, lowered.think, lowered.draft)
+            task = Task(
+                self._model,
+                constraint,
+                None,
+                lowered.think,
+                lowered.draft,
+                schema_hint=lowered.schema_hint,
+            )
             self._tasks[message.type_key] = task
             if len(self._tasks) > _KEPT_TYPES:
                 self._tasks.popitem(last=False)

@@ -1,6 +1,6 @@
 """What the shape of an output type does to a small model's answers: right fields, tokens, time.
 
-    python tests/benchmarks/quality.py measure MODEL FILE [--texts N]
+    python tests/benchmarks/quality.py measure MODEL FILE [--items N]
     python tests/benchmarks/quality.py table FILE...
 
 Made-up texts of four kinds (invoices, events, people, products), untidy as such texts are, whose
@@ -13,22 +13,17 @@ texts.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from studies import Line, arguments, measured, model_of, table
 
-import structgen
 from structgen import Generator, JsonSchema
-from structgen.errors import StructgenError
 
 MOST_TOKENS = 110
-N_RESAMPLES = 2000
 
 FIRST = ["Jan", "Ada", "Tom", "Lena", "Ivo", "Mia", "Otto", "Rosa", "Karl", "Ines"]
 LAST = ["Novak", "Berg", "Reed", "Vogt", "Kral", "Sand", "Lang", "Silva", "Moser", "Dahl"]
@@ -180,6 +175,7 @@ Way = tuple[Callable[[Mapping[str, Any]], Mapping[str, Any]], dict[str, Any], di
 WAYS: dict[str, Way] = {
     "masked, schema shown": (dict, {}, {}),
     "free text, parsed": (dict, {}, {"free": True}),
+    "with_schema_hint=True": (dict, {"with_schema_hint": True}, {"hint": ""}),
     "schema not shown": (dict, {}, {"hint": ""}),
     "fields named": (dict, {}, {"hint": "names"}),
     "fields named, free text": (dict, {}, {"hint": "names", "free": True}),
@@ -218,100 +214,41 @@ def parsed(written: str) -> Any:
         return None
 
 
-def measure(name: str, target: Path, count: int) -> None:
-    where: Any = Path(name) if "/" in name else name
-    model = structgen.load(where)
-    known = set()
-    if target.exists():
-        lines = map(json.loads, target.read_text(encoding="utf-8").splitlines())
-        known = {(line["text"], line["way"]) for line in lines}
+def measure(name: str, target: Path, count: int | None) -> None:
+    model = model_of(name)
     generators: dict[tuple[str, str], Generator[Any]] = {}
-    with target.open("a", encoding="utf-8") as file:
-        for kind, said, facts in tasks(count):
-            for way, (changed, options, how) in WAYS.items():
-                if (said, way) in known:
-                    continue
-                fields = changed(FIELDS[kind])
-                asked = schema(fields)
-                messages = prompt(said, asked, hint=how.get("hint", "schema"))
-                if (kind, way) not in generators:
-                    output_type = None if how.get("free") else JsonSchema(asked)
-                    generators[kind, way] = Generator(model, output_type, **options)
-                call = {key: how[key] for key in ("forced", "best") if key in how}
-                began = time.process_time()
-                try:
-                    result = generators[kind, way].result(
-                        messages, max_new_tokens=MOST_TOKENS + 50 * (len(fields) > 5), **call
-                    )
-                    written, reason = result.text, str(result.finish_reason)
-                    n_tokens = result.usage.output_tokens
-                except StructgenError as error:
-                    written, reason, n_tokens = "", type(error).__name__, 0
-                seconds = time.process_time() - began
-                value = parsed(written)
-                value = value if isinstance(value, dict) else {}
-                names = CODES if way == "names f1 to f5" else tuple(facts)
-                right = [
-                    type(value.get(key)) is type(fact) and value.get(key) == fact
-                    for key, fact in zip(names, facts.values(), strict=True)
-                ]
-                line = {
-                    **{"text": said, "kind": kind, "way": way, "right": right, "output": written},
-                    **{"reason": reason, "tokens": n_tokens, "seconds": round(seconds, 2)},
-                }
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                file.flush()
+    found = {said: (kind, facts) for kind, said, facts in tasks(200 if count is None else count)}
 
-
-def table(files: list[Path]) -> None:
-    for file in files:
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        texts = list(dict.fromkeys(line["text"] for line in lines))
-        by_way = {way: {line["text"]: line for line in lines if line["way"] == way} for way in WAYS}
-        texts = [text for text in texts if all(text in found for found in by_way.values())]
-        samples = np.random.default_rng(0).integers(0, len(texts), (N_RESAMPLES, len(texts)))
-        shares = {
-            way: np.array([np.mean(found[text]["right"]) for text in texts])
-            for way, found in by_way.items()
+    def ask(said: str, way: str) -> Line:
+        kind, facts = found[said]
+        changed, options, how = WAYS[way]
+        fields = changed(FIELDS[kind])
+        asked = schema(fields)
+        messages = prompt(said, asked, hint=how.get("hint", "schema"))
+        if (kind, way) not in generators:
+            output_type = None if how.get("free") else JsonSchema(asked)
+            generators[kind, way] = Generator(model, output_type, **options)
+        call = {key: how[key] for key in ("forced", "best") if key in how}
+        most = MOST_TOKENS + 50 * (len(fields) > 5)
+        result = generators[kind, way].result(messages, max_new_tokens=most, **call)
+        value = parsed(result.text)
+        value = value if isinstance(value, dict) else {}
+        names = CODES if way == "names f1 to f5" else tuple(facts)
+        right = [
+            type(value.get(key)) is type(fact) and value.get(key) == fact
+            for key, fact in zip(names, facts.values(), strict=True)
+        ]
+        return {
+            **{"kind": kind, "right": right, "output": result.text},
+            **{"reason": str(result.finish_reason), "tokens": result.usage.output_tokens},
         }
-        base = shares["masked, schema shown"]
-        print(f"\n{file.stem}: {len(texts)} texts")
-        print("| way | fields right | against the first | cut short | tokens | s |")
-        print("|---|---|---|---|---|---|")
-        for way, found in by_way.items():
-            mine = [found[text] for text in texts]
-            cut = sum(line["reason"] in ("budget", "length") for line in mine)
-            more = shares[way] - base
-            cells = [
-                f"{shares[way].mean():.2f} ({interval(shares[way], samples)})",
-                f"{more.mean():+.2f} ({interval(more, samples)})",
-                f"{cut}",
-                f"{np.mean([line['tokens'] for line in mine]):.0f}",
-                f"{np.mean([line['seconds'] for line in mine]):.2f}",
-            ]
-            print(f"| {way} | {' | '.join(cells)} |")
 
-
-def interval(values: Any, samples: Any) -> str:
-    low, high = np.percentile(values[samples].mean(axis=1), [2.5, 97.5])
-    return f"{low:.2f} to {high:.2f}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    measuring = commands.add_parser("measure")
-    measuring.add_argument("model")
-    measuring.add_argument("file", type=Path)
-    measuring.add_argument("--texts", type=int, default=200)
-    showing = commands.add_parser("table")
-    showing.add_argument("files", type=Path, nargs="+")
-    given = parser.parse_args()
-    if given.command == "measure":
-        measure(given.model, given.file, given.texts)
-    else:
-        table(given.files)
+    measured(target, list(found), [*WAYS], ask)
 
 
 if __name__ == "__main__":
-    main()
+    given = arguments(__doc__)
+    if given.command == "measure":
+        measure(given.model, given.file, given.items)
+    else:
+        table(given.files, [*WAYS], "texts")
