@@ -9,9 +9,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import TypeAdapter
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-
 from structgen.errors import OptionError
 from structgen.grammar import ir
 from structgen.grammar.json_schema import DIGITS_ONLY
@@ -40,6 +37,9 @@ def schema_hint(output_type: Any, lowered: OutputType[Any]) -> str:
 
 def _described(output_type: Any, grammar: ir.Json) -> Any:
     if not isinstance(output_type, JsonSchema):
+        from pydantic import TypeAdapter  # here, for those who have schemas only
+        from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
         try:
             return TypeAdapter(output_type).json_schema()
         except (PydanticSchemaGenerationError, PydanticUserError):
