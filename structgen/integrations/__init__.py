@@ -5,7 +5,8 @@ here is imported by the rest of structgen. An adapter is thin: what it needs, th
 reading order: `support` (what each does, as one table), `sequences` (the cursors of a batch, kept
 in step with its token ids, which logits processors share), `numpy`, `transformers`, `llama_cpp`,
 `requests` (the cursors of requests that come and go), `vllm`; `pydantic_ai` (a Runner's models),
-`mcp` (a Runner as a server of tools).
+`llm` (a plugin), `mcp` (a Runner as a server of tools); `closing` (schemas as frameworks mean
+them).
 """
 
 from __future__ import annotations

@@ -80,6 +80,16 @@ INTEGRATIONS: tuple[Integration, ...] = (
         tried="2.68.0, in CI",
     ),
     Integration(
+        name="llm, a plugin",
+        module="structgen.integrations.llm",
+        extra="llm",
+        enforced="schemas, arguments of tools, `regex`, `choices`, `grammar`, `tool_choice`; "
+        "within `max_tokens`",
+        validated="options, by llm",
+        unsupported="attachments; server-side tools",
+        tried="0.36, its command and its library, in CI",
+    ),
+    Integration(
         name="MCP, `structgen mcp`",
         module="structgen.integrations.mcp",
         extra="mcp",

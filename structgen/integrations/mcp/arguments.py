@@ -48,7 +48,7 @@ class Generate(Written):
     system: str | None = None
     """Instructions that stand before the prompt."""
     json_schema: dict[str, Any] | bool | None = None
-    """A JSON Schema that the answer satisfies."""
+    """A JSON Schema that the answer satisfies. Objects have no members but those that it names."""
     regex: Text | None = None
     """A Python regular expression that the whole answer matches."""
     choices: Annotated[list[str], Field(min_length=1)] | None = None
@@ -68,7 +68,8 @@ class Extract(Written):
     text: Text
     """The text."""
     json_schema: dict[str, Any]
-    """A JSON Schema of the value. Names and descriptions in it tell the model what to look for."""
+    """A JSON Schema of the value. Names and descriptions in it tell the model what to look for.
+    Objects have no members but those that it names."""
     instructions: str | None = None
     """What else the model should know."""
 

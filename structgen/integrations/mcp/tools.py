@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from structgen.errors import ModelNotFound, RequestError
 from structgen.runner import ChatChunk, Runner
 
+from ..closing import closed
 from . import arguments, results
 
 ArgumentsT = TypeVar("ArgumentsT", bound=arguments.Arguments)
@@ -74,6 +75,8 @@ async def generate(
         )
     for name in forms:
         form = getattr(asked, name)
+        if name == "json_schema":
+            form = closed(form)
         fields = {"grammar": form, "grammar_type": _KINDS.get(name) or _dialect(form)}
     written = await _written(runner, model, asked, {"messages": messages, **fields}, told)
     return results.Generated(
@@ -107,7 +110,7 @@ async def extract(
             {"role": "system", "content": system},
             {"role": "user", "content": asked.text},
         ],
-        "grammar": asked.json_schema,
+        "grammar": closed(asked.json_schema),
         "grammar_type": "json_schema",
     }
     written = await _written(runner, model, asked, fields, told)

@@ -1,0 +1,320 @@
+"""llm: a plugin of the command-line tool and its library, with models and embedders of a Runner.
+
+    llm -m structgen/smollm2-135m-instruct 'Describe a cat' --schema 'name, age int'
+
+Installed beside llm it is found by its entry point. Owns llm's names of models, which option is
+which field of a request, and prompts, answers and calls of tools in llm's words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, field_validator
+
+from structgen import models
+from structgen.errors import ModelError, StructgenError
+
+try:
+    import llm
+except ImportError as error:
+    raise ModelError(
+        "structgen.integrations.llm needs the package llm. Install it: "
+        "pip install 'structgen[llm]'."
+    ) from error
+
+from .closing import closed
+
+if TYPE_CHECKING:
+    from structgen.runner import ChatChunk, Runner
+
+_PREFIX = "structgen/"
+_DEFAULT_EMBEDDER = "all-minilm-l6-v2"
+_BATCH = 64  # texts that are embedded at once, of as many as there are
+
+
+@cache
+def _runner() -> Runner:
+    """The Runner of all models: each is loaded once, by the first prompt."""
+    from structgen.runner import Runner  # here, since every llm command imports this module
+
+    return Runner()
+
+
+def _known(name: str, kind: str) -> Runner:
+    """The Runner, which knows a model."""
+    runner = _runner()
+    if name not in runner.list_models():
+        runner.add_model(name, {"source": name, "kind": kind})
+    return runner
+
+
+class StructgenOptions(llm.Options):
+    """What a prompt may be given, with ``-o name value``."""
+
+    max_tokens: int | None = Field(
+        default=None, description="Most tokens of the answer; one with a form is whole within them"
+    )
+    temperature: float | None = Field(
+        default=None, description="0: the likeliest token; above 0: sampled"
+    )
+    top_p: float | None = Field(
+        default=None, description="Sample among the likeliest tokens of this probability"
+    )
+    top_k: int | None = Field(default=None, description="Sample among so many of the likeliest")
+    repetition_penalty: float | None = Field(
+        default=None, description="Above 1 discourages tokens that are there already"
+    )
+    seed: int | None = Field(default=None, description="The same seed gives the same answer")
+    stop: str | list[str] | None = Field(default=None, description="Texts that end the answer")
+    regex: str | None = Field(
+        default=None, description="A Python regular expression that the whole answer matches"
+    )
+    choices: list[str] | None = Field(
+        default=None, description="Texts of which the answer is one, as a JSON list"
+    )
+    grammar: str | None = Field(
+        default=None, description="A grammar that the answer follows, as Lark or GBNF writes it"
+    )
+    tool_choice: str | None = Field(default=None, description="none, auto or required")
+    thinking_budget: int | None = Field(
+        default=None, description="Let the model think first, for so many tokens at most"
+    )
+
+    @field_validator("choices", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        return json.loads(given) if isinstance(given, str) else given
+
+
+_FORMS = {"regex": "regex", "choices": "choice", "grammar": None}
+"""Options that say the form of an answer, and their ``grammar_type``; None: as it is written."""
+
+
+def _fields(prompt: llm.Prompt) -> dict[str, Any]:
+    """A prompt as fields of a `structgen.runner.ChatRequest`."""
+    fields = prompt.options.model_dump(exclude_none=True)
+    forms = [name for name in _FORMS if name in fields]
+    if len(forms) > 1 or (forms and prompt.schema):
+        both = [*forms, "schema"][:2]
+        raise llm.ModelError(f"{' and '.join(both)} both say what form the answer has. Pass one.")
+    for name in forms:
+        form = fields.pop(name)
+        kind = _FORMS[name] or ("gbnf" if "::=" in form else "lark")  # which Lark has not
+        fields |= {"grammar": form, "grammar_type": kind}
+    if prompt.schema:
+        fields["response_format"] = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": closed(prompt.schema)},
+        }
+    if prompt.tools:
+        fields["tools"] = [_tool(tool) for tool in prompt.tools]
+    if "thinking_budget" in fields:
+        fields["enable_thinking"] = True
+    fields["stream_options"] = {"include_usage": True}
+    fields["messages"] = _messages(prompt)
+    return fields
+
+
+def _tool(tool: Any) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description or "",
+        "parameters": closed(tool.input_schema) or {"type": "object", "properties": {}},
+    }
+    return {"type": "function", "function": function}
+
+
+def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
+    """The chat so far. A system message that says what was said already is left out."""
+    made: list[dict[str, Any]] = []
+    for message in prompt.messages:
+        texts: list[str] = []
+        calls: list[dict[str, Any]] = []
+        for part in message.parts:
+            if isinstance(part, llm.parts.TextPart):
+                texts.append(part.text)
+            elif isinstance(part, llm.parts.ToolCallPart):
+                function = {"name": part.name, "arguments": json.dumps(part.arguments)}
+                call = {"id": part.tool_call_id, "type": "function", "function": function}
+                calls.append(call)
+            elif isinstance(part, llm.parts.ToolResultPart):
+                result = {"role": "tool", "content": part.output}
+                made.append({**result, "tool_call_id": part.tool_call_id})
+            elif not isinstance(part, llm.parts.ReasoningPart):  # of which models are not told
+                raise llm.ModelError(f"A {type(part).__name__} is not supported: models read text.")
+        said = {"role": message.role, "content": "".join(texts) or None}
+        if calls:
+            made.append({**said, "tool_calls": calls})
+        elif texts and said not in (one for one in made if one["role"] == "system"):
+            made.append(said)
+    return made
+
+
+class _Answer:
+    """What has come of an answer: events for llm, and at the end what is known of it."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        self._calls: dict[int, dict[str, str]] = {}
+        self._ended: dict[str, Any] = {}
+
+    def events(self, chunk: ChatChunk) -> Iterator[Any]:
+        """What a chunk adds."""
+        event = llm.parts.StreamEvent
+        for choice in chunk.choices:
+            delta = choice.delta
+            if delta.reasoning_content:
+                yield event(type="reasoning", chunk=delta.reasoning_content)
+            if delta.content:
+                yield event(type="text", chunk=delta.content)
+            for piece in delta.tool_calls or ():
+                call = self._calls.setdefault(
+                    piece.index,
+                    {"id": piece.id or "", "name": piece.function.name or "", "arguments": ""},
+                )
+                if piece.id is not None:
+                    yield event(type="tool_call_name", chunk=call["name"], tool_call_id=call["id"])
+                call["arguments"] += piece.function.arguments
+                yield event(
+                    type="tool_call_args",
+                    chunk=piece.function.arguments,
+                    tool_call_id=call["id"],
+                )
+            if choice.finish_reason is not None:
+                self._ended = {"id": chunk.id, "finish_reason": choice.finish_reason}
+                if choice.shortened:
+                    self._ended["shortened"] = choice.shortened
+        if chunk.usage is not None:
+            usage = chunk.usage
+            self._response.set_usage(
+                input=usage.prompt_tokens,
+                output=usage.completion_tokens,
+                details=usage.completion_tokens_details.model_dump(),
+            )
+
+    def end(self) -> None:
+        """Tell llm of the calls, and its log of the rest."""
+        self._response.response_json = self._ended
+        for call in self._calls.values():
+            self._response.add_tool_call(
+                llm.ToolCall(
+                    tool_call_id=call["id"],
+                    name=call["name"],
+                    arguments=json.loads(call["arguments"]),
+                )
+            )
+
+
+@contextlib.contextmanager
+def _errors(prompt: llm.Prompt | None = None) -> Iterator[None]:
+    """Errors of structgen's as llm's, which it shows by their message."""
+    try:
+        yield
+    except StructgenError as error:
+        said, param = str(error), getattr(error, "param", None)
+        if prompt is not None and param is not None and param.startswith("grammar"):
+            form = next((name for name in _FORMS if getattr(prompt.options, name)), "grammar")
+            said = said.replace(param, form + param.removeprefix("grammar"), 1)
+        raise llm.ModelError(said) from error
+
+
+class _Shared:
+    """What both kinds of models are."""
+
+    can_stream = True
+    supports_schema = True
+    supports_tools = True
+
+    def __init__(self, name: str) -> None:
+        self.model_id = _PREFIX + name
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"structgen: {self.model_id}"
+
+
+class StructgenModel(_Shared, llm.Model):
+    """A local model. Schemas, arguments of tools and the forms of its options are kept by mask."""
+
+    class Options(StructgenOptions):
+        """See `StructgenOptions`."""
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any = None
+    ) -> Iterator[Any]:
+        """Answer. Leaving it ends the answer."""
+        answer = _Answer(response)
+        with _errors(prompt):
+            runner = _known(self.name, "text")
+            with runner.stream_chat(_fields(prompt), model=self.name) as chunks:
+                for chunk in chunks:
+                    yield from answer.events(chunk)
+        answer.end()
+
+
+class AsyncStructgenModel(_Shared, llm.AsyncModel):
+    """`StructgenModel`, for asynchronous code."""
+
+    class Options(StructgenOptions):
+        """See `StructgenOptions`."""
+
+    async def execute(
+        self, prompt: llm.Prompt, stream: bool, response: Any, conversation: Any = None
+    ) -> AsyncGenerator[Any, None]:
+        """Answer. Cancelling the task ends the answer."""
+        answer = _Answer(response)
+        with _errors(prompt):
+            runner = _known(self.name, "text")
+            async with runner.astream_chat(_fields(prompt), model=self.name) as chunks:
+                async for chunk in chunks:
+                    for event in answer.events(chunk):
+                        yield event
+        answer.end()
+
+
+class StructgenEmbeddingModel(llm.models.EmbeddingModel):
+    """A local embedder."""
+
+    supports_text = True
+    supports_binary = False
+    batch_size = _BATCH
+
+    def __init__(self, name: str) -> None:
+        self.model_id = _PREFIX + name
+        self.name = name
+
+    def embed_batch(
+        self, items: Iterable[str | bytes], *, key: str | None = None
+    ) -> Iterator[list[float]]:
+        """Make the vectors of texts. One that is too long is refused."""
+        with _errors():
+            texts = list(items)
+            made = _known(self.name, "embedding").embed(input=texts, model=self.name)
+        for one in made.data:
+            assert isinstance(one.embedding, list)
+            yield one.embedding
+
+
+def _names(task: str, default: str) -> list[str]:
+    """The models that are on this machine, and the default."""
+    here = [one.name for one in models.listing() if one.here and one.task == task]
+    return [default, *(name for name in here if name != default)]
+
+
+@llm.hookimpl
+def register_models(register: Callable[..., None]) -> None:
+    """Tell llm of the text models that are here."""
+    for name in _names("generate", models.DEFAULT):
+        register(StructgenModel(name), AsyncStructgenModel(name))
+
+
+@llm.hookimpl
+def register_embedding_models(register: Callable[..., None]) -> None:
+    """Tell llm of the embedders that are here."""
+    for name in _names("embed", _DEFAULT_EMBEDDER):
+        register(StructgenEmbeddingModel(name))
