@@ -122,6 +122,20 @@ def test_a_call_gives_what_it_gives_in_this_process(worker: AsyncModel, model: A
     assert (three.text, three.reasoning) == (expected.text, expected.reasoning)
 
 
+def test_the_likeliest_label_is_found_there_too(worker: AsyncModel, model: Any) -> None:
+    labels = Literal["not severe, annoying", "severe", "severe, catastrophic"]
+    prompt = "The button is the wrong colour. This is "
+
+    async def both() -> Any:
+        generator = Generator(worker, labels)
+        return [await generator.result(prompt, best=best) for best in (False, True)]
+
+    found = asyncio.run(both())
+    here = Generator(model, labels)
+    assert [one.text for one in found] == [here(prompt, best=False), here(prompt, best=True)]
+    assert found[0].text != found[1].text
+
+
 def test_classes_of_functions_parse_here(worker: AsyncModel) -> None:
     @dataclass
     class Local:
