@@ -11,8 +11,8 @@ import click
 
 import structgen
 from structgen.errors import OptionError, counted
+from structgen.storage import written_whole
 
-from .files import written_whole
 from .terminal import model_option
 
 if TYPE_CHECKING:

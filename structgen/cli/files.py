@@ -1,13 +1,9 @@
-"""Files that commands read and write, and errors about them. It knows nothing of what they hold."""
+"""Files that commands read, and errors about them. It knows nothing of what they hold."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from structgen.errors import OptionError
 
@@ -29,27 +25,3 @@ def bytes_in(file: str, shown: str) -> bytes:
         raise OptionError(f"{shown}: there is no such file.") from None
     except OSError as error:
         raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the name once it is whole; a pipe or device is written as it is.
-
-    Raises:
-        OSError: it cannot be written; a file of that name is as it was.
-    """
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
-        return
-    path = path.resolve()  # a link goes on leading to it
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-        if path.exists():
-            temporary.chmod(path.stat().st_mode)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

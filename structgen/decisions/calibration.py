@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from structgen.errors import OptionError
+from structgen.storage import written_whole
 
 from .distributions import Distribution, Floats, rescaled
 from .metrics import Bin, Metrics, measured
@@ -128,15 +128,8 @@ class Calibration:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a JSON file, whole or not at all."""
         text = json.dumps({"format": _FORMAT, **asdict(self)}, ensure_ascii=False, indent=1)
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with written_whole(Path(path)) as file:
+            file.write(f"{text}\n".encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
