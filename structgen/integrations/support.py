@@ -80,6 +80,17 @@ INTEGRATIONS: tuple[Integration, ...] = (
         tried="2.68.0, in CI",
     ),
     Integration(
+        name="LangChain, LangGraph",
+        module="structgen.integrations.langchain",
+        extra="langchain",
+        enforced="`with_structured_output` by all methods, arguments of tools, `tool_choice`, "
+        "`parallel_tool_calls`; within `max_tokens`",
+        validated="Pydantic classes: what only their validators can check",
+        unsupported="images, audio, documents; streams of several answers",
+        tried="langchain-core 1.7.2 and langchain-tests 1.1.9 in CI; 1.8.2 (`StructgenDecisions`) "
+        "by hand",
+    ),
+    Integration(
         name="llm, a plugin",
         module="structgen.integrations.llm",
         extra="llm",

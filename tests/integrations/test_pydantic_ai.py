@@ -55,12 +55,6 @@ SETTINGS: dict[str, Any] = {"temperature": 0, "max_tokens": 50}
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner({"small": "smollm2-135m-instruct", "vectors": "all-minilm-l6-v2"}) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def model(runner: Runner) -> StructgenModel:
     return StructgenModel("small", provider=runner, settings=SETTINGS)
 

@@ -7,7 +7,16 @@ lead), `hints` and `unreached` (what errors say). Knows no text of a value and n
 
 from __future__ import annotations
 
-from .dialects import DIALECTS, KIND_OF, Dialect, by_name, by_uri, is_keyword, is_latest
+from .dialects import (
+    DIALECTS,
+    KIND_OF,
+    Dialect,
+    by_name,
+    by_uri,
+    is_keyword,
+    is_latest,
+    subschemas,
+)
 from .graph import (
     ALL_TYPES,
     ARRAY,
@@ -68,5 +77,6 @@ __all__ = [
     "is_latest",
     "json_key",
     "lower",
+    "subschemas",
     "to_decimal",
 ]

@@ -1,8 +1,6 @@
 """A history of pydantic-ai's as the messages of a chat.
 
-Owns which part becomes what. Chat templates read texts, take one system message, the first, and
-some of them no two messages of the user's in a row; so instructions stand in one, and so do texts
-of the user's that follow each other.
+Owns which part becomes what; instructions stand with the system's first messages.
 """
 
 from __future__ import annotations
@@ -26,6 +24,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from ..frameworks import joined
+
 Chat = list[dict[str, Any]]
 
 
@@ -46,27 +46,8 @@ def chat_of(
     leading = 0
     while leading < len(told) and told[leading]["role"] == "system":
         leading += 1
-    system = [*(one["content"] for one in told[:leading])]
-    system += [part.content for part in instructions or ()]
-    first = [{"role": "system", "content": "\n\n".join(system)}] if system else []
-    return [*first, *_joined(told[leading:])]
-
-
-def _joined(told: Chat) -> Iterator[dict[str, Any]]:
-    """Messages in which the user's that follow each other are one."""
-    waiting: dict[str, Any] | None = None
-    for message in told:
-        if message["role"] != "user":
-            if waiting is not None:
-                yield waiting
-            waiting = None
-            yield message
-        elif waiting is None:
-            waiting = message
-        else:
-            waiting = {**waiting, "content": f"{waiting['content']}\n\n{message['content']}"}
-    if waiting is not None:
-        yield waiting
+    more = [{"role": "system", "content": part.content} for part in instructions or ()]
+    return joined([*told[:leading], *more, *told[leading:]])
 
 
 def _request(message: ModelRequest) -> Iterator[dict[str, Any]]:

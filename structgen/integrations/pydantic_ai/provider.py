@@ -27,36 +27,23 @@ from structgen.errors import (
 )
 from structgen.runner import Runner
 
+from ..closing import closed
+
 SYSTEM = "structgen"
 """What pydantic-ai calls the provider."""
 
-_COMPOSED = ("allOf", "not", "if", "dependentSchemas", "unevaluatedProperties")
-"""Keywords that let other schemas speak of an object's members too."""
-
 
 class ClosedObjects(JsonSchemaTransformer):
-    """Leaves objects no members but those that they name.
-
-    An object without ``additionalProperties`` may have any. Pydantic's classes drop such members,
-    so that a model would write them for nothing. A schema in which others may speak of the same
-    object stays as it is.
-    """
+    """Leaves objects no members but those that they name: see `closed`."""
 
     def transform(self, schema: dict[str, object]) -> dict[str, object]:
-        """Close one object."""
-        if schema.get("type") != "object" or "properties" not in schema:
-            return schema
-        if "patternProperties" in schema or _has(self.schema, _COMPOSED):
-            return schema
-        return {"additionalProperties": False, **schema}
+        """Leave a part as it is."""
+        return schema
 
-
-def _has(value: object, keywords: tuple[str, ...]) -> bool:
-    if isinstance(value, dict):
-        return any(one in value for one in keywords) or any(
-            _has(inner, keywords) for inner in value.values()
-        )
-    return isinstance(value, list) and any(_has(inner, keywords) for inner in value)
+    def walk(self) -> dict[str, object]:
+        """Close the whole."""
+        made: dict[str, object] = closed(super().walk())
+        return made
 
 
 PROFILE = ModelProfile(

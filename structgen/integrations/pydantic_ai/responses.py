@@ -25,6 +25,7 @@ from pydantic_ai.usage import RequestUsage
 
 from structgen.runner import AsyncChunkStream, ChatChunk, ChatResponse, Usage
 
+from ..frameworks import details_of
 from .provider import SYSTEM, errors_of
 
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "tool_call"}
@@ -53,7 +54,7 @@ def response_of(answer: ChatResponse, tags: Tags) -> ModelResponse:
         usage=usage_of(answer.usage),
         model_name=answer.model,
         provider_name=SYSTEM,
-        provider_details=details_of(choice, choice.trace, answer.model),
+        provider_details=_details(choice, choice.trace, answer.model),
         provider_response_id=answer.id,
         finish_reason=_REASONS[choice.finish_reason],
     )
@@ -73,28 +74,15 @@ def usage_of(usage: Usage) -> RequestUsage:
     )
 
 
-def details_of(choice: Any, trace: Any, model: str) -> dict[str, Any]:
+def _details(choice: Any, trace: Any, model: str) -> dict[str, Any]:
     """What else is known of an answer at its end.
 
     Raises:
         ModelTimeoutError: ``timeout`` cut it.
     """
-    result = choice.result
-    if result.finish_reason == "cancelled":
+    if choice.result.finish_reason == "cancelled":
         raise ModelTimeoutError(model, "timeout cut the answer before it was whole.")
-    details: dict[str, Any] = {"finish_reason": choice.finish_reason}
-    if choice.logprobs is not None:
-        details["logprobs"] = choice.logprobs.model_dump(mode="json")["content"]
-    if choice.shortened:
-        details["shortened"] = choice.shortened
-    if choice.confidence is not None:
-        details["confidence"] = {
-            path: known.model_dump(mode="json") for path, known in choice.confidence.items()
-        }
-        details["abstained"] = [known.path for known in result.abstained]
-    if trace:
-        details["trace"] = [step.model_dump(mode="json") for step in trace]
-    return details
+    return details_of(choice, trace)
 
 
 @dataclass
@@ -143,7 +131,7 @@ class StructgenStreamedResponse(StreamedResponse):
             self._trace += choice.trace or ()
             if choice.finish_reason is not None:
                 self.finish_reason = _REASONS[choice.finish_reason]
-                self.provider_details = details_of(choice, self._trace, self._model)
+                self.provider_details = _details(choice, self._trace, self._model)
 
     async def close_stream(self) -> None:
         """End the answer, within one pass of the model."""

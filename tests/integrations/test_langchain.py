@@ -1,0 +1,404 @@
+"""LangChain's words for requests, answers and errors, and its agents, on the default model.
+
+What all chat models have in common is tested by LangChain's own tests: test_langchain_standard.py.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any, Literal
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import ModelRequest, wrap_model_call
+from langchain.agents.structured_output import ToolStrategy
+from langchain_core import exceptions
+from langchain_core.callbacks import get_usage_metadata_callback
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    trim_messages,
+)
+from langchain_core.outputs import Generation
+from langchain_core.tools import tool
+from langchain_core.vectorstores import InMemoryVectorStore
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from structgen import OptionError, Runner
+from structgen.integrations.langchain import ChatStructgen, StructgenEmbeddings
+from structgen.integrations.langchain.messages import chat_of
+
+pytestmark = pytest.mark.anyio  # of the tests that are coroutines
+
+
+@pytest.fixture(scope="module")
+def model(runner: Runner) -> ChatStructgen:
+    return ChatStructgen(model="small", runner=runner, temperature=0, max_tokens=40)
+
+
+class City(BaseModel):
+    """A city on the map."""
+
+    name: str = Field(max_length=12)
+    country: Literal["Italy", "Norway", "Chile"]
+
+
+@tool
+def population(city: Literal["Rome", "Oslo"]) -> int:
+    """How many people live in a city."""
+    return 7
+
+
+@tool
+def area(city: Literal["Rome", "Oslo"], unit: Literal["km2", "ha"] = "km2") -> int:
+    """How large a city is."""
+    return 12
+
+
+# -- types ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["json_schema", "json_mode", "function_calling"])
+def test_outputs_have_their_form(model: ChatStructgen, method: Any) -> None:
+    asked = model.with_structured_output(City, method=method, include_raw=True)
+    made = asked.invoke("Rome is in Italy.")
+    assert isinstance(made["parsed"], City)
+    assert made["parsing_error"] is None
+    metadata = made["raw"].response_metadata
+    assert metadata["finish_reason"] == ("tool_calls" if method == "function_calling" else "stop")
+
+
+def test_streams_of_values_end_with_the_value(model: ChatStructgen) -> None:
+    asked = model.with_structured_output(City.model_json_schema())
+    seen = list(asked.stream("Rome is in Italy."))
+    assert len(seen) > 2
+    assert seen[-1] == asked.invoke("Rome is in Italy.")
+    City.model_validate(seen[-1])
+
+
+def test_what_only_code_can_check_is_told_beside_the_message(model: ChatStructgen) -> None:
+    class Picky(BaseModel):
+        n: Literal[1, 2]
+
+        @field_validator("n")
+        @classmethod
+        def never(cls, n: int) -> int:
+            raise ValueError("no")
+
+    made = model.with_structured_output(Picky, include_raw=True).invoke("1 or 2?")
+    assert made["parsed"] is None
+    assert isinstance(made["parsing_error"], exceptions.OutputParserException)
+    assert json.loads(made["raw"].text)["n"] in (1, 2)
+    with pytest.raises(exceptions.OutputParserException, match="no"):
+        model.with_structured_output(Picky).invoke("1 or 2?")
+
+
+def test_strict_classes_are_read_as_json(model: ChatStructgen) -> None:
+    import datetime
+
+    class Day(BaseModel):
+        model_config = ConfigDict(strict=True)
+        day: datetime.date
+
+    made = model.with_structured_output(Day).invoke("It is 2024-05-01.")
+    assert isinstance(made.day, datetime.date)
+
+
+def test_objects_have_the_members_that_they_name(model: ChatStructgen) -> None:
+    """A schema that leaves objects open, at a temperature at which a model would add members."""
+    schema = {"title": "N", "type": "object", "properties": {"n": {"enum": [7]}}}
+    hot = ChatStructgen(
+        model="small", runner=model.runner, temperature=2, seed=1, max_tokens=30, n=3
+    )
+    form = {"type": "json_schema", "json_schema": {"name": "N", "schema": schema}}
+    made = hot.generate([[HumanMessage("Go")]], response_format=form)
+    assert len(made.generations[0]) == 3
+    for one in made.generations[0]:
+        assert isinstance(one, Generation)
+        assert json.loads(one.text) in ({}, {"n": 7})
+
+
+# -- tools ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("any", {"population", "area"}),
+        (True, {"population", "area"}),
+        ("area", {"area"}),
+        ({"type": "function", "function": {"name": "area"}}, {"area"}),
+        ("none", set()),
+    ],
+)
+def test_choices_of_tools_hold(model: ChatStructgen, choice: Any, names: set[str]) -> None:
+    bound = model.bind_tools([population, area], tool_choice=choice, parallel_tool_calls=False)
+    made = bound.invoke("How large is Rome?", max_tokens=30)
+    assert {call["name"] for call in made.tool_calls} <= names
+    assert bool(made.tool_calls) == bool(names)
+    assert not made.invalid_tool_calls
+    for call in made.tool_calls:
+        {"population": population, "area": area}[call["name"]].invoke(call)
+
+
+def test_arguments_are_not_escaped(model: ChatStructgen) -> None:
+    @tool
+    def greet(name: Literal["你好啊集团", "こんにちは"]) -> str:
+        """Greet a company."""
+        return name
+
+    bound = model.bind_tools([greet], tool_choice="any", parallel_tool_calls=False)
+    (call,) = bound.invoke("Greet 你好啊集团.").tool_calls
+    assert call["args"]["name"] in ("你好啊集团", "こんにちは")
+
+
+def test_a_choice_of_no_tool_is_refused(model: ChatStructgen) -> None:
+    with pytest.raises(OptionError, match="none of auto"):
+        model.bind_tools([area], tool_choice="volume")
+
+
+def test_a_stream_of_calls_is_the_answer(model: ChatStructgen) -> None:
+    bound = model.bind_tools([population, area], tool_choice="any", parallel_tool_calls=False)
+    full: Any = None
+    for chunk in bound.stream("How large is Rome?"):
+        assert isinstance(chunk, AIMessageChunk)
+        full = chunk if full is None else full + chunk
+    whole = bound.invoke("How large is Rome?")
+    assert [(c["name"], c["args"]) for c in full.tool_calls] == [
+        (c["name"], c["args"]) for c in whole.tool_calls
+    ]
+    assert full.response_metadata == whole.response_metadata
+    assert full.usage_metadata["output_tokens"] == whole.usage_metadata["output_tokens"]
+
+
+# -- agents of LangGraph ----------------------------------------------------------------------
+
+
+@wrap_model_call
+def call_once(request: ModelRequest, handler: Any) -> Any:
+    """Of small models: the tool first, then the answer."""
+    called = any(isinstance(message, ToolMessage) for message in request.messages)
+    settings = {**request.model_settings, "parallel_tool_calls": False}
+    return handler(
+        request.override(tool_choice="none" if called else "population", model_settings=settings)
+    )
+
+
+def test_an_agent_calls_a_tool_and_answers(model: ChatStructgen) -> None:
+    agent = create_agent(model, [population], system_prompt="Be short.", middleware=[call_once])
+    made = agent.invoke({"messages": [HumanMessage("How many people live in Rome?")]})
+    kinds = [type(message) for message in made["messages"]]
+    assert kinds == [HumanMessage, AIMessage, ToolMessage, AIMessage]
+    assert made["messages"][2].content == "7"
+    assert made["messages"][3].text
+
+
+async def test_an_agent_gives_a_value_of_a_type(model: ChatStructgen) -> None:
+    """By the model's own form, which its profile says that it has, and by a call of a tool."""
+    for how in (City, ToolStrategy(City)):
+        agent = create_agent(model, [], response_format=how)
+        made = await agent.ainvoke({"messages": [HumanMessage("Rome is in Italy.")]})
+        assert isinstance(made["structured_response"], City)
+
+
+# -- messages ---------------------------------------------------------------------------------
+
+
+def test_histories_become_chats() -> None:
+    call = {"name": "area", "args": {"city": "Rome"}, "id": "1", "type": "tool_call"}
+    made = chat_of(
+        [
+            SystemMessage("Be short."),
+            SystemMessage([{"type": "text", "text": "Be kind."}]),
+            HumanMessage("How large", name="ann"),
+            HumanMessage("is Rome?"),
+            AIMessage(
+                [
+                    {"type": "thinking", "thinking": "Hm."},
+                    {"type": "text", "text": "Let me see."},
+                    {"type": "tool_use", "id": "1", "name": "area", "input": {"city": "Rome"}},
+                ],
+                tool_calls=[call],
+            ),
+            ToolMessage("12", tool_call_id="1"),
+            AIMessage("12", additional_kwargs={"reasoning_content": "So."}),
+        ]
+    )
+    function = {"name": "area", "arguments": '{"city": "Rome"}'}
+    assert made == [
+        {"role": "system", "content": "Be short.\n\nBe kind."},
+        {"role": "user", "content": "How large\n\nis Rome?", "name": "ann"},
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "reasoning_content": "Hm.",
+            "tool_calls": [{"id": "1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "content": "12", "tool_call_id": "1"},
+        {"role": "assistant", "content": "12", "reasoning_content": "So."},
+    ]
+    for block in ({"type": "image", "url": "https://a.b/c.png"}, {"type": "tool_use"}):
+        with pytest.raises(OptionError, match="not supported"):
+            chat_of([HumanMessage([block])])
+
+
+def test_tokens_are_the_models_own(model: ChatStructgen) -> None:
+    history = [SystemMessage("Be short."), HumanMessage("Say hi.")]
+    made = model.invoke(history, max_tokens=1)
+    assert made.usage_metadata is not None
+    count = model.get_num_tokens_from_messages(history)
+    assert count == made.usage_metadata["input_tokens"]
+    assert model.get_num_tokens_from_messages(history, tools=[area]) > count
+    assert model.get_num_tokens("Say hi.") == len(model.get_token_ids("Say hi.")) > 1
+    call = {"name": "area", "args": {"city": "Rome"}, "id": "1", "type": "tool_call"}
+    long = [
+        *history,
+        AIMessage("", tool_calls=[call]),
+        ToolMessage("12", tool_call_id="1"),
+        AIMessage("word " * 50),
+        HumanMessage("And?"),
+    ]
+    kept = trim_messages(long, max_tokens=70, token_counter=model, include_system=True)
+    assert kept == [history[0], long[-1]]
+
+
+# -- fields, metadata, errors -----------------------------------------------------------------
+
+
+def test_metadata_tells_of_tokens_and_of_confidence(model: ChatStructgen) -> None:
+    asked = model.bind(
+        output_type=City,
+        logprobs=True,
+        top_logprobs=2,
+        trace=True,
+        abstain_below={"$.country": 0.999999},
+    )
+    with get_usage_metadata_callback() as counted:
+        made = asked.invoke("Rome is in Italy.")
+    assert counted.usage_metadata["small"] == made.usage_metadata
+    metadata = made.response_metadata
+    assert metadata["model_name"] == "small"
+    assert "".join(one["token"] for one in metadata["logprobs"]) == made.text
+    assert "$.country" in metadata["confidence"]
+    assert isinstance(metadata["abstained"], list)
+    assert metadata["trace"][0]["index"] == 0
+
+
+def test_thoughts_stand_beside_the_answer(runner: Runner) -> None:
+    thinker = ChatStructgen(
+        model="small", runner=runner, seed=1, max_tokens=60, model_kwargs={"thinking_budget": 20}
+    )
+    asked = thinker.bind(output_type=bool)
+    made = asked.invoke("Is water wet?")
+    assert made.text in ("true", "false")
+    assert made.additional_kwargs["reasoning_content"]
+    assert {block["type"] for block in made.content_blocks} == {"reasoning", "text"}
+    full: Any = None
+    for chunk in asked.stream("Is water wet?"):
+        full = chunk if full is None else full + chunk
+    thought = full.additional_kwargs["reasoning_content"]
+    assert thought.strip() == made.additional_kwargs["reasoning_content"]
+    assert full.usage_metadata["output_token_details"]["reasoning"] > 0
+
+
+def test_several_answers(model: ChatStructgen) -> None:
+    made = model.generate([[HumanMessage("Hi")]], n=2, temperature=2.0, seed=1, max_tokens=4)
+    first, second = made.generations[0]
+    assert first.text != second.text
+    with pytest.raises(exceptions.ModelInvalidRequestError, match="n=2"):
+        next(iter(model.stream("Hi", n=2)))
+
+
+def test_errors_are_langchains(model: ChatStructgen, runner: Runner) -> None:
+    with pytest.raises(exceptions.ModelInvalidRequestError, match="prediction"):
+        model.invoke("Hi", prediction={})
+    with pytest.raises(exceptions.ModelInvalidRequestError, match="fills in"):
+        model.invoke("Hi", session_id="a")
+    with pytest.raises(exceptions.ModelInvalidRequestError, match="budget"):
+        model.with_structured_output(City).invoke("Hi", max_tokens=2)
+    with pytest.raises(exceptions.ContextOverflowError):
+        model.invoke("word " * 9000)
+    with pytest.raises(exceptions.ModelTimeoutError):
+        model.with_structured_output(City).invoke("Hi", timeout=1e-6)
+    with pytest.raises(exceptions.ModelNotFoundError):
+        ChatStructgen(model="nobody", runner=runner).invoke("Hi")
+    with pytest.raises(ValidationError, match="extra"):
+        ChatStructgen(model="small", temprature=1)  # type: ignore[call-arg]
+
+
+async def test_leaving_a_stream_ends_the_answer(model: ChatStructgen) -> None:
+    async for _ in model.astream("Tell a story.", max_tokens=4000, repetition_penalty=1.3):
+        break
+    for _ in model.stream("Tell a story.", max_tokens=4000, repetition_penalty=1.3):
+        break
+    # The model is free again: the next answer does not wait for 8,000 tokens.
+    assert (await model.ainvoke("Hi", max_tokens=2)).text
+
+
+# -- embeddings and decisions -----------------------------------------------------------------
+
+
+def test_embeddings_in_a_vector_store(runner: Runner) -> None:
+    embeddings = StructgenEmbeddings(model="vectors", runner=runner)
+    store = InMemoryVectorStore.from_texts(["a cat", "tax law"], embeddings)
+    assert store.similarity_search("a kitten", k=1)[0].page_content == "a cat"
+    assert embeddings.embed_documents([]) == []
+    short = StructgenEmbeddings(model="vectors", runner=runner, dimensions=8)
+    assert len(short.embed_query("a cat")) == 8
+    with pytest.raises(exceptions.ModelInvalidRequestError, match="token"):
+        embeddings.embed_query("word " * 2000)
+    cuts = StructgenEmbeddings(model="vectors", runner=runner, truncate=True)
+    assert cuts.embed_query("word " * 2000)
+
+
+async def test_decisions(runner: Runner) -> None:
+    theirs = pytest.importorskip("langchain_core.decisions", reason="langchain-core is below 1.8")
+    from structgen.integrations.langchain import StructgenDecisions
+
+    model = StructgenDecisions(model="small", runner=runner)
+    questions = {
+        "refund": theirs.Noul(instructions="Does the customer want money back?"),
+        "team": theirs.Choice(
+            instructions="Which team?",
+            criteria={"billing": "payments", "tech": {"what": "bugs"}, "other": None},
+        ),
+        "anger": theirs.Score(instructions="How angry?", criteria=["calm", "angry"]),
+    }
+    state = {"said": [HumanMessage("Give me my money back!")], "since": 3}
+    made = model.invoke({"state": state, "questions": questions})
+    assert made.model == "small"
+    assert made.usage["input_tokens"] > 0
+    assert 0 <= made.nouls["refund"].noul <= 1
+    team = made.choices["team"]
+    assert list(team.probabilities) == ["billing", "tech", "other"]
+    assert team.choice == max(team.probabilities, key=team.probabilities.get)
+    assert sum(team.probabilities.values()) == pytest.approx(1)
+    anger = made.scores["anger"]
+    assert anger.legend == {0: "calm", 1: "angry"}
+    assert anger.score == pytest.approx(anger.probabilities[1])
+    # The same numbers as by the Runner itself, and in asynchronous code.
+    chat = [HumanMessage("Give me my money back!"), HumanMessage("Now!")]
+    whole = await model.ainvoke({"state": chat, "questions": questions})
+    asked = {"refund": {"type": "predicate", "instructions": questions["refund"].instructions}}
+    own = runner.decide(model="small", state=chat_of(chat), questions=asked)
+    assert whole.nouls["refund"].noul == pytest.approx(own.value["refund"].probability)
+    criteria = theirs.NoulCriteria(true="asks for a refund", false={"or": "anything else"})
+    noul = theirs.Noul(instructions="Which?", criteria=criteria)
+    assert model.invoke({"state": "Hi", "questions": {"a": noul}}).nouls
+    with pytest.raises(exceptions.ModelInvalidRequestError, match="Box"):
+        model.invoke({"state": "Hi", "questions": {"a": theirs.Box(instructions="Where?")}})
+
+
+@pytest.mark.parametrize("package", ["langchain_core", "langchain_core.decisions"])
+def test_the_error_without_the_package_says_what_to_install(package: str) -> None:
+    code = (
+        f"import sys; sys.modules['{package}'] = None\n"
+        "from structgen.integrations.langchain import StructgenDecisions"
+    )
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install" in made.stderr
