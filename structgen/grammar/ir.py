@@ -307,6 +307,7 @@ class ContextFree:
         rules: ``(nonterminal number, symbols)``.
         start: number of the start nonterminal.
         ignore: numbers of the terminals that may stand anywhere between the others.
+        key: what the store of grammars knows it by; None for one that is not kept by its text.
     """
 
     terminals: tuple[AnyTerminal, ...]
@@ -314,6 +315,7 @@ class ContextFree:
     rules: tuple[tuple[int, tuple[int, ...]], ...]
     start: int
     ignore: tuple[int, ...] = ()
+    key: str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

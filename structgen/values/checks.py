@@ -38,7 +38,7 @@ _FORGIVES = ("default", "omit")
 
 
 Key: TypeAlias = "tuple[Path, tuple[int, ...]]"
-"""A value of a type: where it is, and the identities of the core schemas that it may be of."""
+"""A value of a type: where it is, and the numbers of the types that it may be of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Checks:
         self.shapes: Shapes | None = None
         if isinstance(output.grammar, ir.Json) and output.values is not None:
             self.shapes = Shapes(output.values)
-        self._plans: dict[tuple[int, int], Plan] = {}
+        self._plans: dict[Place, Plan] = {}
 
     @property
     def name(self) -> str:
@@ -150,11 +150,10 @@ class Checks:
 
     def plan(self, place: Place) -> Plan:
         """How values of a type are judged."""
-        key = id(place.core), id(place.config)
-        if key not in self._plans:
+        if place not in self._plans:
             assert self.shapes is not None
-            self._plans[key] = _plan(self.shapes, place)
-        return self._plans[key]
+            self._plans[place] = _plan(self.shapes, place)
+        return self._plans[place]
 
 
 def checks_of(output: OutputType, *, in_order: bool = True) -> Checks | None:
@@ -385,7 +384,7 @@ class JsonReading(Document):
         self._tainted.append(is_tainted or any(plan.taints for plan in plans))
         self._is_held.append(is_held)
         if is_held:
-            self._held.append(((path, _types(node)), node.start))
+            self._held.append(((path, self._types(node)), node.start))
 
     def _judge(self, node: Node, path: Path) -> None:
         """Refuse a value that none of the types which it may have takes."""
@@ -432,7 +431,7 @@ class JsonReading(Document):
         return Refusal(
             child_path("$", *where),
             self.data[first.start : first.end].decode("utf-8", "surrogatepass"),
-            (path, _types(node)),
+            (path, self._types(node)),
             node.start,
             first.start,
             last.end,
@@ -458,6 +457,9 @@ class JsonReading(Document):
                     steps.append(step)
             yield problem["msg"], part, tuple(steps), is_final
 
+    def _types(self, node: Node) -> tuple[int, ...]:
+        return tuple(self.shapes.number(place) for place in node.places)
+
     def _is_final(self, node: Node, step: str | int) -> bool:
         """Whether a fault of a part is one of the whole, whatever comes after the part."""
         if len(node.places) != 1 or self._checks.plan(node.places[0]).taints:
@@ -477,10 +479,6 @@ class JsonReading(Document):
 
 HereReading: TypeAlias = "WholeReading | JsonReading"
 """One output, judged in this process."""
-
-
-def _types(node: Node) -> tuple[int, ...]:
-    return tuple(id(place.core) for place in node.places)
 
 
 def _child(node: Node, step: Any) -> Node | None:

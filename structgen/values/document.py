@@ -58,7 +58,7 @@ class Node:
         self.pieces: list[str] = []
         self.marks: list[int] = []
         self.shapes: list[tuple[int, Candidates]] = []
-        self.values: dict[tuple[int, ...], Any] = {}
+        self.values: dict[tuple[Place, ...], Any] = {}
 
     def text(self, at: int) -> str:
         """Of a string: its text as it was at an offset."""
@@ -219,7 +219,7 @@ class Document:
             ParseError: its own checks refuse it.
         """
         places = node.places if places is None else places
-        key = tuple(id(place.core) for place in places)
+        key = tuple(places)
         if key not in node.values:
             node.values[key] = self._value(node, places)
         found = node.values[key]

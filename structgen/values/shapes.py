@@ -36,9 +36,9 @@ _CHANGES = ("strip_whitespace", "to_lower", "to_upper")
 _LISTS = ("list", "set", "frozenset", "generator")
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # core schemas are compared by identity
+@dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """One type that a part may have.
+    """One type that a part may have; two are the same if they have the same objects.
 
     Attributes:
         core: its core schema; None: whatever JSON has.
@@ -47,6 +47,12 @@ class Place:
 
     core: Any
     config: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Place) and self.core is other.core and self.config is other.config
+
+    def __hash__(self) -> int:
+        return hash((id(self.core), id(self.config)))  # both are held
 
 
 ANYTHING = Place(None)
@@ -108,12 +114,17 @@ class Shapes:
         """
         self._values = values
         self.refs: dict[str, Any] = {}
-        self._kept: dict[tuple[str, int, int], Any] = {}
+        self._kept: dict[tuple[str, Place], Any] = {}
+        self._numbers: dict[Place, int] = {}
         self.root = ANYTHING
         if values is not None:
             self.root = Place(values.core, values.config)
             if values.core["type"] == "definitions":
                 self.refs = {one["ref"]: one for one in values.core["definitions"]}
+
+    def number(self, place: Place) -> int:
+        """A type by number: what another process can name it by."""
+        return self._numbers.setdefault(place, len(self._numbers))
 
     def objects(self, place: Place) -> tuple[ObjectShape, ...]:
         """The objects that may stand there."""
@@ -141,8 +152,7 @@ class Shapes:
         return parser
 
     def _keep(self, what: str, place: Place, make: Callable[[Place], Any]) -> Any:
-        # Core schemas live as long as what holds them, so their ids name them.
-        key = (what, id(place.core), id(place.config))
+        key = (what, place)
         if key not in self._kept:
             self._kept[key] = make(place)
         return self._kept[key]

@@ -42,7 +42,7 @@ class _Before(NamedTuple):
     window: Window
 
 
-_Known: TypeAlias = "dict[tuple[int, Window], tuple[Text, _Before]]"
+_Known: TypeAlias = "dict[tuple[Text, Window], _Before]"
 
 
 @final
@@ -53,9 +53,9 @@ class RopeTokens:
 
     def __init__(self, trie: Trie) -> None:
         self._trie = trie
-        # By the number of a part, which is kept so that no other one has it, and its window.
+        # By a part and its window.
         self._known: _Known = {}
-        self._parts: set[int] = set()
+        self._parts: set[Text] = set()
 
     def count(self, text: Text) -> int | None:
         """How many tokens the fewest are that concatenate to ``text``; None if none do."""
@@ -65,12 +65,12 @@ class RopeTokens:
     def is_mostly_known(self, text: Text) -> bool:
         """Whether few parts of ``text``, each counted once, have not been looked at yet."""
         parts = self._parts
-        seen: set[int] = set()
+        seen: set[Text] = set()
         todo = [text]
         while todo and len(seen) <= _FEW_PARTS:
             part = todo.pop()
-            if isinstance(part, Rope) and id(part) not in parts and id(part) not in seen:
-                seen.add(id(part))
+            if isinstance(part, Rope) and part not in parts and part not in seen:
+                seen.add(part)
                 todo += (part.first, part.second)
         return not todo
 
@@ -108,17 +108,17 @@ class RopeTokens:
         todo: list[tuple[Text, Window]] = [(text, after)]
         while True:
             part, window = todo[-1]
-            key = id(part), window
+            key = part, window
             if key not in known:
                 found = self._work_out(part, window, known)
                 if not isinstance(found, _Before):
                     todo.append(found)
                     continue
-                known[key] = part, found
-                parts.add(id(part))
+                known[key] = found
+                parts.add(part)
             todo.pop()
             if not todo:
-                return known[key][1]
+                return known[key]
 
     def _work_out(
         self, part: Text, after: Window, all_known: _Known
@@ -128,10 +128,10 @@ class RopeTokens:
         if isinstance(part, bytes):
             WORK.spend(len(part) >> 4)
             return self._steps(part, after)[0]
-        found = all_known.get((id(part.second), after))
+        found = all_known.get((part.second, after))
         if found is None:
             return part.second, after
-        count, window = found[1]
+        count, window = found
         # Soon one round comes to what another one came to.
         windows: list[Window] = []
         counts: list[int] = [count]
@@ -144,10 +144,10 @@ class RopeTokens:
                 count += rounds * (counts[n] - counts[start]) + more
                 return _Before(count, windows[start + rest])
             windows.append(window)
-            known = all_known.get((id(part.first), window))
+            known = all_known.get((part.first, window))
             if known is None:
                 return part.first, window
-            count, window = count + known[1].farther, known[1].window
+            count, window = count + known.farther, known.window
             counts.append(count)
         return _Before(count, window)
 

@@ -30,7 +30,7 @@ class Stacks:
 
     def __init__(self) -> None:
         self.frames: list[tuple[Frame, int]] = []
-        self._frame_ids: dict[int, int] = {}
+        self._frame_ids: dict[tuple[Frame, int], int] = {}
         self.continuations: list[tuple[tuple[int, int], ...]] = [()]
         self.depths: list[int] = [0]
         self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {}  # of several links
@@ -40,11 +40,9 @@ class Stacks:
     def push(self, frames: tuple[tuple[Frame, int], ...], below: int) -> int:
         """The continuation ``frames`` (top first) over ``below``."""
         for pushed in reversed(frames):
-            frame, at = pushed
-            key = at << 64 | id(frame)  # no tuple, which the collector would look at
-            number = self._frame_ids.get(key)
+            number = self._frame_ids.get(pushed)
             if number is None:
-                number = self._frame_ids[key] = len(self.frames)
+                number = self._frame_ids[pushed] = len(self.frames)
                 self.frames.append(pushed)
             below = self._over(number, below)
         return below

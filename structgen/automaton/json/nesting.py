@@ -227,7 +227,7 @@ def _height_of(value: Any) -> int:
 
 def height_of_text(text: Text) -> int:
     """How deep a JSON text nests."""
-    known: dict[tuple[int, int], tuple[int, int, int]] = {}
+    known: dict[tuple[Text, int], tuple[int, int, int]] = {}
     todo: list[tuple[Text, int]] = [(text, _OUTSIDE)]
     while todo:
         part, where = todo[-1]
@@ -235,9 +235,9 @@ def height_of_text(text: Text) -> int:
         if isinstance(found, _Missing):
             todo.append(found.part)
         else:
-            known[id(part), where] = found
+            known[part, where] = found
             todo.pop()
-    return known[id(text), _OUTSIDE][0]
+    return known[text, _OUTSIDE][0]
 
 
 _OUTSIDE, _IN_STRING, _ESCAPED = range(3)
@@ -252,7 +252,7 @@ class _Missing:
 
 
 def _height_of_part(
-    text: Text, where: int, known: Mapping[tuple[int, int], tuple[int, int, int]]
+    text: Text, where: int, known: Mapping[tuple[Text, int], tuple[int, int, int]]
 ) -> tuple[int, int, int] | _Missing:
     """How much deeper than where it begins part of a JSON text goes, and how deep and where it
     ends: of a rope by those of its parts, each looked at once."""
@@ -273,7 +273,7 @@ def _height_of_part(
         return height, depth, where
     left = text.times
     while left:
-        found = known.get((id(text.first), where))
+        found = known.get((text.first, where))
         if found is None:
             return _Missing((text.first, where))
         # Values nest as deep at their end as where they begin: once more is no deeper.
@@ -281,7 +281,7 @@ def _height_of_part(
         last = depth + found[1] * (rounds - 1)
         height = max(height, depth + found[0], last + found[0])
         depth, where, left = last + found[1], found[2], left - rounds
-    found = known.get((id(text.second), where))
+    found = known.get((text.second, where))
     if found is None:
         return _Missing((text.second, where))
     return max(height, depth + found[0]), depth + found[1], found[2]

@@ -35,13 +35,13 @@ def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
     """
     found: set[ir.Ranges] = set()
     kinds: set[type[ir.Regex]] = set()
-    seen: set[int] = set()
+    seen: set[ir.Regex] = set()
     stack: list[ir.Regex] = [regex]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
+        if node in seen:
             continue
-        seen.add(id(node))
+        seen.add(node)
         kinds.add(type(node))
         if isinstance(node, ir.CharSet):
             found.add(node.ranges)
@@ -100,9 +100,9 @@ class Derivatives(Derivable):
 
     # -- from the IR ------------------------------------------------------------------------
 
-    def _lower(self, regex: ir.Regex, known: dict[int, int]) -> int:
-        """The node of an expression; ``known``: those of the parts met so far, by their `id`."""
-        found = known.get(id(regex))
+    def _lower(self, regex: ir.Regex, known: dict[ir.Regex, int]) -> int:
+        """The node of an expression; ``known``: those of the parts met so far."""
+        found = known.get(regex)
         if found is not None:
             return found
         WORK.left -= 1
@@ -134,7 +134,7 @@ class Derivatives(Derivable):
             node = self._node((START,), 0b1100)
         else:
             node = self._node((END,), 0b1101)
-        known[id(regex)] = node
+        known[regex] = node
         return node
 
     def _checksum(self, regex: ir.Checksum) -> int:

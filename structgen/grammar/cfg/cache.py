@@ -21,6 +21,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +40,7 @@ _STAGES = ("grammar", "automaton", "vocabulary", "masks")
 """The parts of this package that what is kept comes from."""
 
 _FOLDER = "grammars"
-_keys: dict[int, tuple[ir.ContextFree, str]] = {}
-"""By identity: grammars that were read, and their keys. As many as are remembered elsewhere."""
-
-_MAX_KEYS = 256
+_MAX_UNSEEN = 256
 
 _unseen: dict[str, set[str]] = {}
 """Keys of rules that were not on disk, so that nothing else about them is, either; each with the
@@ -78,20 +76,16 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
         if not _is_plain(grammar):
             return grammar
         _keep(key, lambda: {"grammar": np.frombuffer(_encoded(grammar), np.uint8)})
-        if len(_unseen) >= _MAX_KEYS:
+        if len(_unseen) >= _MAX_UNSEEN:
             _unseen.clear()
         _unseen[key] = set()
-    _keys[id(grammar)] = grammar, key
-    if len(_keys) > _MAX_KEYS:
-        _keys.pop(next(iter(_keys)), None)
-    return grammar
+    return replace(grammar, key=key)
 
 
 def fingerprint(grammar: ir.ContextFree) -> str | None:
     """What tells a grammar from all others; None for one with terminals that are no patterns."""
-    known = _keys.get(id(grammar))
-    if known is not None:
-        return known[1]
+    if grammar.key is not None:
+        return grammar.key
     return hashlib.sha256(_encoded(grammar)).hexdigest() if _is_plain(grammar) else None
 
 

@@ -114,13 +114,13 @@ def format_regex(name: str, dialect: str | None = None) -> ir.Regex | None:
     if build is None:
         return None
     regex = build()
-    _BUILT[id(regex)] = name
+    _BUILT[regex] = name
     return regex
 
 
-_BUILT: dict[int, str] = {}
+_BUILT: dict[ir.Regex, str] = {}
 
 
 def format_of(regex: ir.Regex) -> str | None:
-    """The format whose language `format_regex` has given as this very object, if one has."""
-    return _BUILT.get(id(regex))
+    """The format whose expression `format_regex` has given, if one has."""
+    return _BUILT.get(regex)

@@ -24,7 +24,7 @@ from structgen.storage import GenerationalCache
 from structgen.vocabulary import Vocabulary
 
 from .nonterminal_walks import NOTHING, FrameWalk, NonterminalWalks
-from .tokens import Bits, Walk, overlay, packed
+from .tokens import Bits, Walk, new_number, overlay, packed
 from .walks import Walks
 
 _NO_BITS = np.array([], np.uint32)
@@ -60,7 +60,7 @@ class CfgMaskEngine:
         self._none = bytes(4 * self._n_words)
         self._alike: dict[tuple[int, ...], Mask] = {}
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
-        self._end = Walk(tuple(self._eos.tolist()), (), (), ())
+        self._end = Walk(tuple(self._eos.tolist()), (), (), (), new_number())
 
     # A first mask from disk needs neither. Whoever asks holds `GROW`.
 
@@ -140,9 +140,9 @@ class CfgMaskEngine:
     def _compute(self, state: int) -> Mask:
         self._trim()
         parts = self._whole(state) if self.machine.is_free else self._by_place(state)
-        parts.pop(id(NOTHING), None)
+        parts.pop(NOTHING[-1], None)
         if self.machine.is_accepting(state):
-            parts[id(self._end)] = self._end
+            parts[self._end.number] = self._end
         # Often places differ only in what no token reaches. Walks are remembered, and
         # forgotten together with this.
         key = tuple(sorted(parts))
@@ -161,7 +161,7 @@ class CfgMaskEngine:
 
     def _by_place(self, state: int) -> dict[int, Walk | FrameWalk]:
         walks = [self._walks.walk(q, node) for q, _, node in self._steps(state)]
-        return {id(walk): walk for walk in walks}
+        return {walk.number: walk for walk in walks}
 
     def _whole(self, state: int) -> dict[int, Walk | FrameWalk]:
         """The walks whose tokens are those of ``state``, goals walked once for all stacks."""
@@ -181,7 +181,7 @@ class CfgMaskEngine:
                 begun.setdefault((place, after), []).append(_ROOT)
                 continue
             walk = self._walks.walk(q, _ROOT)
-            out[id(walk)] = walk
+            out[walk.number] = walk
             leads: dict[tuple[int, int], list[int]] = {}
             for outcome, node in walk.exits:
                 for end, terminals in lexer.outcomes[outcome]:
@@ -201,12 +201,12 @@ class CfgMaskEngine:
             for start in starts:
                 spaces, spots = frames.spaced(after, start)
                 for walk in spaces:
-                    out[id(walk)] = walk
+                    out[walk.number] = walk
                 # What a place's tops can return to is among its tops already.
                 for then, node in spots:
                     for top, below in tops:
                         found = top_of(top, then, node)
-                        out[id(found)] = found
+                        out[found[-1]] = found
                         for end, there in found[2]:
                             todo.append((below, end, there))
         seen = set(todo)
@@ -220,7 +220,7 @@ class CfgMaskEngine:
                 more: list[tuple[int, int, int]] = []
                 if not is_final[top]:
                     found = top_of(top, condition, node)
-                    out[id(found)] = found
+                    out[found[-1]] = found
                     more = [(below, end, there) for end, there in found[2]]
                 if accepts[top]:
                     more.append((below, condition, node))

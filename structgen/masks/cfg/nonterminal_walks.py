@@ -25,7 +25,7 @@ from structgen.automaton.work import WORK
 
 from .node_sets import NODE_BITS
 from .shared import Prefixes, Spaces
-from .tokens import Bits, Ids, Rows, gathered
+from .tokens import Bits, Ids, Rows, gathered, new_number
 from .walks import Walks
 
 _STATE_BITS = 40
@@ -40,12 +40,12 @@ Spot = tuple[int, int]
 """What holds of the rest of the text, and a node."""
 
 
-FrameWalk: TypeAlias = "tuple[Ids, Rows, tuple[Spot, ...]]"
+FrameWalk: TypeAlias = "tuple[Ids, Rows, tuple[Spot, ...], int]"
 """What a goal does from one node: tokens that end before the goal does, or exactly there; further
-ones, as packed masks; and where the goal ends, having read something. Tuples and not named ones:
-`walk_store.WalkMemo`."""
+ones, as packed masks; where the goal ends, having read something; and what no other walk has
+(`Walk.number`). Tuples and not named ones: `walk_store.WalkMemo`."""
 
-NOTHING: FrameWalk = (), (), ()
+NOTHING: FrameWalk = (), (), (), 0
 """What a goal does where no token begins it."""
 
 
@@ -162,7 +162,7 @@ class NonterminalWalks:
                 if not first & available:
                     continue
                 walk = self._walks.walk(self._entry(terminal, condition), node)
-                walks[id(walk)] = walk
+                walks[walk.number] = walk
                 for outcome, at in walk.exits:
                     for after in self._lexer.conditions_of[outcome]:
                         spot = (after, at)
@@ -346,7 +346,7 @@ class NonterminalWalks:
                 steps.append((to, then, where))
         for first, goal in calls:
             if first & available:
-                some, more, ends = self.goal(goal, condition, node, available)
+                some, more, ends, _ = self.goal(goal, condition, node, available)
                 ids += some
                 rows += more
                 if ends:
@@ -355,7 +355,7 @@ class NonterminalWalks:
                         steps.append((to, after, at))
         closed: dict[int, list[int]] = {}
         if again:
-            for some, more, ends in self._repeated(~begin, again):
+            for some, more, ends, _ in self._repeated(~begin, again):
                 ids += some
                 rows += more
                 for then, where in ends:
@@ -363,7 +363,7 @@ class NonterminalWalks:
         for to, after, at in steps:
             if not is_final[to]:
                 known = known_tops.get(to << NODE_BITS | at) if after == anything else None
-                some, more, ends = known or self.top(to, after, at)
+                some, more, ends, _ = known or self.top(to, after, at)
                 ids += some
                 rows += more
                 for then, where in ends:
@@ -375,7 +375,7 @@ class NonterminalWalks:
         if not (few or packed or ends):
             return NOTHING
         self._walks.charge(200 + size)
-        return few, packed, ends
+        return few, packed, ends, new_number()
 
     # -- goals that begin again -------------------------------------------------------------------
 
@@ -412,7 +412,7 @@ class NonterminalWalks:
         prefixes, others = repeats
         nodes = self._walks.nodes
         found = self._prefixes(prefixes, nodes.join(where))
-        out: list[FrameWalk] = [(found.ids, found.rows, ())]
+        out: list[FrameWalk] = [(found.ids, found.rows, (), new_number())]
         for then, there in found.bound:
             out.append(self.goal(goal, then, there, self._available(there, then)))
         available = nodes.bytes_after(found.node)

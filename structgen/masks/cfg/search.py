@@ -21,7 +21,7 @@ from structgen.vocabulary import Trie
 
 from .byte_runs import Order
 from .node_sets import NodeSets
-from .tokens import Bits, Walk, gathered_arrays
+from .tokens import Bits, Walk, gathered_arrays, new_number
 
 _MAX_VISITS = 400
 _SMALL = 400
@@ -89,7 +89,7 @@ class Search:
                 self._run(state, where)
         ids, rows = gathered_arrays(self._ids, self._parts, self._rows, walks.n_words)
         exits = tuple((outcome, walks.nodes.join(where)) for outcome, where in self._exits.items())
-        return Walk(ids, rows, exits, tuple(self._ends))
+        return Walk(ids, rows, exits, tuple(self._ends), new_number())
 
     def _narrow(self) -> None:
         """Depth first, until that gets too much."""

@@ -25,7 +25,7 @@ from structgen.vocabulary import Vocabulary
 
 from .byte_runs import order_of
 from .node_sets import NodeSets
-from .tokens import Ids, Rows, Walk
+from .tokens import Ids, Rows, Walk, new_number
 
 
 class SharedWalk(NamedTuple):
@@ -175,7 +175,7 @@ class TerminalWalks:
                 outcome = self._lexer.label(self._lexer.before(terminal, to))
                 self._outcomes[terminal, text] = outcome
             exits.append((outcome, at))
-        return Walk(found.ids, found.rows, tuple(exits), None)
+        return Walk(found.ids, found.rows, tuple(exits), None, new_number())
 
     def ends(self, name: tuple[int, bytes], node: int) -> tuple[int, ...] | None:
         """`Walk.ends` of the walk at ``node``, if they are known."""

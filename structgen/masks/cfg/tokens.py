@@ -5,6 +5,7 @@ It owns how sets of tokens are put together. It knows no tries, lexers or gramma
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -42,12 +43,18 @@ class Walk(NamedTuple):
         exits: ``(outcome, node)`` pairs: where terminals may end and a token goes on.
         ends: lexer states in which those tokens end; ``~q`` for all those inside a character that
             begins in ``q`` (`Walks.inside_characters`). None: not known (`Walks.ends`).
+        number: what no other walk of this process has, of a lexer or a goal.
     """
 
     ids: Ids
     rows: Rows
     exits: tuple[tuple[int, int], ...]
     ends: tuple[int, ...] | None
+    number: int
+
+
+new_number = itertools.count(1).__next__
+"""A number for a walk."""
 
 
 def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, Rows, int]:

@@ -23,7 +23,7 @@ from .byte_runs import Order, order_of
 from .node_sets import NODE_BITS, NodeSets, as_mask
 from .search import Search
 from .shared import Prefixes, Spaces, TerminalWalks
-from .tokens import Walk, gathered
+from .tokens import Walk, gathered, new_number
 
 _FEW = 10
 """Sets of so many nodes are looked at one by one."""
@@ -152,7 +152,7 @@ class Walks:
         walked = self.walk(q, node)
         if walked.ends is not None:
             return walked.ends
-        # Not put into the walk: masks are known by the identity of their walks.
+        # Not put into the walk: masks are known by the numbers of their walks.
         key = q << NODE_BITS | node
         found = self._ends.get(key)
         if found is None:
@@ -196,8 +196,8 @@ class Walks:
                 ends.append(state)
         else:
             if nodes.n_children[at] if at < n_nodes else nodes.bytes_after(at):
-                return Walk(tuple(ids), (), ((outcome, at),), tuple(ends))
-        return Walk(tuple(ids), (), (), tuple(ends))
+                return Walk(tuple(ids), (), ((outcome, at),), tuple(ends), new_number())
+        return Walk(tuple(ids), (), (), tuple(ends), new_number())
 
     def _joined(self, steps: list[tuple[int, int]]) -> Walk:
         parts = [self.walk(q, node) for q, node in steps]
@@ -212,7 +212,7 @@ class Walks:
             ends.update(dict.fromkeys(part.ends or ()))
         are_known = all(part.ends is not None for part in parts)
         joined = tuple((outcome, self.nodes.join(nodes)) for outcome, nodes in exits.items())
-        return Walk(ids, rows, joined, tuple(ends) if are_known else None)
+        return Walk(ids, rows, joined, tuple(ends) if are_known else None, new_number())
 
     def inside_characters(self, q: int) -> tuple[int, ...]:
         """The states in which a token can end inside a character that begins in ``q``."""

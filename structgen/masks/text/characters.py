@@ -32,7 +32,7 @@ from structgen.vocabulary import Trie, view
 from .alphabet_points import AlphabetPoints
 from .character_arrays import Bools, CharacterArrays, Depths, Int32, LongEdge
 from .character_runs import Run
-from .lone_runs import Slice
+from .lone_runs import CountedTokens, Slice
 
 _ROOT = np.zeros(1, np.int32)
 
@@ -47,13 +47,14 @@ class Whole(NamedTuple):
 
     Attributes:
         places: the nodes, int32, as bytes.
-        counts: from the root, characters of each token that is text, as `Slice.counts`.
+        counted: from the root, the tokens that are text, those that end inside a character as
+            ``others``.
         ids: the tokens that are text; from the root, those that end inside a character.
         quotes: bool ``[len(Characters.quotes)]``; the closing quotes that end a text.
     """
 
     places: bytes
-    counts: Depths | None
+    counted: CountedTokens | None
     ids: Int32
     quotes: npt.NDArray[np.bool_]
 
@@ -100,21 +101,22 @@ class Characters(CharacterArrays):
 
     # -- nodes ----------------------------------------------------------------------------------
 
-    def partials_inside(self, cut: Slice, alive: Bools) -> Int32:
-        """The tokens that end inside a character after an endless run from the root.
+    def endless(self, cut: Slice, alive: Bools) -> CountedTokens:
+        """The tokens of an endless run from the root, and as others those that end inside a
+        character after it.
 
         Args:
             cut: the slice of the run's characters.
-            alive: bool ``[len(tails)]``, what may begin such a character; asked for again, it has
-                to be the same array.
+            alive: bool ``[len(tails)]``, what may begin such a character.
         """
-        found = cut.partials.get(id(alive))
+        key = alive.tobytes()
+        found = cut.endless.get(key)
         if found is None:
             chosen, _ = cut.run.partials()
             ids: Int32 = self.partial[chosen[alive[self.partial_tail[chosen]]]]
-            found = cut.partials[id(alive)] = alive, ids
-            self.charge(ids.nbytes + alive.nbytes + 200)
-        return found[1]
+            found = cut.endless[key] = CountedTokens(cut.tokens.counts, ids)
+            self.charge(ids.nbytes + len(key) + 200)
+        return found
 
     def spelt(self, text: str) -> tuple[bytes, int]:
         """The tokens that are the beginning of ``text``, and the one of `quotes` after it, or -1.
@@ -224,9 +226,8 @@ class Characters(CharacterArrays):
         found = self._slices[key]
         if found is None:
             run = Run(self, inside, _ROOT)
-            counts = run.counts()
-            found = self._slices[key] = Slice(run, counts)
-            self.charge(counts.nbytes + run.left.nbytes + 5000)
+            found = self._slices[key] = Slice(run)
+            self.charge(found.tokens.counts.nbytes + run.left.nbytes + 5000)
         return found
 
     def run(self, inside: Bools, places: Int32) -> Run:
@@ -248,21 +249,24 @@ class Characters(CharacterArrays):
         if found is None:
             inside = np.ones(len(self.points) + 2, bool)
             inside[-2:] = False
-            counts = None
+            counts: Depths | None = None
             if len(places) == 1 and not places[0]:
                 cut = self.slice(inside)
-                run, counts = cut.run, cut.counts
+                run, counts = cut.run, cut.tokens.counts
             else:
                 run = self.run(inside, places)
             chosen, _ = run.partials()
             text = np.zeros(len(self.tails), bool)
             text[self.tail_spans[:, 0]] = True
             ids = self.partial[chosen[text[self.partial_tail[chosen]]]]
+            counted = None
             if counts is None:
                 ids = np.concatenate((run.tokens(self.longest), ids))
+            else:
+                counted = CountedTokens(counts, ids)
             quotes = np.zeros(len(self.quotes), bool)
             quotes[run.quotes()[0]] = True
-            found = self._wholes[key] = Whole(key, counts, ids, quotes)
+            found = self._wholes[key] = Whole(key, counted, ids, quotes)
             self.charge(len(key) + ids.nbytes + quotes.nbytes + 300)
         return found
 

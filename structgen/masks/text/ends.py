@@ -10,21 +10,22 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .character_arrays import Depths, Int32
+from .character_arrays import Int32
 from .characters import Whole
+from .lone_runs import CountedTokens
 
 ANEW = -(1 << 40)
 """Less a place, it stands in `TextWalk.runs` for those of a walk from there, to be made again."""
 
-Counts: TypeAlias = "tuple[Depths, int, Int32 | None]"
+Counted: TypeAlias = "tuple[CountedTokens, int]"
+"""The tokens of a run from the root, and the most characters that those inside have of it."""
 
 
 class TextWalk(NamedTuple):
     """What a text does from one place.
 
     Attributes:
-        counts: for a run from the root, its slice's counts, the largest that is inside, and further
-            tokens: an array that is the same each time, or None.
+        counted: for a run from the root, its tokens.
         ids: tokens that end inside the text (those of the run from the root apart).
         quotes: label → bool ``[len(Characters.quotes)]``, the closing quotes reached.
         single: label → further closing quotes, one by one.
@@ -34,7 +35,7 @@ class TextWalk(NamedTuple):
         row: further tokens that end inside the text, as bits, for a walk from the root.
     """
 
-    counts: Counts | None
+    counted: Counted | None
     ids: list[Int32]
     quotes: dict[int, npt.NDArray[np.bool_]]
     single: dict[int, list[int]]

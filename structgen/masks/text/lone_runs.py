@@ -28,26 +28,51 @@ _FEW = 600
 """Tokens of a set, or of a set beyond some length, that are listed one by one."""
 
 
+class CountedTokens:
+    """The tokens that lie in a set of characters whole, seen from the root, and a few others.
+
+    Two of these are the same only if they are one object.
+
+    Attributes:
+        counts: [size of the vocabulary]; number of characters of each token that lies in the set
+            whole, and the largest value of the dtype for all others.
+        others: further tokens, of any length.
+    """
+
+    __slots__ = ("counts", "others")
+
+    def __init__(self, counts: Depths, others: Int32 | None) -> None:
+        self.counts = counts
+        self.others = others
+
+    def flags(self, most: int, size: int) -> Bools:
+        """Those of at most so many characters, and the others: bool ``[size]``."""
+        found = np.zeros(size, bool)
+        np.less_equal(self.counts, most, out=found[: len(self.counts)])
+        if self.others is not None:
+            found[self.others] = True
+        return found
+
+
 class Slice:
     """A set of characters, seen from the root.
 
     Attributes:
         run: the run from there.
-        counts: [size of the vocabulary]; number of characters of each token that lies in the set
-            whole, and the largest value of the dtype for all others.
-        partials: tokens that end inside a character after an endless run from the root, by the
-            address of an array of the tails that may follow, which is held beside them.
+        tokens: the tokens that lie in the set whole.
+        endless: for `Characters.endless`: these, and those that end inside a character after them,
+            by the tails that may follow, as bytes.
         lone: for `runs`: the run as all of a text. Sets that differ by characters that no
             token holds have one slice, but may go on otherwise after a character that is cut: so by
             the tails that may follow, as bytes.
     """
 
-    __slots__ = ("__weakref__", "counts", "lone", "partials", "run")
+    __slots__ = ("__weakref__", "endless", "lone", "run", "tokens")
 
-    def __init__(self, run: Run, counts: Depths) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
-        self.counts = counts
-        self.partials: dict[int, tuple[Bools, Int32]] = {}
+        self.tokens = CountedTokens(run.counts(), None)
+        self.endless: dict[bytes, CountedTokens] = {}
         self.lone: dict[bytes, LoneRun] = {}
 
 
@@ -87,7 +112,7 @@ class LoneRun:
 
     def __init__(self, characters: CharacterArrays, cut: Slice, alive: Bools | None) -> None:
         self._characters = characters
-        self.counts = counts = cut.counts
+        self.counts = counts = cut.tokens.counts
         self.walks: GenerationalCache[tuple[int, int], tuple[Any, ...]] = characters.cache()
         self.rows: GenerationalCache[int, Bits] = characters.cache()
         self.quotes_known: GenerationalCache[tuple[int, int], tuple[Any, ...]] = characters.cache()

@@ -14,7 +14,7 @@ from structgen.automaton.regex import Names
 from structgen.storage import GenerationalCache
 
 from .character_arrays import Int32
-from .ends import ANEW, Counts, FreeWalk, TextWalk
+from .ends import ANEW, Counted, FreeWalk, TextWalk
 from .tables import DEAD, TextTables
 
 
@@ -23,16 +23,16 @@ class OpenTexts(TextTables):
 
     _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
 
-    def _whole(self, state: int, places: Int32, out: TextWalk) -> Counts | None:
+    def _whole(self, state: int, places: Int32, out: TextWalk) -> Counted | None:
         """Every text may be read: all that matters is where it is closed."""
         characters = self.characters
         whole = characters.whole(places)
-        if whole.counts is None:
+        if whole.counted is None:
             out.ids.append(whole.ids)
         out.runs.add((state, 0))
         for place in places.tolist():
             self._quotes_one_by_one(state, place, out)
-        return None if whole.counts is None else (whole.counts, characters.longest, whole.ids)
+        return None if whole.counted is None else (whole.counted, characters.longest)
 
     def _but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
         """Every text may be read, and ``unnamed`` says what it is called once it is closed, unless
@@ -44,10 +44,10 @@ class OpenTexts(TextTables):
         walk = self._unnamed.get(key)
         if walk is None:
             walk = TextWalk(None, [], {}, {}, set())
-            counts = self._whole(unnamed, np.array(places, np.int32), walk)
+            counted = self._whole(unnamed, np.array(places, np.int32), walk)
             for label, found in walk.single.items():
                 self._quoted(walk, label)[found] = True
-            walk = self._unnamed[key] = TextWalk(counts, walk.ids, walk.quotes, {}, set())
+            walk = self._unnamed[key] = TextWalk(counted, walk.ids, walk.quotes, {}, set())
             n_quotes = sum(mask.nbytes for mask in walk.quotes.values())
             characters.charge(n_quotes + sum(ids.nbytes for ids in walk.ids) + 500)
         quotes = {label: mask.copy() for label, mask in walk.quotes.items()}
@@ -64,7 +64,7 @@ class OpenTexts(TextTables):
                     if label >= 0:
                         single.setdefault(label, []).extend(which)
         runs = {(state, ANEW - place) for place in places}
-        return TextWalk(walk.counts, [*walk.ids], quotes, single, runs)
+        return TextWalk(walk.counted, [*walk.ids], quotes, single, runs)
 
     def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
         """As `walk`, where every text may be read and all but a few have the same label."""

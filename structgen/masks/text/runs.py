@@ -21,7 +21,7 @@ from structgen.masks.grouping import starts_of
 from .character_arrays import Depths, Int32
 from .character_runs import Run
 from .characters import Characters
-from .ends import Counts, TextWalk
+from .ends import Counted, TextWalk
 from .lone_runs import LoneRun
 from .tables import DEAD, FEW, TextTables, grouped
 
@@ -115,7 +115,7 @@ class TextRuns(TextTables):
 
     def _run(
         self, state: int, places: Int32, out: TextWalk
-    ) -> tuple[Counts | None, list[tuple[int, Int32]]]:
+    ) -> tuple[Counted | None, list[tuple[int, Int32]]]:
         """The run of ``state``, and where it is left, by state."""
         characters, symbols = self.characters, self._symbols
         chars, most = symbols.run(state)
@@ -128,14 +128,14 @@ class TextRuns(TextTables):
             self._leave(state, run, most, out)
             return None, self._edges(state, chars, run, most)
         cut = self._points.slice(chars)
-        partials: Int32 | None = None
+        tokens = cut.tokens
         stays = is_endless and not symbols.settled(state)
         if stays:
             alive = self._points.tails_of(self._live(state))
             if alive is not None:
-                partials = characters.partials_inside(cut, alive)
+                tokens = characters.endless(cut, alive)
         self._leave(state, cut.run, most, out, with_partials=not stays)
-        return (cut.counts, most, partials), self._edges(state, chars, cut.run, most)
+        return (tokens, most), self._edges(state, chars, cut.run, most)
 
     def _leave(
         self, state: int, run: Run, most: int, out: TextWalk, with_partials: bool = True

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from structgen.automaton.core import Leaf, StringLeaf, TextLeaf
 from structgen.automaton.regex import GROUND, Utf8
@@ -26,7 +25,6 @@ from structgen.masks.walk_store import (
     Bits,
     End,
     Exits,
-    Ids,
     LeafWalk,
     Node,
     Tokens,
@@ -41,7 +39,7 @@ from structgen.vocabulary import Vocabulary
 from . import character_nodes
 from .characters import Characters, Whole
 from .ends import ANEW, FreeWalk, TextWalk
-from .lone_runs import LoneRun
+from .lone_runs import CountedTokens, LoneRun
 from .steps import apart
 from .walks import TextWalks
 
@@ -63,7 +61,7 @@ class StringWalks(WalkStore):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
-        self._rows: GenerationalCache[tuple[int, int, int], tuple[Any, Any, Bits]] = self.cache()
+        self._rows: GenerationalCache[tuple[CountedTokens, int], Bits] = self.cache()
         self._quoted: GenerationalCache[tuple[Characters, Any], tuple[Tokens, Node | None]] = (
             self.cache()
         )
@@ -471,10 +469,9 @@ class StringWalks(WalkStore):
             )
             row: Bits | None = None
             ids = whole.ids.tobytes() + more
-            if whole.counts is not None:
-                flags = np.zeros(self.n_words * 32, bool)
-                flags[: len(whole.counts)] = whole.counts <= characters.longest
-                flags[ids_of(ids)] = True
+            if whole.counted is not None:
+                flags = whole.counted.flags(characters.longest, self.n_words * 32)
+                flags[ids_of(more)] = True
                 row = self.intern(np.packbits(flags, bitorder="little").view("<u4"))
                 ids = b""
             found = self._free[key] = row, ids, exits, ends
@@ -489,8 +486,8 @@ class StringWalks(WalkStore):
         memo: WalkMemo | None,
     ) -> None:
         """Add a walk of text to what was found, and what follows its closing quotes."""
-        if walk.counts is not None:
-            found.add_row(self._row(*walk.counts))
+        if walk.counted is not None:
+            found.add_row(self._row(*walk.counted))
         if walk.row is not None:
             found.add_row(self.intern(walk.row))
         found.parts += [ids.tobytes() for ids in walk.ids]
@@ -526,21 +523,15 @@ class StringWalks(WalkStore):
                 rest = self.leaf_walk(leaf, to, node, memo)
                 found.include(rest)
 
-    def _row(self, counts: npt.NDArray[Any], most: int, more: Ids | None) -> Bits:
-        """The tokens whose count is at most ``most``, and ``more``, as bits."""
-        key = (id(counts), most, id(more))
-        found = self._rows[key]
+    def _row(self, tokens: CountedTokens, most: int) -> Bits:
+        """Those of ``tokens`` of at most so many characters, as bits."""
+        found = self._rows[tokens, most]
         if found is None:
-            bits = np.zeros(self.n_words * 4, np.uint8)
-            flags = counts <= most
-            if more is not None:
-                flags[more] = True
-            packed = np.packbits(flags, bitorder="little")
-            bits[: len(packed)] = packed
-            # Holding the arrays keeps their addresses from being used again.
-            found = self._rows[key] = (counts, more, self.intern(bits.view("<u4")))
+            flags = tokens.flags(most, 32 * self.n_words)
+            bits = np.packbits(flags, bitorder="little").view("<u4")
+            found = self._rows[tokens, most] = self.intern(bits)
             self.charge(300)
-        return found[2]
+        return found
 
     def _behind_quotes(
         self, characters: Characters, which: bytes | tuple[int, ...]

@@ -21,7 +21,7 @@ from structgen.storage import GenerationalCache
 
 from .character_arrays import Int32
 from .characters import Characters
-from .ends import ANEW, Counts, TextWalk
+from .ends import ANEW, Counted, TextWalk
 from .levels import TextLevels
 from .open_texts import OpenTexts
 from .steps import SMALL, TextSteps
@@ -143,7 +143,7 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
             on_the_way = np.array(gained + lost, np.int32)
             ids_of_others = [ids[np.isin(ids, on_the_way, invert=True)] for ids in walk.ids]
             ids_of_others.append(np.array(gained, np.int32))
-        return TextWalk(walk.counts, ids_of_others, walk.quotes, walk.single, runs, row)
+        return TextWalk(walk.counted, ids_of_others, walk.quotes, walk.single, runs, row)
 
     def _copy(self, walk: TextWalk) -> TextWalk:
         quotes = {label: mask.copy() for label, mask in walk.quotes.items()}
@@ -152,7 +152,7 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
     def _walk(self, state: int, places: list[int]) -> TextWalk:
         """Runs first, what is left of them together."""
         out = TextWalk(None, [], {}, {}, set())
-        counts: Counts | None = None
+        counted: Counted | None = None
         groups = [(state, np.array(places, np.int32))]
         few: list[tuple[int, int]] = []
         small: list[tuple[int, Int32]] = []
@@ -165,7 +165,7 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
             at, where = groups.pop()
             WORK.spend(5)
             if self._symbols.is_open(at):
-                counts = self._whole(at, where, out) or counts
+                counted = self._whole(at, where, out) or counted
                 continue
             size = self._size(where)
             if size <= SMALL or (self._is_few(at) and len(where) <= SMALL):
@@ -174,13 +174,13 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
                 small.append((at, where))
             elif self._symbols.run(at)[0]:
                 found, more = self._run(at, where, out)
-                counts = found or counts
+                counted = found or counted
                 groups += more
             else:
                 groups += self._one_step(at, where, out)
         if small:
             self._together(small, out)
-        return out._replace(counts=counts)
+        return out._replace(counted=counted)
 
     def _near_and_long(self, state: int, near: int, level: int) -> TextWalk:
         """A walk from the root in two: all but the longest tokens cannot tell ``near`` from
@@ -224,12 +224,12 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
 
     def _compact(self, walk: TextWalk) -> TextWalk:
         """``walk`` with its tokens as bits and its quotes as masks."""
-        flags = np.zeros((self.characters.size + 31) // 32 * 32, bool)
-        if walk.counts is not None:
-            depths, most, partials = walk.counts
-            np.less_equal(depths, most, out=flags[: len(depths)])
-            if partials is not None:
-                flags[partials] = True
+        size = (self.characters.size + 31) // 32 * 32
+        if walk.counted is None:
+            flags = np.zeros(size, bool)
+        else:
+            tokens, most = walk.counted
+            flags = tokens.flags(most, size)
         for ids in walk.ids:
             flags[ids] = True
         for label, single in walk.single.items():
