@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from structgen.automaton.json import (
-    arrays,
+    array_closing,
+    array_spec,
     branches,
     closing,
     member_ways,
@@ -49,9 +50,9 @@ LIMITS = {
         expressions.ROOM * expressions.MAX_SIZE,
     ),
     "in one `enum`": (values.MAX_CONTAINERS,),
-    "`minItems`": (arrays.MAX_ITEMS_OWED, closing.MAX_MEMBERS_OWED),
+    "`minItems`": (array_spec.MAX_ITEMS_OWED, closing.MAX_MEMBERS_OWED),
     "choose an object's members": (closing.MAX_SEARCH,),
-    "satisfy `contains`": (arrays.MAX_SEARCH,),
+    "satisfy `contains`": (array_closing.MAX_SEARCH,),
     "rules on which members": (rules.MAX_RULES,),
 }
 """What a line of the table of limits is about, and its figures."""

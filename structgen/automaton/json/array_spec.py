@@ -1,0 +1,418 @@
+"""What the items of one array owe: how many there may be, what each must be, which must differ.
+
+`ArraySpec` reads the array assertions of some nodes, and tells what one more item owes after a
+`State`: how many items are complete (no further than it matters), how many of them have met each
+``contains``, and which values have been written where they must be unique. Whether an item meets a
+``contains`` is guessed when it starts: it is then owed, or (where there is a maximum) its opposite
+is, so that a wrong guess dies with the item. Knows no leaves, no frames, and not how an array is
+closed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from structgen.automaton.texts import Text, flat
+from structgen.automaton.work import WORK
+from structgen.errors import CompileLimitExceeded, UnsupportedFeature
+from structgen.grammar.json_schema import FALSE, TRUE, Contains, Node, json_key
+
+from .language import Language
+from .matching import needed_by_others
+
+MAX_ITEMS_OWED = 100_000
+"""Largest ``minItems``: the shortest array has to be written down."""
+
+State = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""(items complete, items that met each contains, numbers of the values seen)."""
+
+REPEATED = (-1,)
+"""Values seen once two of them have been equal, where that is all that matters."""
+
+FORGOTTEN = -2
+"""In the place of values seen: it does not matter which they are, but how many at most, which comes
+next. See `frames.Frame.forget`."""
+
+_CONTAINERS = ("object", "array")
+
+_INVOLVED = frozenset(["contains", "unique", "repeats"])
+"""What a node may say of items beside the schemas of each and how many there may be."""
+
+
+class ArraySpec:
+    """What the array assertions of several nodes at once say of items.
+
+    Attributes:
+        min, max: how many items there have to and may be; None: any number.
+        prefix: how many of the first owe something else than all after them.
+        unique: whether no two items may be equal,
+        repeats: or two of them have to be.
+        contains: of what kinds there have to be how many.
+        count_to: the number of items from which on more of them make no difference.
+        is_simple: whether items owe nothing to each other.
+    """
+
+    def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
+        self._language = language
+        self._nodes = [language.nodes[n] for n in nodes]
+        if len(nodes) == 1 and _INVOLVED.isdisjoint(vars(self._nodes[0])):  # as nearly always
+            (node,) = self._nodes
+            self.min, self.max, self.prefix = node.min_items, node.max_items, len(node.prefix)
+        elif nodes:
+            self._read_nodes()
+        if self.min > MAX_ITEMS_OWED:
+            path = next(n.path for n in self._nodes if n.min_items == self.min)
+            raise CompileLimitExceeded(
+                f"'minItems' at {path} asks for too many items",
+                limit=MAX_ITEMS_OWED,
+                actual=self.min,
+            )
+        starts = max([c.start for c in self.contains]) if self.contains else 0
+        self.is_simple = not (self.contains or self.unique or self.repeats)
+        self.count_to = max(self.prefix, self.min, self.max or 0, starts)
+        self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    # What most arrays have nothing of.
+
+    min = prefix = 0
+    max: int | None = None
+    unique = repeats = False
+    contains: Sequence[Contains] = ()
+    _never: Sequence[int] = ()  # what every item has to meet beside
+
+    # What the plainest do not need.
+
+    @cached_property
+    def values(self) -> list[Any]:
+        """The values seen, by their numbers."""
+        return []
+
+    @cached_property
+    def _value_ids(self) -> dict[Any, int]:
+        return {}
+
+    @cached_property
+    def _ruled_out(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
+        return {}
+
+    _rarities: Mapping[int, tuple[int, ...]] | None = None
+
+    def _read_nodes(self) -> None:
+        """What `__init__` does, for any nodes."""
+        self.min = max(n.min_items for n in self._nodes)
+        limits = [n.max_items for n in self._nodes if n.max_items is not None]
+        self.max = min(limits) if limits else None
+        self.prefix = max(len(n.prefix) for n in self._nodes)
+        self.unique = any(n.unique for n in self._nodes)
+        self.repeats = any(n.repeats for n in self._nodes)
+        contains: dict[Contains, None] = {}
+        for node in self._nodes:
+            contains.update(
+                dict.fromkeys(c for c in node.contains if c.least or c.most is not None)
+            )
+        contains = dict.fromkeys(self._merged(contains))
+        # What no item may be is no matter of counting.
+        never = [c for c in contains if c.most == 0 and not c.least and not c.start]
+        self._never = tuple([c.requirement ^ 1 for c in never])
+        self.contains = [c for c in contains if c not in never]
+        if (
+            self.repeats
+            and self.contains
+            and any(c.most is not None for c in self.contains)
+            | (self.max is not None)
+            | any(n.items == FALSE for n in self._nodes)
+        ):
+            path = next(n.path for n in self._nodes if n.repeats)
+            raise UnsupportedFeature(
+                "'uniqueItems' that must not hold, beside 'contains' and a bound on the items, is "
+                f"not supported, at {path}.",
+                path=path,
+                keyword="uniqueItems",
+                fix="Move it out of the negated part, or use anyOf.",
+            )
+        # After that: such a plan may be impossible here and refused once more is owed.
+        if any(self._cannot_meet(some) for some in contains):
+            self.min, self.max, self._never, self.contains = 1, 0, (), []
+            self.unique = self.repeats = False
+
+    def _merged(self, contains: Iterable[Contains]) -> list[Contains]:
+        """``contains`` with one bound for what several nodes say of the same items."""
+        found: dict[tuple[int, int], Contains] = {}
+        for some in contains:
+            known = found.get((some.requirement, some.start), some)
+            mosts = [most for most in (known.most, some.most) if most is not None]
+            found[some.requirement, some.start] = Contains(
+                some.requirement, max(known.least, some.least), min(mosts, default=None), some.start
+            )
+        return list(found.values())
+
+    def _cannot_meet(self, some: Contains) -> bool:
+        """Whether plainly no array has so many items of a kind: no search would tell it soon."""
+        if some.most is not None and some.most < some.least:
+            return True
+        if self.max is not None and some.least > max(self.max - some.start, 0):
+            return True
+        listing = self._language.listings.of(some.requirement) if self.unique else None
+        return listing is not None and len(listing.keys) < some.least
+
+    @property
+    def path(self) -> str:
+        """Where in the schema the array is, for messages."""
+        return self._nodes[0].path if self._nodes else "$"
+
+    # -- what one item owes -----------------------------------------------------------------
+
+    def item(self, index: int, seen: tuple[int, ...] = ()) -> int:
+        """The conjunction that item ``index`` is owed to, whatever it must contain."""
+        key = (min(index, self.prefix), seen)
+        found = self._owed.get(key)
+        if found is None:
+            nodes = self._nodes
+            if len(nodes) == 1 and not seen and not self._never:  # as nearly always
+                (node,) = nodes
+                found = node.prefix[index] if index < self.prefix else node.items
+                self._owed[key] = found
+                return found
+            owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in nodes]
+            owed += self._never
+            if seen:
+                WORK.spend(5 + len(seen))
+                values = [self.values[v] for v in seen]
+                scalars = tuple(v for v in values if not isinstance(v, (dict, list)))
+                if scalars:
+                    owed.append(self._language.add(Node(self.path, excluded=scalars)))
+                owed += [
+                    self._language.constant(v) ^ 1 for v in values if isinstance(v, (dict, list))
+                ]
+            found = self._owed[key] = self._language.conjunction(owed)
+        return found
+
+    def ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """For one more item: the conjunction it owes, and the contains counts after it."""
+        count, met, seen = state
+        if self.unique and not is_forgotten(seen):
+            base = self.item(count, self.barred(count, seen))
+        else:
+            base = self.item(count)
+        if not self.contains:
+            yield base, met
+            return
+        if self.are_apart:
+            yield from self._ways_apart(base, met)
+            return
+        options: list[list[tuple[int, int]]] = []
+        for some, k in zip(self.contains, met, strict=True):
+            if count < some.start or (some.most is None and k >= some.least):
+                options.append([(TRUE, k)])
+            elif some.most is None:
+                # Where it lists values, others are told from these: no item is left a guess.
+                other = some.requirement ^ 1 if self._lists(some.requirement) else TRUE
+                options.append([(other, k), (some.requirement, k + 1)])
+            else:
+                options.append([(some.requirement ^ 1, k)])
+                if k < some.most:
+                    options[-1].append((some.requirement, k + 1))
+        yield from self._combined(base, options)
+
+    def _ways_apart(self, base: int, met: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """As `_ways`, where no value is in two of the lists of what is to be contained."""
+        language = self._language
+        missing = [i for i, c in enumerate(self.contains) if met[i] < c.least]
+        WORK.spend(3 + len(missing))
+        barred = [self.contains[i].requirement ^ 1 for i in missing]
+        yield language.conjunction_with(base, barred) if barred else base, met
+        for i in missing:
+            owed = language.conjunction_with(base, [self.contains[i].requirement])
+            if owed != FALSE and not language.clearly_empty(owed):
+                yield owed, (*met[:i], met[i] + 1, *met[i + 1 :])
+
+    def _lists(self, requirement: int) -> bool:
+        return not requirement & 1 and self._language.listings.of(requirement) is not None
+
+    def _combined(
+        self, base: int, options: list[list[tuple[int, int]]]
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """What an item owes, with the counts after it, for each choice of one of all options.
+
+        Choices of which the first few requirements exclude each other are not gone on with: items
+        contained each by a constant have as many ways as constants, not as sets of them.
+        """
+        language = self._language
+        todo: list[tuple[int, tuple[int, ...]]] = [(base, ())]
+        while todo:
+            WORK.spend(3)
+            owed, counts = todo.pop()
+            if len(counts) == len(options):
+                yield owed, counts
+                continue
+            more: list[tuple[int, tuple[int, ...]]] = []
+            for requirement, k in options[len(counts)]:
+                after = owed
+                if requirement != TRUE:
+                    after = language.conjunction_with(owed, [requirement])
+                    if after == FALSE or (after != requirement and language.clearly_empty(after)):
+                        continue
+                more.append((after, (*counts, k)))
+            todo += reversed(more)
+
+    def chosen_ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """As `_ways`, with the values too that an item may have to share with another one."""
+        ways = list(self.ways(state))
+        yield from ways
+        if not self.repeats or state[2] == REPEATED:
+            return
+        for conjunction, met in ways:
+            for equal in self._like_seen(conjunction, state[2]):
+                yield equal, met
+            for shared in self._like_later(conjunction, state[0], met):
+                yield shared, met
+
+    def _like_seen(self, conjunction: int, seen: tuple[int, ...]) -> Iterator[int]:
+        """``conjunction`` for an item that is equal to one of the values seen."""
+        language = self._language
+        for number in seen:
+            yield language.conjunction_with(conjunction, [language.constant(self.values[number])])
+
+    def _like_later(self, conjunction: int, count: int, met: tuple[int, ...]) -> Iterator[int]:
+        """``conjunction`` for item ``count`` if some later item can be equal to it."""
+        last = max(count, self.prefix) + 1
+        if self.max is not None:
+            last = min(last, self.max - 1)
+        for index in range(count + 1, last + 1):
+            for later, _ in self.ways((index, met, ())):
+                yield self._language.conjunction_with(
+                    conjunction, self._language.requirements(later)
+                )
+
+    # -- values that are few ------------------------------------------------------------------
+
+    def barred(self, count: int, seen: tuple[int, ...]) -> tuple[int, ...]:
+        """What item ``count`` must not be: ``seen``, and values without which the items still owed
+        after it cannot all be different, such as 1 where an item must be 1."""
+        if not self.unique or count + 1 >= self.min:
+            return seen
+        rare = self.rare()
+        if not rare:
+            return seen
+        key = count, seen
+        found = self._ruled_out.get(key)
+        if found is None:
+            left = [
+                values
+                for index in range(count + 1, self.min)
+                if (values := rare.get(min(index, self.prefix))) is not None
+            ]
+            needed = needed_by_others([frozenset(values).difference(seen) for values in left])
+            found = tuple(sorted({*seen, *needed}))
+            if not self._language.is_solving:
+                self._ruled_out[key] = found
+        return found
+
+    def rare(self) -> Mapping[int, tuple[int, ...]]:
+        """The numbers of all values that an item may have, of those of which there are fewer than
+        items owed, by the item's index (all after the prefix have that of the first).
+
+        Any other item can be told from all that are owed, whatever these are.
+        """
+        found = self._rarities
+        if found is None:
+            language, found = self._language, {}
+            for index in range(min(self.prefix + 1, self.min)):
+                if language.size_at_least(self.item(index), self.min):
+                    continue
+                values: tuple[int, ...] = ()
+                while len(values) < self.min:
+                    text = language.shortest(self.item(index, values))
+                    if text is None:
+                        found[index] = values
+                        break
+                    values = self.with_value(values, text)
+            if not language.is_solving:
+                self._rarities = found
+        return found
+
+    @cached_property
+    def are_apart(self) -> bool:
+        """Whether each ``contains`` has a list of its own, all items count, and none are barred."""
+        return self.least_contained is not None and all(
+            some.most is None and not some.start for some in self.contains
+        )
+
+    @cached_property
+    def least_contained(self) -> tuple[int, ...] | None:
+        """Fewest bytes of what each ``contains`` lists, if no value is in two of these lists."""
+        listed = [self._language.listings.of(some.requirement) for some in self.contains]
+        seen: set[Any] = set()
+        sizes: list[int] = []
+        for some, listing in zip(self.contains, listed, strict=True):
+            if listing is None or some.requirement & 1 or not seen.isdisjoint(listing.keys):
+                return None
+            if any(isinstance(key, tuple) and key[0] in _CONTAINERS for key in listing.keys):
+                return None  # how short these are may not be known yet
+            seen |= listing.keys
+            shortest = self._language.shortest(some.requirement)
+            if shortest is None:
+                return None
+            sizes.append(len(shortest))
+        return tuple(sizes)
+
+    # -- states -----------------------------------------------------------------------------
+
+    def start(self) -> State:
+        """The state before the first item."""
+        return 0, (0,) * len(self.contains), ()
+
+    def is_complete(self, state: State) -> bool:
+        """Whether the array may end."""
+        count, met, seen = state
+        return (
+            count >= self.min
+            and (not self.repeats or seen == REPEATED)
+            and all(k >= c.least for k, c in zip(met, self.contains, strict=True))
+        )
+
+    def has_more(self, state: State) -> bool:
+        """A cheap sufficient test that one more distinct item exists."""
+        return self._language.size_at_least(self.item(state[0]), len(state[2]) + 1)
+
+    def tells_apart(self, state: State) -> bool:
+        """Whether the value of the next item matters."""
+        return self.unique or (self.repeats and state[2] != REPEATED)
+
+    def with_value(self, seen: tuple[int, ...], text: Text) -> tuple[int, ...]:
+        """``seen`` with the number of the value that ``text`` spells."""
+        return self.with_(seen, json.loads(flat(text)))
+
+    def with_(self, seen: tuple[int, ...], value: Any) -> tuple[int, ...]:
+        """``seen`` with the number of ``value`` as well."""
+        key = json_key(value)
+        number = self._value_ids.get(key)
+        if number is None:
+            number = self._value_ids[key] = len(self.values)
+            self.values.append(value)
+        if self.repeats and number in seen:
+            return REPEATED
+        return tuple(sorted({*seen, number}))
+
+    def seen_of(self, some: Contains, seen: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of the values seen that ``some`` lists: an item that is to meet it is no other one.
+
+        So what the next of forty constants owes does not depend on which others there have been.
+        """
+        listing = self._language.listings.of(some.requirement)
+        if listing is None or not seen or is_forgotten(seen):
+            return seen
+        WORK.spend(1 + (len(seen) >> 3))
+        numbers = self._value_ids
+        if len(listing.keys) <= len(seen):
+            among = {numbers[key] for key in listing.keys if key in numbers}
+            return tuple([n for n in seen if n in among]) if among else ()
+        return tuple([n for n in seen if json_key(self.values[n]) in listing.keys])
+
+
+def is_forgotten(seen: tuple[int, ...]) -> bool:
+    """Whether it does not matter which values were seen, but how many at most."""
+    return bool(seen) and seen[0] == FORGOTTEN
