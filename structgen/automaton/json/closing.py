@@ -8,21 +8,20 @@ something in it, absence first (Davis, Logemann and Loveland 1962), and remember
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
-from . import evaluate
-from .key_symbols import KeySymbols
 from .language import Language
 from .member_ways import MemberWays
 from .members import MemberTable
 from .plain_ends import PlainEnds
-from .rules import Rule, RuleBook
+from .rule_needs import FirstStep, RuleNeeds
+from .rules import Rule
+from .spare_keys import SpareKeys
 
 Members: TypeAlias = "tuple[tuple[int, Text], ...]"
 """Members to write, as (label of the key, text of the member), by label."""
@@ -42,13 +41,10 @@ MAX_MEMBERS_OWED = 10_000
 _WORK_PER_MEMBER = 100
 """Steps for each of them that a mask within a budget may take."""
 
-MAX_KEY_STATES = 20_000
-"""Most states of the automaton that finds keys for members that are owed."""
-
-_MANY_PARTS = 8
-"""Parts of a rule from which on those that matter are looked for."""
-
-Key: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
+State: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
+"""What an open object has written, as far as it matters: bit mask of the names that may still be
+written; how many members there are, as far as they count; what is left of the rule about all
+members; and the unnamed keys written, where they must be told apart."""
 
 
 def check_owed(number: int, path: str) -> None:
@@ -68,66 +64,57 @@ def check_owed(number: int, path: str) -> None:
 
 
 class Closing:
-    """Completes the objects of one member table."""
+    """Completes the objects of one member table.
+
+    Attributes:
+        spare: the table's unnamed keys.
+    """
 
     def __init__(self, language: Language, table: MemberTable, ways: MemberWays) -> None:
         self._language = language
+        self._book = language.book
         self._ways = ways
         self._table = table
         self._counts = table.counts
-        self._known: dict[Key, Members | None] = {}
-        self._witnesses: dict[Key, Members | None] = {}
-        self._enough = ENOUGH_SEARCH
-        self._first_steps: dict[Rule, _FirstStep] = {}
-        self._part_names: dict[Rule, int] = {}
-        self._needed_known: dict[Rule, Rule] = {}
-        self._known_in = (-1, -1)
-        self._provisional: tuple[dict[Key, Members | None], dict[Key, Members | None]] = ({}, {})
-        self._samples: list[tuple[str, int]] | None = None
-        self._spare: dict[tuple[str, ...], dict[int, str]] = {}
-        self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
-        self._pool: list[tuple[str, int]] = []
-        self._pool_size = 0
-        self._touched: dict[int, int] = {}
+        self.spare = SpareKeys(table)
+        self._needs = RuleNeeds(language.book, table)
         self._plain_ends = PlainEnds(language, table)
+        self._known: dict[State, Members | None] = {}
+        self._witnesses: dict[State, Members | None] = {}
+        self._known_in = (-1, -1)
+        self._provisional: tuple[dict[State, Members | None], dict[State, Members | None]]
+        self._provisional = ({}, {})
+        self._memo = self._known  # that of the search that is under way
+        self._touched: dict[int, int] = {}
+        self._enough = ENOUGH_SEARCH
         self._steps = 0
         self._most_steps = MAX_SEARCH
 
-    def members(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> Members | None:
-        """The cheapest members found that complete an object, or None when there are none.
+    def members(self, state: State) -> Members | None:
+        """The cheapest members found that complete an object, or None when there are none."""
+        return self._search(state, self._known)
 
-        Args:
-            left: bit mask of the names that may still be written.
-            count: how many members there are.
-            rule: what is left of the rule about all members.
-            keys: unnamed keys already written.
-        """
-        return self._search(left, count, rule, keys, self._known)
-
-    def some_members(
-        self, left: int, count: int, rule: Rule, keys: tuple[str, ...]
-    ) -> Members | None:
+    def some_members(self, state: State) -> Members | None:
         """Some members that complete an object; see `members`.
 
         They are much sooner found than the cheapest of them: the first will do.
         """
         self._enough = 0
         try:
-            return self._search(left, count, rule, keys, self._witnesses)
+            return self._search(state, self._witnesses)
         finally:
             self._enough = ENOUGH_SEARCH
 
-    def plain_end(
-        self, left: int, count: int, rule: Rule, keys: tuple[str, ...]
-    ) -> Text | bool | None:
+    def plain_end(self, state: State) -> Text | bool | None:
         """The members that complete an object, a comma before each, where only required ones are
         owed, and nothing else depends on these; None where they cannot be had, False elsewhere."""
+        left, count, rule, _ = state
         table = self._table
         owed = left & table.required
         if (
             self._counts
             or count < table.least
-            or rule.support & self._language.book.counting
+            or rule.support & self._book.counting
             or not self.fits(left, count)
             or not table.holds_now(rule)
         ):
@@ -141,15 +128,9 @@ class Closing:
             self._touched[rule.support] = touched
         return False if owed & touched else self._plain_ends.members(owed)
 
-    def _search(
-        self,
-        left: int,
-        count: int,
-        rule: Rule,
-        keys: tuple[str, ...],
-        found: dict[Key, Members | None],
-    ) -> Members | None:
+    def _search(self, state: State, found: dict[State, Members | None]) -> Members | None:
         self._steps = 0
+        left, count, rule, keys = state
         if not self.fits(left, count):
             return None
         table = self._table
@@ -170,56 +151,59 @@ class Closing:
             count = min(count + len(plain), table.count_to)
             rule = table.counted(rule, count)
         is_settled = table.holds_now(rule) and not left & table.required
-        if is_settled and count >= table.least and not rule.support & self._language.book.counting:
+        if is_settled and count >= table.least and not rule.support & self._book.counting:
             return _merged(plain)
-        known = found
+        before, self._memo = self._memo, found
         if self._language.is_solving:
             # What is found holds until more is known of some value.
             if self._known_in != self._language.provisional:
                 self._known_in, self._provisional = self._language.provisional, ({}, {})
-            known = self._provisional[found is self._witnesses]
+            self._memo = self._provisional[found is self._witnesses]
+        try:
+            rest = self._solve_soon((left, count, rule, keys))
+        finally:
+            self._memo = before
+        return None if rest is None else _merged((*plain, *rest))
+
+    def _solve_soon(self, state: State) -> Members | None:
+        """`_solve`, but where that takes long the parts of the rule are looked at first."""
+        left, count, rule, keys = state
         self._most_steps = _SOON if rule.kind == "all" else MAX_SEARCH
         try:
-            rest = self._solve(left, count, rule, keys, known)
+            return self._solve(state)
         except _NotSoon:
             # What cannot be had at all is found out one by one, not in every combination.
             self._most_steps = MAX_SEARCH
             for part in rule.parts:
-                if part.is_fact or table.holds_now(part):
+                if part.is_fact or self._table.holds_now(part):
                     continue
-                if self._solve(left, count, part, keys, known) is None:
+                if self._solve((left, count, part, keys)) is None:
                     return None
-            rest = self._solve(left, count, rule, keys, known)
-        return None if rest is None else _merged((*plain, *rest))
+            return self._solve(state)
 
     def fits(self, left: int, count: int) -> bool:
         """Whether the required names among ``left`` fit under ``maxProperties``."""
         most = self._table.most
         return most is None or count + (left & self._table.required).bit_count() <= most
 
-    def _solve(
-        self,
-        left: int,
-        count: int,
-        rule: Rule,
-        keys: tuple[str, ...],
-        known: dict[Key, Members | None],
-    ) -> Members | None:
+    def _solve(self, state: State) -> Members | None:
+        left, count, rule, keys = state
+        known = self._memo
         # Members of which each has to be there, once those before are: no recursion for a chain.
-        chain: list[tuple[Key, tuple[int, Text]]] = []
+        chain: list[tuple[State, tuple[int, Text]]] = []
         while True:
-            if rule is self._language.book.no:
+            if rule is self._book.no:
                 found: Members | None = None
                 break
             if not left & self._table.required:
-                rule = self._needed(rule)
-            key = self._key(left, count, rule, keys)
+                rule = self._needs.needed(rule)
+            key = self._key((left, count, rule, keys))
             if key in known:
                 found = known[key]
                 break
             step = self._only_step(left, count, rule)
             if step is None:
-                found = known[key] = self._solve_anew(left, count, rule, keys, known)
+                found = known[key] = self._solve_anew((left, count, rule, keys))
                 break
             member, count, rule = step
             left &= ~(1 << member[0])
@@ -228,47 +212,13 @@ class Closing:
             found = known[key] = None if found is None else _merged((member, *found))
         return found
 
-    def _key(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> Key:
+    def _key(self, state: State) -> State:
         """What the answer depends on."""
+        left, count, rule, keys = state
         table = self._table
-        if count < table.least or rule.support & self._language.book.counting:
-            return left, count, rule, keys
+        if count < table.least or rule.support & self._book.counting:
+            return state
         return left & (table.labels_of(rule) | table.required), count, rule, keys
-
-    def _needed(self, rule: Rule) -> Rule:
-        """``rule`` without what holds as it is and shares no names, even by others, with the rest.
-
-        No member is looked for on its account, and none that is will break it.
-        """
-        table = self._table
-        if rule.kind != "all" or rule.size < _MANY_PARTS or self._counts or table.speaks_of_unnamed:
-            return rule
-        found = self._needed_known.get(rule)
-        if found is None:
-            names = self._part_names
-            mask = 0
-            rest: list[tuple[int, Rule]] = []
-            for part in rule.parts:
-                labels = names.get(part)
-                if labels is None:
-                    labels = names[part] = table.labels_of(part)
-                if table.holds_now(part):
-                    rest.append((labels, part))
-                else:
-                    mask |= labels
-            while True:
-                spare: list[tuple[int, Rule]] = []
-                for labels, part in rest:
-                    if labels & mask:
-                        mask |= labels
-                    else:
-                        spare.append((labels, part))
-                if len(spare) == len(rest):
-                    break
-                rest = spare[::-1]  # there and back again: chains are mostly in order
-            kept = set(rule.parts).difference([part for _, part in spare])
-            found = self._needed_known[rule] = self._language.book.part_of(rule, kept)
-        return found
 
     def _only_step(
         self, left: int, count: int, rule: Rule
@@ -280,7 +230,7 @@ class Closing:
         table = self._table
         if left & table.required or count < table.least or self._counts:
             return None
-        wanted = self._first_step(rule).wanted
+        wanted = self._needs.first_step(rule).wanted
         if wanted is None or table.holds_now(rule):
             return None
         label = table.index[wanted.detail[0].name]
@@ -308,92 +258,65 @@ class Closing:
                 actual=self._steps,
             )
 
-    def _solve_anew(
-        self,
-        left: int,
-        count: int,
-        rule: Rule,
-        keys: tuple[str, ...],
-        known: dict[Key, Members | None],
-    ) -> Members | None:
+    def _solve_anew(self, state: State) -> Members | None:
+        left, count, rule, keys = state
         table = self._table
         self._count_step()
-        short = count < table.least or bool(rule.support & self._language.book.counting)
+        short = count < table.least or bool(rule.support & self._book.counting)
         missing = left & table.required
         relevant = left & table.labels_of(rule) | missing
         best: Members | None = None
         if missing:
             if self.fits(left, count):
                 label = (missing & -missing).bit_length() - 1
-                best = self._take(label, None, left, count, rule, keys, known)
+                best = self._take(label, None, state)
         else:
-            best = self._fill(left & ~relevant, count, rule, keys) if short else None
+            best = self._fill((left & ~relevant, count, rule, keys)) if short else None
             if not short and table.holds_now(rule):
                 best = ()
             if best is None and (table.most is None or count < table.most):
-                best = self._settle(relevant, left, count, rule, keys, known)
+                best = self._settle(relevant, state)
         return best
 
-    def _first_step(self, rule: Rule) -> _FirstStep:
-        step = self._first_steps.get(rule)
-        if step is None:
-            step = self._first_steps[rule] = _FirstStep(rule)
-        return step
-
-    def _settle(
-        self,
-        relevant: int,
-        left: int,
-        count: int,
-        rule: Rule,
-        keys: tuple[str, ...],
-        known: dict[Key, Members | None],
-    ) -> Members | None:
+    def _settle(self, relevant: int, state: State) -> Members | None:
         """Members that make ``rule`` hold, where some are needed."""
+        left, count, rule, keys = state
         table = self._table
-        step = self._first_step(rule)
+        step = self._needs.first_step(rule)
         if step.wanted is not None:
             label = table.index[step.wanted.detail[0].name]
             if not relevant >> label & 1:
                 return None
-            return self._take(label, None, left, count, rule, keys, known)
+            return self._take(label, None, state)
         best: Members | None = None
         if step.clause is not None:
-            for way in step.ways(self._language.book):
-                best = _cheaper(best, self._solve(left, count, way, keys, known))
+            for way in step.ways(self._book):
+                best = _cheaper(best, self._solve((left, count, way, keys)))
                 if best is not None and (not best or self._steps > self._enough):
                     break
             return best
         if relevant:
             label = self._next(relevant, step)
             bit = 1 << label
-            best = self._solve(left & ~bit, count, table.without(rule, bit), keys, known)
+            best = self._solve((left & ~bit, count, table.without(rule, bit), keys))
             if best is None or (best and self._steps < self._enough):
-                taken = self._take(label, None, left, count, rule, keys, known)
+                taken = self._take(label, None, state)
                 best = _cheaper(best, taken)
             return best
-        return self._unnamed(left, count, rule, keys, known)
+        return self._unnamed(state)
 
-    def _next(self, relevant: int, step: _FirstStep) -> int:
+    def _next(self, relevant: int, step: FirstStep) -> int:
         """The name to decide on: the first that the rule speaks of by name, if any."""
         index = self._table.index
-        for name in step.names(self._language.book):
+        for name in step.names(self._book):
             label = index[name]
             if relevant >> label & 1:
                 return label
         return (relevant & -relevant).bit_length() - 1
 
-    def _take(
-        self,
-        label: int,
-        name: str | None,
-        left: int,
-        count: int,
-        rule: Rule,
-        keys: tuple[str, ...],
-        known: dict[Key, Members | None],
-    ) -> Members | None:
+    def _take(self, label: int, name: str | None, state: State) -> Members | None:
         """A member with key ``label`` and the rest."""
+        left, count, rule, keys = state
         table = self._table
         if name is None:
             left &= ~(1 << label)
@@ -408,7 +331,7 @@ class Closing:
             value = self._language.shortest(conjunction)
             if value is None:
                 continue
-            rest = self._solve(left, count, table.counted(after, count), keys, known)
+            rest = self._solve((left, count, table.counted(after, count), keys))
             if rest is not None:
                 member = self._member(name if name is not None else table.names[label], value)
                 best = _cheaper(best, _merged(((label, member), *rest)))
@@ -420,11 +343,10 @@ class Closing:
         """The text of a member."""
         return put(self._language.scalars.spell(name) + self._language.least_colon, value)
 
-    # -- members that only count ------------------------------------------------------------
-
-    def _fill(self, left: int, count: int, rule: Rule, keys: tuple[str, ...]) -> Members | None:
+    def _fill(self, state: State) -> Members | None:
         """Members that settle nothing but how many there are, if these are all that is owed."""
-        table, book = self._table, self._language.book
+        left, count, rule, keys = state
+        table, book = self._table, self._book
         steps = {max(count, table.least)}
         steps.update(f.detail for f in book.facts_of(rule) if f.kind == "least")
         for target in sorted(steps):
@@ -465,7 +387,7 @@ class Closing:
             return values[matched]
 
         unnamed = 0
-        for name, matched in self._many_keys(keys, number, lambda m: value_after(m) is not None):
+        for name, matched in self.spare.many(keys, number, lambda m: value_after(m) is not None):
             value = value_after(matched)
             if value is not None:
                 label = table.label_of(matched)
@@ -476,218 +398,23 @@ class Closing:
         out.sort(key=lambda member: len(member[1]))
         return _merged(out[:number]) if len(out) >= number else None
 
-    def _many_keys(
-        self, used: tuple[str, ...], number: int, is_of_use: Callable[[int], bool]
-    ) -> Iterator[tuple[str, int]]:
-        """Unnamed keys not in ``used``, with the patterns they match: enough if there are enough of
-        any kind that ``is_of_use``."""
-        table = self._table
-        taken = {*table.names, *used}
-        for name, matched in self._known_keys():
-            if name not in taken:
-                taken.add(name)
-                yield name, matched
-        for name in (f"k{i}" for i in range(number)):
-            if name not in taken and table.is_name_allowed(name):
-                taken.add(name)
-                yield name, self._matches(name)
-        # Not one by one, where names are of a long list.
-        for name, matched in self._pool_of(number + len(used)):
-            if name not in taken:
-                taken.add(name)
-                yield name, matched
-        first = list(self._spare_keys(used))
-        yield from (key for key in first if key[0] not in taken)
-        more: tuple[str, ...] = tuple(sorted({*used, *(name for name, _ in first)}))
-        for _ in range(number if first else 0):
-            found = list(self._spare_keys(more))
-            if not any(is_of_use(matched) for _, matched in found):
-                return
-            yield from (key for key in found if key[0] not in taken)
-            more = tuple(sorted({*more, *(name for name, _ in found)}))
-
-    # -- unnamed members --------------------------------------------------------------------
-
-    def _unnamed(
-        self,
-        left: int,
-        count: int,
-        rule: Rule,
-        keys: tuple[str, ...],
-        known: dict[Key, Members | None],
-    ) -> Members | None:
+    def _unnamed(self, state: State) -> Members | None:
         """One more unnamed member that settles something."""
+        _, _, rule, keys = state
         table = self._table
-        if not any(f.kind == "some" for f in self._language.book.facts_of(rule)):
+        if not any(f.kind == "some" for f in self._book.facts_of(rule)):
             return None
-        for name, matched in self._spare_keys(keys):
+        for name, matched in self.spare.by_patterns(keys):
             label = table.label_of(matched)
             if table.touching(label) & rule.support:
-                found = self._take(label, name, left, count, rule, keys, known)
+                found = self._take(label, name, state)
                 if found is not None:
                     return found
         return None
 
-    def spare_key(self, used: tuple[str, ...], label: int) -> str | None:
-        """An unnamed key with this label that is not in ``used``; None when there are no more."""
-        wanted = self._table.matched_by(label)
-        for name, matched in self._known_keys():
-            if matched == wanted and name not in used:
-                return name
-        for taken in ((), used):
-            found = next((name for name, m in self._search_keys(taken) if m == wanted), None)
-            if found not in used:  # or there is none at all
-                return found
-        return None
-
-    def _search_keys(self, used: tuple[str, ...]) -> list[tuple[str, int]]:
-        """A shortest unnamed key not in ``used`` for each set of patterns that one can match."""
-        found = self._searched.get(used)
-        if found is None:
-            found = self._searched[used] = self._all_keys({*self._table.names, *used})
-        return found
-
-    def _known_keys(self) -> list[tuple[str, int]]:
-        """Ordinary unnamed keys, with the patterns they match."""
-        if self._samples is None:
-            allowed = [n for n in _SAMPLES if self._table.is_name_allowed(n)]
-            names = self._table.index
-            self._samples = [(n, self._matches(n)) for n in allowed if n not in names]
-        return self._samples
-
-    def _matches(self, name: str) -> int:
-        """Bit mask of the patterns that ``name`` matches."""
-        bits = self._table.bits
-        return sum(bit for regex, bit in bits.items() if evaluate.matches(regex, name))
-
-    def _spare_keys(self, used: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-        """Short unnamed keys that are not yet used, with the patterns they match: one for each set
-        of patterns that a key can match."""
-        table = self._table
-        known = self._spare.setdefault(used, {})
-        taken = {*table.names, *used}
-        if not known:
-            for name, matched in self._known_keys():
-                if name not in taken:
-                    known.setdefault(matched, name)
-        yield from [(name, matched) for matched, name in sorted(known.items())]
-        if len(known) == 1 << len(table.bits):
-            return  # there is no other set
-        # One search does for all, but where its key for a set of patterns has been used.
-        others = [(name, m) for name, m in self._search_keys(()) if m not in known]
-        yield from (key for key in others if key[0] not in used)
-        gone = {m for name, m in others if name in used}
-        if gone:
-            yield from (key for key in self._search_keys(used) if key[1] in gone)
-
-    def _pool_of(self, most: int) -> list[tuple[str, int]]:
-        """Short unnamed keys, up to ``most`` through each state of their automaton: not all there
-        are, but as many where there are so many."""
-        if most > self._pool_size:
-            self._pool_size = 2 * most
-            self._pool = list(self._keys_by_length(self._pool_size))
-        return self._pool
-
-    def _keys_by_length(self, most: int) -> Iterator[tuple[str, int]]:
-        """The keys of `_pool_of`, the shortest first."""
-        table = self._table
-        parts = table.spare_parts(list(table.names))
-        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
-        start = symbols.menu(0, True)
-        seen: dict[int, int] = {}
-        queue = deque([] if start is None else [(start, "")])
-        for _ in range(MAX_KEY_STATES):
-            if not queue:
-                break
-            state, text = queue.popleft()
-            WORK.spend(2)
-            if symbols.label(state) >= 0:
-                yield text, symbols.label(state)
-            for mask, to in symbols.moves(state):
-                room = most - seen.get(to, 0)
-                if room > 0:
-                    characters = symbols.alphabet.samples(mask)[:room]
-                    seen[to] = most - room + len(characters)
-                    queue += [(to, text + character) for character in characters]
-
-    def _all_keys(self, taken: set[str]) -> list[tuple[str, int]]:
-        """A shortest key outside ``taken`` for each set of patterns that such a key can match."""
-        table = self._table
-        parts = table.spare_parts(list(taken))
-        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
-        start = symbols.menu(0, True)
-        if start is None:
-            return []
-        found: dict[int, str] = {}
-        # state → a shortest text that leads to it
-        texts = {start: ""}
-        queue = deque([start])
-        while queue:
-            state = queue.popleft()
-            if symbols.label(state) >= 0:
-                found.setdefault(symbols.label(state), texts[state])
-            for mask, to in symbols.moves(state):
-                if to not in texts:
-                    texts[to] = texts[state] + symbols.alphabet.sample(mask)
-                    queue.append(to)
-            if len(texts) > MAX_KEY_STATES:
-                raise CompileLimitExceeded(
-                    f"too many patterns tell the keys apart of the object at {table.path}",
-                    limit=MAX_KEY_STATES,
-                    actual=len(texts),
-                )
-        return [(name, matched) for matched, name in found.items()]
-
-
-_SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]
-
 
 class _NotSoon(Exception):
     """A search takes more than `_SOON` steps."""
-
-
-class _FirstStep:
-    """What to go for where a rule has to be made to hold: a fact about a name, or else some part of
-    a disjunction.
-
-    Attributes:
-        wanted: that fact, or None.
-        clause: that disjunction, or None.
-    """
-
-    __slots__ = ("_names", "_others", "_rule", "_ways", "clause", "wanted")
-
-    def __init__(self, rule: Rule) -> None:
-        self.wanted: Rule | None = None
-        self.clause: Rule | None = None
-        self._rule = rule
-        self._names: list[str] | None = None
-        self._ways: list[Rule] = []
-        parts = rule.parts if rule.kind == "all" else (rule,)
-        for part in parts:
-            if part.kind == "some" and part.detail[0].name is not None:
-                self.wanted = part
-                return
-        clauses = [part for part in parts if part.is_choice]
-        if clauses:
-            self.clause = min(clauses, key=lambda part: part.size)
-            self._others = tuple(part for part in parts if part is not self.clause)
-
-    def names(self, book: RuleBook) -> list[str]:
-        """The names that the rule speaks of, in its order."""
-        if self._names is None:
-            facts = [fact for fact in book.facts_of(self._rule) if fact.kind == "some"]
-            names = [fact.detail[0].name for fact in facts]
-            self._names = [name for name in names if name is not None]
-        return self._names
-
-    def ways(self, book: RuleBook) -> Iterator[Rule]:
-        """The rule, once for each part of the clause: with that part instead of the clause."""
-        assert self.clause is not None
-        for i, part in enumerate(self.clause.parts):
-            if i == len(self._ways):
-                self._ways.append(book.chosen(self.clause, part, self._others))
-            yield self._ways[i]
 
 
 def _merged(members: Iterable[tuple[int, Text]]) -> Members:

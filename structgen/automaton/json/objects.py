@@ -21,7 +21,7 @@ from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.texts import Text, head, joined, put
 from structgen.automaton.work import WORK
 
-from .closing import Closing, Members
+from .closing import Closing, Members, State
 from .key_symbols import KeySymbols
 from .keys import CLOSE, KeyLeaf
 from .language import Language
@@ -32,11 +32,6 @@ from .scalars import key_leaf
 
 MAX_TOLD = 100
 """Most keys for which ways to close the object are compared one by one."""
-
-State = tuple[int, int, Rule, tuple[str, ...]]
-"""(mask of names still allowed, members counted as far as that matters, what is left of the rule,
-unnamed keys already written where they must be told apart)."""
-
 
 _MANY_ALTERNATIVES = 8
 """Alternatives from which on one that allows a key is looked for before all are considered."""
@@ -344,7 +339,7 @@ class ObjectPlan:
         after = self._ways(state, label, None)
         if not any(self._tells_keys_apart(count, rule, ("",)) for _, (_, count, rule, _) in after):
             return None
-        return self._closing.spare_key(state[3], label)
+        return self._closing.spare.one(state[3], label)
 
     # -- keys -------------------------------------------------------------------------------
 
@@ -553,7 +548,7 @@ class ObjectPlan:
         found = self._rests.get(state)
         if found is None:
             if not self._language.is_solving:
-                plain = self._closing.plain_end(*state)
+                plain = self._closing.plain_end(state)
                 if plain is None:
                     return None
                 if not isinstance(plain, bool):
@@ -607,7 +602,7 @@ class ObjectPlan:
         """The cheapest members that are still owed after ``state``, or None if that is hopeless."""
         found = self._closings.get(state, False)
         if found is False:
-            found = self._closing.members(*state)
+            found = self._closing.members(state)
             if not self._language.is_solving:
                 self._closings[state] = found
         return found  # type: ignore[return-value]
@@ -618,7 +613,7 @@ class ObjectPlan:
         if found is None:
             owed = self._closings.get(state, False)
             if owed is False:
-                owed = self._closing.some_members(*state)
+                owed = self._closing.some_members(state)
             found = owed is not None
             if not self._language.is_solving:
                 self._closable[state] = found
