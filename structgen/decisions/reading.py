@@ -40,6 +40,7 @@ class Usage:
 
     Attributes:
         prompt_tokens: tokens of the prompts, what they share counted once.
+        cached_tokens: how many of these the model had read before.
         run_tokens: tokens that the model was run over: fewer where it had read some before, more
             by those of labels, and by those run again after a rewind.
         passes: passes of the model; a prompt of many tokens is one.
@@ -50,6 +51,7 @@ class Usage:
     run_tokens: int = 0
     passes: int = 0
     label_passes: int = 0
+    cached_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -57,6 +59,7 @@ class Usage:
             self.run_tokens + other.run_tokens,
             self.passes + other.passes,
             self.label_passes + other.label_passes,
+            self.cached_tokens + other.cached_tokens,
         )
 
 
@@ -142,7 +145,13 @@ def read(
             results[i] = found(tree.masses, error)
     finally:
         sequence.close()
-    usage = Usage(prompt_tokens, sequence.run_tokens, sequence.passes, sequence.label_passes)
+    usage = Usage(
+        prompt_tokens,
+        sequence.run_tokens,
+        sequence.passes,
+        sequence.label_passes,
+        sequence.cached_tokens,
+    )
     return [results[i] for i in range(len(readings))], usage
 
 
@@ -155,6 +164,7 @@ class _Counted:
         self.run_tokens = 0
         self.passes = 0
         self.label_passes = 0
+        self.cached_tokens = 0
 
     @property
     def length(self) -> int:
@@ -169,6 +179,8 @@ class _Counted:
         shared = n_shared(self._sequence.token_ids[0], token_ids)
         first = max(min(shared, len(token_ids) - 2), 0)
         self._sequence.rewind(first)
+        if not self.passes:  # what prompts share among each other is no cache: counted once
+            self.cached_tokens = first
         self.passes += 1
         self.run_tokens += len(token_ids) - first
         while len(token_ids) - first > LONGEST_PASS + 1:  # nothing can end a call within a pass

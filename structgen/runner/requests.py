@@ -126,13 +126,13 @@ class Request(Part):
 def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     """What Pydantic says of the first wrong field, as an error that names its path."""
     found = error.errors(include_url=False)
-    paths = [steps_of(one["loc"], is_name=one["type"] == "extra_forbidden") for one in found]
+    paths = [steps_of(one["loc"], is_name=one["type"] in _UNKNOWN) for one in found]
     # Of a union each member says why it is not meant: the one that was read furthest was.
     alike = [i for i, path in enumerate(paths) if path[: len(paths[0])] == paths[0]]
     chosen = max(alike, key=lambda i: len(paths[i]))
     first, steps = found[chosen], paths[chosen]
     param = place(steps)
-    if first["type"] == "extra_forbidden":
+    if first["type"] in _UNKNOWN:
         name = str(steps[-1])
         message = f"{param} is not a field that is supported."
         if len(steps) == 1:
@@ -144,14 +144,23 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
                 if close:
                     message += f" Did you mean {' or '.join(close)}?"
         return RequestError(message, param=param)
-    cause = first.get("ctx", {}).get("error")
+    context = first.get("ctx", {})
+    if "at" in context:
+        param = place([*steps, context["at"]])
+    cause = context.get("error")
     if isinstance(cause, Wrong):
         param = place([*steps, *cause.steps])
         return RequestError(f"{param}: {cause}", param=param)
     told = first["msg"].removeprefix("Value error, ")
+    if not steps:
+        return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)
     if first["type"] == "missing":
         return RequestError(f"{param} is missing.", param=param)
     return RequestError(f"{param}: {told} (got {_shown(first['input'])})", param=param)
+
+
+_UNKNOWN = ("extra_forbidden", "none_required")
+"""What Pydantic says of a field that there is not, or that may only be null."""
 
 
 def steps_of(loc: Sequence[str | int], *, is_name: bool) -> list[str | int]:

@@ -17,10 +17,13 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PrivateAttr,
     SerializerFunctionWrapHandler,
     model_serializer,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from structgen.decoding import GenerationResult
 
@@ -44,6 +47,15 @@ class Shape(BaseModel):
 
     _own: ClassVar[frozenset[str]] = frozenset()
     """Fields that are left out of the wire form where they are None."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The schema of the wire form: all fields are there but those that may be left out."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        schema["required"] = [name for name in cls.model_fields if name not in cls._own]
+        return schema
 
     @model_serializer(mode="wrap")
     def _wire(self, handler: SerializerFunctionWrapHandler) -> Any:
@@ -479,6 +491,12 @@ class InputUsage(Shape):
     total_tokens: int = 0
 
 
+class DecisionUsage(InputUsage):
+    """The same, and how many of the tokens the model had read before."""
+
+    prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
+
+
 class EmbeddingResponse(Shape):
     """The answer to an `EmbeddingRequest`."""
 
@@ -516,7 +534,7 @@ class DecisionResponse(Shape):
     created: int = Field(default_factory=now)
     model: str
     answers: dict[str, Any]
-    usage: InputUsage
+    usage: DecisionUsage
     _answers: Any = PrivateAttr(default=None)
 
     @property

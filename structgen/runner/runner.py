@@ -281,6 +281,7 @@ class Runner(Chats, Models):
             async with self._registry.lease(entry) as host:
                 made = await vectors.decide(text_host(host, entry), request, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
+            record.usage["cached"] = made.usage.prompt_tokens_details.cached_tokens
         return made
 
     def explain(self, request: Any = None, /, *, model: str | None = None, **fields: Any) -> str:

@@ -19,9 +19,11 @@ from .hosts import EmbeddingHost, TextHost
 from .requests import DecisionRequest, EmbeddingRequest, RerankRequest
 from .responses import (
     DecisionResponse,
+    DecisionUsage,
     Embedding,
     EmbeddingResponse,
     InputUsage,
+    PromptTokensDetails,
     RerankResponse,
     RerankResult,
 )
@@ -185,7 +187,11 @@ async def decide(host: TextHost, request: DecisionRequest, model: str) -> Decisi
     response = DecisionResponse(
         model=model,
         answers=answers_to_json(answers),
-        usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
+        usage=DecisionUsage(
+            prompt_tokens=n_tokens,
+            total_tokens=n_tokens,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=answers.usage.cached_tokens),
+        ),
     )
     response._answers = answers
     return response

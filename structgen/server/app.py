@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import re
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
@@ -129,10 +131,24 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         said = ApiError(404, f"There is no {what}. See /docs.", code="not_found")
     else:
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_methods(request))
         said = ApiError(
             error.status_code,
             f"{what}: {error.detail}.",
             code="method_not_allowed" if error.status_code == 405 else None,
-            headers=error.headers,
+            headers=headers,
         )
     return said.response
+
+
+def _methods(request: Request) -> list[str]:
+    """What a path may be asked with: Starlette tells of the first endpoint only."""
+    found: dict[str, Any] = {}
+    for path, methods in request.app.openapi()["paths"].items():
+        pattern = re.sub(r"\\\{\w+\\\}", ".+", re.escape(path))
+        if re.fullmatch(pattern, request.url.path):
+            found[path] = methods
+    nearest = max(found, key=lambda path: ("{" not in path, len(path)), default=None)
+    return [] if nearest is None else sorted(name.upper() for name in found[nearest])

@@ -28,6 +28,12 @@ LOG = logging.getLogger("structgen.server")
 _OPEN = re.compile(r"/|/(health(/live|/ready)?|docs|openapi\.json|favicon\.ico|playground(/.*)?)")
 """Paths that need no key."""
 
+
+def needs_no_key(path: str) -> bool:
+    """Whether everybody may ask for a path."""
+    return _OPEN.fullmatch(path) is not None
+
+
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
@@ -102,7 +108,7 @@ class Gateway:
                 code="invalid_host",
             )
         path = scope["path"]
-        if scope["method"] == "OPTIONS" or _OPEN.fullmatch(path):
+        if scope["method"] == "OPTIONS" or needs_no_key(path):
             return
         holder: str | None = None
         if self._keys:

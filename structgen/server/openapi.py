@@ -13,31 +13,34 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
+from .gateway import needs_no_key
+from .shapes import ErrorAnswer
+
 _REF = "#/components/schemas/{model}"
-_COMPONENTS: dict[str, Any] = {
-    "Error": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["message", "type", "param", "code"],
-                "properties": {
-                    "message": {"type": "string"},
-                    "type": {"type": "string"},
-                    "param": {"type": ["string", "null"]},
-                    "code": {"type": ["string", "null"]},
-                },
-            }
-        },
-    }
-}
+_COMPONENTS: dict[str, Any] = {}
 """Schemas by name; filled when the endpoints are made."""
 
+
+def _schema(kind: type[BaseModel]) -> dict[str, Any]:
+    schema = kind.model_json_schema(ref_template=_REF)
+    for name, part in schema.pop("$defs", {}).items():
+        _add(name, part)
+    return schema
+
+
+def _add(name: str, schema: dict[str, Any]) -> None:
+    """Keep a schema. Two of one name would be taken for each other."""
+    if _COMPONENTS.setdefault(name, schema) != schema:
+        raise AssertionError(f"there are two different shapes called {name}")
+
+
+_add(ErrorAnswer.__name__, _schema(ErrorAnswer))
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {
         "description": about,
-        "content": {"application/json": {"schema": {"$ref": _REF.format(model="Error")}}},
+        "content": {
+            "application/json": {"schema": {"$ref": _REF.format(model=ErrorAnswer.__name__)}}
+        },
     }
     for status, about in (
         ("4XX", "What is wrong with the request."),
@@ -63,42 +66,38 @@ def body(
     schema["properties"] = {
         name: one for name, one in schema["properties"].items() if name not in without
     } | dict(more or {})
-    _COMPONENTS[kind.__name__] = schema
+    _add(kind.__name__, schema)
     content = {"application/json": {"schema": {"$ref": _REF.format(model=kind.__name__)}}}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def answers(
-    kind: type[BaseModel] | None = None, *, chunk: type[BaseModel] | None = None
+    kind: type[BaseModel] | None = None,
+    *,
+    chunk: type[BaseModel] | None = None,
+    events: str | None = None,
 ) -> dict[int | str, dict[str, Any]]:
     """What an endpoint says of its answers, as ``responses=``.
 
     Args:
         kind: the class of a whole answer.
         chunk: that of the pieces of a stream.
+        events: or what a stream is of.
     """
     content: dict[str, Any] = {}
     if kind is not None:
-        _COMPONENTS[kind.__name__] = _schema(kind)
+        _add(kind.__name__, _schema(kind))
         content["application/json"] = {"schema": {"$ref": _REF.format(model=kind.__name__)}}
     if chunk is not None:
-        _COMPONENTS[chunk.__name__] = _schema(chunk)
-        content["text/event-stream"] = {
-            "schema": {
-                "type": "string",
-                "description": f"Lines of `data: ` and a {chunk.__name__} as JSON.",
-            }
-        }
+        _add(chunk.__name__, _schema(chunk))
+        events = f"a {chunk.__name__}"
+    if events is not None:
+        about = f"Lines of `data: ` and {events} as JSON."
+        content["text/event-stream"] = {"schema": {"type": "string", "description": about}}
     found = dict(_ERRORS)
     if content:
         found[200] = {"description": "The answer.", "content": content}
     return found
-
-
-def _schema(kind: type[BaseModel]) -> dict[str, Any]:
-    schema = kind.model_json_schema(ref_template=_REF)
-    _COMPONENTS.update(schema.pop("$defs", {}))
-    return schema
 
 
 class Application(FastAPI):
@@ -116,9 +115,16 @@ class Application(FastAPI):
             components["schemas"] = {**components.get("schemas", {}), **_COMPONENTS}
             for name in ("HTTPValidationError", "ValidationError"):
                 components["schemas"].pop(name, None)
-            for methods in found["paths"].values():
+            for path, methods in found["paths"].items():
                 for operation in methods.values():
                     operation["responses"].pop("422", None)
+                    for answer in operation["responses"].values():
+                        # Beside it stands what FastAPI sees in the annotation: an object.
+                        one = answer.get("content", {}).get("application/json", {})
+                        if "$ref" in one.get("schema", {}):
+                            one["schema"] = {"$ref": one["schema"]["$ref"]}
+                    if self.has_keys and needs_no_key(path):
+                        operation["security"] = []
             if self.has_keys:
                 components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
                 found["security"] = [{"key": []}]

@@ -17,6 +17,7 @@ from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
 from .auth import Keys, keys_in
+from .connection import connections
 from .settings import Settings
 
 
@@ -81,6 +82,8 @@ def serve(settings: Settings) -> None:
         _log_to_stderr(settings)
         config = uvicorn.Config(
             app,
+            http=connections(settings.body_seconds),
+            ws="none",
             host=settings.host,
             port=settings.port,
             log_config=None,

@@ -54,7 +54,7 @@ class Settings(BaseModel):
         max_tokens: most tokens of an answer; None: the model's limit.
         max_inputs: most texts of one request for vectors, and questions of one for decisions.
         max_outputs: most answers of one request: ``n`` times prompts.
-        body_seconds: within which a request has to have arrived.
+        body_seconds: within which the head of a request has to have arrived, and then its body.
         request_seconds: within which it has to be answered.
         compile_seconds: for which a schema may be compiled.
         compile_bytes: of memory that this may take.

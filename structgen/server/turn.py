@@ -1,7 +1,7 @@
 """A request of the Responses API, as the chat that it is.
 
 Owns its fields: ``text.format`` is ``response_format``, flattened, as are tools; what each is
-called in errors, and which are not supported. Knows no storage and no HTTP.
+called in errors. Knows no storage and no HTTP.
 """
 
 from __future__ import annotations
@@ -14,19 +14,10 @@ from structgen.runner import ChatRequest
 
 from .input_items import items_of, messages_in
 from .settings import Settings
-from .wire import Asked, asked, refused
+from .shapes import ResponsesBody
+from .wire import Asked, asked, read, refused
 
-HARMLESS = (
-    "user",
-    "metadata",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "service_tier",
-)
-"""Fields that change no answer; ``metadata`` comes back with it."""
-
-_SAME = (
+SAME = (
     "model",
     "temperature",
     "top_p",
@@ -53,8 +44,6 @@ _SAME = (
     "chat_template_kwargs",
 )
 """Fields that are those of chats."""
-
-_INCLUDED = "message.output_text.logprobs"
 
 _NAMES = {
     "response_format.json_schema": "text.format",
@@ -100,77 +89,65 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
     Raises:
         ApiError: a field is unknown, unsupported or wrong.
     """
-    left = dict(body)
-    chat: dict[str, Any] = {name: left.pop(name) for name in _SAME if name in left}
-    given = left.pop("input", None)
-    items = items_of(given)
-    new = messages_in(items)
-    messages = [*before, *new]
+    chat: dict[str, Any] = {name: body[name] for name in SAME if name in body}
+    left = {name: value for name, value in body.items() if name not in SAME}
+    given = read(ResponsesBody, left)
+    items = items_of(left.get("input"))
+    messages = [*before, *messages_in(items)]
     if not messages:
         raise refused("input: there is none. Pass a text, or a list of items.", "input", "missing")
-    instructions = _text(left, "instructions")
-    head = [{"role": "system", "content": instructions}] if instructions is not None else []
+    head = []
+    if given.instructions is not None:
+        head = [{"role": "system", "content": given.instructions}]
     chat["messages"] = [*head, *messages]
-    if left.get("max_output_tokens") is not None:
-        chat["max_tokens"] = left["max_output_tokens"]
-    _text_format(left.get("text"), chat)
-    tools = _tools(left.get("tools"))
+    if given.max_output_tokens is not None:
+        chat["max_tokens"] = given.max_output_tokens
+    format_ = (left.get("text") or {}).get("format")
+    if format_ is not None:
+        chat["response_format"] = _format(format_)
+    if given.text is not None and given.text.verbosity is not None:
+        chat["verbosity"] = given.text.verbosity
+    tools = None if left.get("tools") is None else [_tool(tool) for tool in left["tools"]]
     if tools is not None:
         chat["tools"] = [
             {"type": "function", "function": {k: v for k, v in tool.items() if k != "type"}}
             for tool in tools
         ]
     _choice(chat)
-    effort = _reasoning(left.get("reasoning"))
+    effort = None if given.reasoning is None else given.reasoning.effort
     if effort is not None:
         chat["reasoning_effort"] = effort
-    _logprobs(left, chat)
-    truncation = left.get("truncation")
-    if truncation not in (None, "auto", "disabled"):
-        raise refused("truncation is auto or disabled.", "truncation", "invalid_value")
-    if truncation == "auto":
+    if given.include or given.top_logprobs:
+        chat["logprobs"] = True
+    if given.top_logprobs is not None:
+        chat["top_logprobs"] = given.top_logprobs
+    if given.truncation == "auto":
         chat["truncate_sequence"] = True
-    flags = {name: _flag(left, name) for name in ("stream", "store", "background")}
-    _stream_options(left.get("stream_options"))
-    metadata = left.get("metadata")
-    known = {
-        "instructions", "max_output_tokens", "text", "tools", "reasoning", "include",
-        "top_logprobs", "truncation", "stream", "store", "background", "stream_options",
-        "previous_response_id", *HARMLESS,
-    }  # fmt: skip
-    for name in left:
-        if name not in known and left[name] is not None:
-            raise refused(f"{name} is not supported.", name)
-    if flags["stream"] and flags["background"]:
-        raise refused("stream and background exclude each other.", "stream", "invalid_value")
-    if flags["background"] and flags["store"] is False:
+    is_stored, in_background = given.store is not False, bool(given.background)
+    if in_background and not is_stored:
         raise refused("background needs store=true.", "background", "invalid_value")
-    chat["stream"] = bool(flags["stream"])
-    for name in ("metadata", "user"):
-        if left.get(name) is not None:
-            chat[name] = left[name]
+    chat["stream"] = bool(given.stream)
     work = asked(ChatRequest, chat, settings, rename=_renamed)
     work.request = ChatRequest.of(work.request, {"stream_options": {"include_usage": True}})
-    format_ = (left.get("text") or {}).get("format") or {"type": "text"}
     echo = {
-        "background": bool(flags["background"]),
-        "instructions": instructions,
-        "max_output_tokens": left.get("max_output_tokens"),
-        "metadata": metadata or {},
+        "background": in_background,
+        "instructions": given.instructions,
+        "max_output_tokens": given.max_output_tokens,
+        "metadata": given.metadata or {},
         "parallel_tool_calls": chat.get("parallel_tool_calls") is not False,
-        "previous_response_id": left.get("previous_response_id"),
+        "previous_response_id": given.previous_response_id,
         "reasoning": {"effort": effort, "summary": None},
-        "store": flags["store"] is not False,
+        "store": is_stored,
         "temperature": chat.get("temperature"),
-        "text": {"format": format_},
+        "text": {"format": format_ or {"type": "text"}},
         "tool_choice": body.get("tool_choice") or "auto",
         "tools": tools or [],
-        "top_logprobs": left.get("top_logprobs") or 0,
+        "top_logprobs": given.top_logprobs or 0,
         "top_p": chat.get("top_p"),
-        "truncation": truncation or "disabled",
-        "user": left.get("user"),
+        "truncation": given.truncation or "disabled",
+        "user": given.user,
     }
-    return Turn(work, messages, items, echo, flags["store"] is not False, bool(flags["background"]))
+    return Turn(work, messages, items, echo, is_stored, in_background)
 
 
 def _renamed(param: str) -> str:
@@ -187,73 +164,19 @@ def _renamed(param: str) -> str:
     return param
 
 
-def _flag(left: Mapping[str, Any], name: str) -> bool | None:
-    value = left.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise refused(f"{name} is true or false.", name, "invalid_value")
-    return value
+def _format(given: dict[str, Any]) -> dict[str, Any]:
+    """A flattened ``text.format``, as chats have it."""
+    inner = {name: value for name, value in given.items() if name != "type" and value is not None}
+    if given["type"] == "json_schema":
+        return {"type": "json_schema", "json_schema": inner}
+    return {"type": given["type"]}
 
 
-def _text(left: Mapping[str, Any], name: str) -> str | None:
-    value = left.get(name)
-    if value is not None and not isinstance(value, str):
-        raise refused(f"{name} is a text.", name, "invalid_value")
-    return value
-
-
-def _object(value: Any, name: str, known: set[str]) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise refused(f"{name} is an object.", name, "invalid_value")
-    for key, one in value.items():
-        if key not in known and one is not None:
-            raise refused(f"{name}.{key} is not supported.", f"{name}.{key}")
-    return value
-
-
-def _stream_options(value: Any) -> None:
-    if _object(value, "stream_options", {"include_obfuscation"}).get("include_obfuscation"):
-        raise refused(
-            "stream_options.include_obfuscation is not supported.",
-            "stream_options.include_obfuscation",
-        )
-
-
-def _text_format(value: Any, chat: dict[str, Any]) -> None:
-    text = _object(value, "text", {"format", "verbosity"})
-    if text.get("verbosity") is not None:
-        chat["verbosity"] = text["verbosity"]
-    given = text.get("format")
-    if given is None:
-        return
-    if not isinstance(given, dict):
-        raise refused("text.format is an object.", "text.format", "invalid_value")
-    if given.get("type") == "json_schema":
-        inner = {k: v for k, v in given.items() if k != "type" and v is not None}
-        chat["response_format"] = {"type": "json_schema", "json_schema": inner}
-    else:
-        chat["response_format"] = given
-
-
-def _tools(value: Any) -> list[dict[str, Any]] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list):
-        raise refused("tools is a list.", "tools", "invalid_value")
-    found = []
-    for index, tool in enumerate(value):
-        at = f"tools[{index}]"
-        kind = tool.get("type") if isinstance(tool, dict) else None
-        if kind != "function":
-            raise refused(f"{at}.type: {kind!r} is not supported. It is 'function'.", f"{at}.type")
-        made = {"description": None, "parameters": None, "strict": False, **tool}
-        if made["parameters"] is None:
-            made["parameters"] = {"type": "object", "properties": {}}
-        if made["strict"] is None:
-            made["strict"] = False
-        found.append(made)
-    return found
+def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool with all of its fields."""
+    fields = {name: value for name, value in given.items() if value is not None}
+    none = {"type": "object", "properties": {}}
+    return {"description": None, "parameters": none, "strict": False, **fields}
 
 
 def _choice(chat: dict[str, Any]) -> None:
@@ -261,27 +184,3 @@ def _choice(chat: dict[str, Any]) -> None:
     choice = chat.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
         chat["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
-
-
-def _reasoning(value: Any) -> Any:
-    given = _object(value, "reasoning", {"effort", "summary", "generate_summary"})
-    for name in ("summary", "generate_summary"):
-        if given.get(name) not in (None, "auto"):
-            raise refused(
-                f"reasoning.{name} is not supported: the thought is there as it is.",
-                f"reasoning.{name}",
-            )
-    return given.get("effort")
-
-
-def _logprobs(left: Mapping[str, Any], chat: dict[str, Any]) -> None:
-    include = left.get("include") or []
-    if not isinstance(include, list):
-        raise refused("include is a list.", "include", "invalid_value")
-    for index, one in enumerate(include):
-        if one != _INCLUDED:
-            raise refused(f"include[{index}]: {one!r} is not supported.", f"include[{index}]")
-    if include or left.get("top_logprobs"):
-        chat["logprobs"] = True
-    if left.get("top_logprobs") is not None:
-        chat["top_logprobs"] = left["top_logprobs"]

@@ -46,25 +46,6 @@ PYTHON_ONLY = (
 are about functions that run here, or about conversations, which clients would have in common."""
 
 
-FIELDS: dict[str, Any] = {
-    "stream": {"type": "boolean", "default": False},
-    "structured_outputs": {
-        "type": "object",
-        "description": "As vLLM has it: one of these.",
-        "properties": {name: {} for name in GRAMMARS},
-        "additionalProperties": False,
-    },
-    "chat_template_kwargs": {
-        "type": "object",
-        "properties": {"enable_thinking": {"type": "boolean"}},
-        "additionalProperties": False,
-    },
-    **{name: {} for name in _OLD},
-    "prompt_cache_retention": {},
-}
-"""The schemas of fields that HTTP adds to those of the Runner."""
-
-
 @dataclass(slots=True)
 class Asked(Generic[RequestT]):
     """What a client asks.

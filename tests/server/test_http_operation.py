@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ import httpx
 import openai
 import pytest
 from click.testing import CliRunner
-from one_server import KEY, MODEL, Served
+from one_server import KEY, MODEL, Served, serving
 
 from structgen import Runner
 from structgen.cli.commands import cli
@@ -350,6 +351,77 @@ def test_a_body_that_never_ends(served: Served) -> None:
 
         sent = asyncio.run(main())
     assert sent[0]["status"] == 408
+
+
+# -- clients that dawdle ----------------------------------------------------------------------
+
+
+def head_of(path: str, size: int) -> bytes:
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+    ).encode()
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    said = b""
+    with contextlib.suppress(ConnectionResetError):
+        while more := connection.recv(65_536):
+            said += more
+    return said
+
+
+def test_who_is_too_slow_is_not_waited_for() -> None:
+    ok = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with (
+        Runner() as runner,
+        serving(runner, Settings(api_keys=(KEY,), body_seconds=0.3)) as made,
+        contextlib.ExitStack() as stack,
+    ):
+
+        def connect(first: bytes) -> socket.socket:
+            connection = socket.create_connection(("127.0.0.1", made.port), timeout=60)
+            stack.enter_context(connection)
+            connection.sendall(first)
+            return connection
+
+        # Nothing, half of a head, half of the second request's head: the connection ends.
+        assert until_closed(connect(b"")) == b""
+        assert until_closed(connect(ok[:20])) == b""
+        again = until_closed(connect(ok + ok[:20]))
+        assert again.count(b"200 OK") == 1
+        # Half of a body is told of.
+        said = until_closed(connect(head_of("/v1/chat/completions", 10) + b"{"))
+        assert b" 408 " in said.partition(b"\r\n")[0]
+        assert b"request_timeout" in said
+        # One byte now and then is no better.
+        slow = connect(b"POST ")
+        with contextlib.suppress(OSError):
+            for _ in range(600):
+                slow.sendall(b"x")
+                time.sleep(0.1)
+            raise AssertionError("the server still listens")
+
+
+def test_a_client_that_ends_its_sending_side_has_left(served: Served) -> None:
+    wait_until_idle(served)
+    body = {"model": "small", "messages": ASK, "grammar": "(one )+", "grammar_type": "regex"}
+    data = json.dumps(body).encode()
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+        connection.sendall(head_of("/v1/chat/completions", len(data)) + data)
+        end = time.monotonic() + 60
+        while not users(served):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        connection.shutdown(socket.SHUT_WR)
+        assert until_closed(connection) == b""
+    wait_until_idle(served)
+    # Before the body is whole, too.
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
+        connection.sendall(head_of("/v1/chat/completions", len(data)) + data[:9])
+        connection.shutdown(socket.SHUT_WR)
+        assert b"200" not in until_closed(connection)
+    assert httpx.get(f"{served.root}/health").status_code == 200
 
 
 # -- the end ----------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_tokens(http: httpx.Client) -> None:
     assert back["text"] == back["prompt"] == "Hello, world"
     chat = http.post("/v1/tokenize", json={"messages": [{"role": "user", "content": "Hi"}]}).json()
     assert chat["count"] > 5
-    for body, param in (({"prompt": "a", "text": "b"}, ""), ({"prompt": 1}, "prompt")):
+    for body, param in (({"prompt": "a", "text": "b"}, None), ({"prompt": 1}, "prompt")):
         answer = http.post("/v1/tokenize", json=body)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     for tokens in ([10**9], [-1], ["a"]):

@@ -10,7 +10,8 @@ from structgen.runner import ChatChunk, ChatRequest, ChatResponse
 from ..bodies import json_object
 from ..exchange import settings_of
 from ..openapi import answers, body
-from ..wire import FIELDS, PYTHON_ONLY, asked
+from ..shapes import CHAT_FIELDS
+from ..wire import PYTHON_ONLY, asked
 from .text import check_model, runner_of, streamed, tried, whole
 
 router = APIRouter(tags=["text"])
@@ -18,7 +19,7 @@ router = APIRouter(tags=["text"])
 
 @router.post(
     "/v1/chat/completions",
-    openapi_extra=body(ChatRequest, without=PYTHON_ONLY, more=FIELDS),
+    openapi_extra=body(ChatRequest, without=PYTHON_ONLY, more=CHAT_FIELDS),
     responses=answers(ChatResponse, chunk=ChatChunk),
 )
 async def chat_completions(request: Request) -> Response:

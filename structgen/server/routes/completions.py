@@ -10,7 +10,8 @@ from structgen.runner import CompletionChunk, CompletionRequest, CompletionRespo
 from ..bodies import json_object
 from ..exchange import settings_of
 from ..openapi import answers, body
-from ..wire import FIELDS, PYTHON_ONLY, asked
+from ..shapes import PROMPT, TEXT_FIELDS
+from ..wire import PYTHON_ONLY, asked
 from .text import check_model, runner_of, streamed, tried, whole
 
 router = APIRouter(tags=["text"])
@@ -18,7 +19,9 @@ router = APIRouter(tags=["text"])
 
 @router.post(
     "/v1/completions",
-    openapi_extra=body(CompletionRequest, without=PYTHON_ONLY, more=FIELDS),
+    openapi_extra=body(
+        CompletionRequest, without=PYTHON_ONLY, more={**TEXT_FIELDS, "prompt": PROMPT}
+    ),
     responses=answers(CompletionResponse, chunk=CompletionChunk),
 )
 async def completions(request: Request) -> Response:

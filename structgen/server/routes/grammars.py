@@ -12,6 +12,7 @@ from structgen.runner import Trials
 from ..bodies import json_object
 from ..exchange import answered, settings_of
 from ..openapi import answers, body
+from ..shapes import FormProblems
 from ..wire import check_sizes, read
 
 router = APIRouter(tags=["operation"])
@@ -26,7 +27,7 @@ class CheckBody(BaseModel):
     grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"]
 
 
-@router.post("/v1/grammars/check", openapi_extra=body(CheckBody), responses=answers())
+@router.post("/v1/grammars/check", openapi_extra=body(CheckBody), responses=answers(FormProblems))
 async def check_grammar(request: Request) -> dict[str, Any]:
     """Compile a form and say what is wrong with it. What is wrong is an answer, and no error."""
     given = await json_object(request)

@@ -19,6 +19,7 @@ from ..bodies import json_object
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
 from ..openapi import answers, body
+from ..shapes import Explanation, GrammarList, GrammarText, Picture
 from ..wire import asked, check_sizes, read
 from .text import check_model, runner_of, said, tried
 
@@ -35,14 +36,14 @@ class PictureBody(BaseModel):
     regex: Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST_REGEX)]
 
 
-@router.get("/v1/grammars", responses=answers())
+@router.get("/v1/grammars", responses=answers(GrammarList))
 async def list_grammars() -> dict[str, Any]:
     """The grammars that come with structgen."""
     data = [{"id": name, "description": library.description(name)} for name in library.names()]
     return {"object": "list", "data": data}
 
 
-@router.get("/v1/grammars/{name}", responses=answers())
+@router.get("/v1/grammars/{name}", responses=answers(GrammarText))
 async def one_grammar(name: str) -> dict[str, Any]:
     """One of them, as the text to send in ``grammar``, with ``grammar_type: "lark"``."""
     try:
@@ -57,7 +58,7 @@ async def one_grammar(name: str) -> dict[str, Any]:
     }
 
 
-@router.post("/v1/grammars/picture", openapi_extra=body(PictureBody), responses=answers())
+@router.post("/v1/grammars/picture", openapi_extra=body(PictureBody), responses=answers(Picture))
 async def draw_regex(request: Request) -> dict[str, Any]:
     """The automaton of a regular expression, if it is small: its states and edges."""
     given = read(PictureBody, await json_object(request))
@@ -68,7 +69,9 @@ async def draw_regex(request: Request) -> dict[str, Any]:
         raise said(error, told) from error
 
 
-@router.post("/v1/grammars/explain", openapi_extra=body(ExplainRequest), responses=answers())
+@router.post(
+    "/v1/grammars/explain", openapi_extra=body(ExplainRequest), responses=answers(Explanation)
+)
 async def explain(request: Request) -> dict[str, Any]:
     """Why a token was not allowed at a place of an output, or that it was."""
     settings = settings_of(request)

@@ -11,6 +11,7 @@ from structgen.runner import Runner
 from ..errors import told
 from ..exchange import answered
 from ..openapi import answers
+from ..shapes import ModelEntry, ModelList, ModelState
 from .text import check_model, runner_of, said
 
 router = APIRouter(tags=["models"])
@@ -30,7 +31,7 @@ def described(runner: Runner, name: str, created: int) -> dict[str, Any]:
     }
 
 
-@router.get("/v1/models", responses=answers())
+@router.get("/v1/models", responses=answers(ModelList))
 async def list_models(request: Request) -> dict[str, Any]:
     """All models."""
     runner = runner_of(request)
@@ -39,7 +40,7 @@ async def list_models(request: Request) -> dict[str, Any]:
     return {"object": "list", "data": data}
 
 
-@router.get("/v1/models/{model:path}/status", responses=answers())
+@router.get("/v1/models/{model:path}/status", responses=answers(ModelState))
 async def model_status(model: str, request: Request) -> dict[str, Any]:
     """What is known of a model: whether it is loaded, what it takes, why loading failed."""
     check_model(request, model)
@@ -48,7 +49,7 @@ async def model_status(model: str, request: Request) -> dict[str, Any]:
     return info
 
 
-@router.post("/v1/models/{model:path}/load", responses=answers())
+@router.post("/v1/models/{model:path}/load", responses=answers(ModelState))
 async def load_model(model: str, request: Request) -> dict[str, Any]:
     """Load a model, and answer when it is there."""
     check_model(request, model)
@@ -59,7 +60,7 @@ async def load_model(model: str, request: Request) -> dict[str, Any]:
     return await model_status(model, request)
 
 
-@router.post("/v1/models/{model:path}/unload", responses=answers())
+@router.post("/v1/models/{model:path}/unload", responses=answers(ModelState))
 async def unload_model(model: str, request: Request) -> dict[str, Any]:
     """Unload a model when its requests have ended. The next request loads it again."""
     check_model(request, model)
@@ -67,7 +68,7 @@ async def unload_model(model: str, request: Request) -> dict[str, Any]:
     return await model_status(model, request)
 
 
-@router.get("/v1/models/{model:path}", responses=answers())
+@router.get("/v1/models/{model:path}", responses=answers(ModelEntry))
 async def one_model(model: str, request: Request) -> dict[str, Any]:
     """One model, by id or alias."""
     check_model(request, model)

@@ -9,60 +9,35 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from structgen.runner import ChatChunk
+from structgen.runner import ChatChunk, ChatRequest
 
 from ..bodies import json_object
 from ..errors import ApiError
 from ..exchange import answered, settings_of, too_long
 from ..gateway import LOG
-from ..input_items import said_in
-from ..openapi import answers
+from ..input_items import messages_in
+from ..openapi import answers, body
 from ..output_items import response_of
 from ..response_events import Events
+from ..shapes import (
+    CHAT_FIELDS,
+    DeletedResponse,
+    InputItemList,
+    ResponseAnswer,
+    ResponsesBody,
+)
 from ..sse import EventStream, begun
 from ..store import Store, Stored
-from ..turn import Turn, turn_of
+from ..turn import SAME, Turn, turn_of
 from ..wire import refused
 from .chat import is_head
 from .text import check_model, note, runner_of, said, tried
 
 router = APIRouter(tags=["responses"])
 
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["input"],
-                    "properties": {
-                        "model": {"type": "string"},
-                        "input": {
-                            "anyOf": [
-                                {"type": "string"},
-                                {"type": "array", "items": {"type": "object"}},
-                            ]
-                        },
-                        "instructions": {"type": ["string", "null"]},
-                        "max_output_tokens": {"type": ["integer", "null"]},
-                        "temperature": {"type": ["number", "null"]},
-                        "top_p": {"type": ["number", "null"]},
-                        "text": {"type": "object"},
-                        "tools": {"type": "array", "items": {"type": "object"}},
-                        "tool_choice": {},
-                        "parallel_tool_calls": {"type": "boolean"},
-                        "previous_response_id": {"type": ["string", "null"]},
-                        "reasoning": {"type": "object"},
-                        "stream": {"type": "boolean"},
-                        "store": {"type": "boolean"},
-                        "background": {"type": "boolean"},
-                    },
-                }
-            }
-        },
-    }
-}
+_CHAT = {**ChatRequest.model_json_schema()["properties"], **CHAT_FIELDS}
+_BODY = body(ResponsesBody, more={name: _CHAT[name] for name in SAME})
+_ANSWERS = answers(ResponseAnswer, events="typed events of the Responses API")
 
 
 def _store(request: Request) -> Store:
@@ -70,7 +45,7 @@ def _store(request: Request) -> Store:
     return store
 
 
-@router.post("/v1/responses", openapi_extra=_BODY, responses=answers())
+@router.post("/v1/responses", openapi_extra=_BODY, responses=_ANSWERS)
 async def create(request: Request) -> Any:
     """Answer an input; keep the answer, so that another can go on from it."""
     body = await json_object(request)
@@ -186,7 +161,7 @@ def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:
             "previous_response_id",
             "invalid_value",
         )
-    return [*found.messages, *said_in(found.response["output"])]
+    return [*found.messages, *messages_in(found.response["output"])]
 
 
 def _found(request: Request, id_: str) -> Stored:
@@ -200,7 +175,7 @@ def _found(request: Request, id_: str) -> Stored:
     return found
 
 
-@router.get("/v1/responses/{response_id}", responses=answers())
+@router.get("/v1/responses/{response_id}", responses=_ANSWERS)
 async def retrieve(response_id: str, request: Request) -> dict[str, Any]:
     """An answer that was stored."""
     for name, value in request.query_params.multi_items():
@@ -209,7 +184,7 @@ async def retrieve(response_id: str, request: Request) -> dict[str, Any]:
     return _found(request, response_id).response
 
 
-@router.delete("/v1/responses/{response_id}", responses=answers())
+@router.delete("/v1/responses/{response_id}", responses=answers(DeletedResponse))
 async def delete(response_id: str, request: Request) -> dict[str, Any]:
     """Forget an answer; one that is being made in the background ends."""
     found = _found(request, response_id)
@@ -219,7 +194,7 @@ async def delete(response_id: str, request: Request) -> dict[str, Any]:
     return {"id": response_id, "object": "response", "deleted": True}
 
 
-@router.post("/v1/responses/{response_id}/cancel", responses=answers())
+@router.post("/v1/responses/{response_id}/cancel", responses=answers(ResponseAnswer))
 async def cancel(response_id: str, request: Request) -> dict[str, Any]:
     """End an answer that is being made in the background."""
     found = _found(request, response_id)
@@ -236,7 +211,7 @@ async def cancel(response_id: str, request: Request) -> dict[str, Any]:
     return found.response
 
 
-@router.get("/v1/responses/{response_id}/input_items", responses=answers())
+@router.get("/v1/responses/{response_id}/input_items", responses=answers(InputItemList))
 async def input_items(response_id: str, request: Request) -> dict[str, Any]:
     """The items that an answer is to, the last first."""
     items = _found(request, response_id).items[::-1]

@@ -13,6 +13,7 @@ from ..bodies import json_object
 from ..errors import told
 from ..exchange import answered
 from ..openapi import answers, body
+from ..shapes import DetokenizeAnswer, TokenizeAnswer
 from ..wire import read, refused
 from .text import check_model, runner_of, said
 
@@ -48,7 +49,7 @@ class DetokenizeBody(BaseModel):
     skip_special_tokens: StrictBool = False
 
 
-@router.post("/v1/tokenize", openapi_extra=body(TokenizeBody), responses=answers())
+@router.post("/v1/tokenize", openapi_extra=body(TokenizeBody), responses=answers(TokenizeAnswer))
 @router.post("/tokenize", include_in_schema=False)
 async def tokenize(request: Request) -> dict[str, Any]:
     """Token ids of a text or a chat, and how many the model takes."""
@@ -71,7 +72,9 @@ async def tokenize(request: Request) -> dict[str, Any]:
     return {"count": len(tokens), "max_model_len": longest, "tokens": tokens}
 
 
-@router.post("/v1/detokenize", openapi_extra=body(DetokenizeBody), responses=answers())
+@router.post(
+    "/v1/detokenize", openapi_extra=body(DetokenizeBody), responses=answers(DetokenizeAnswer)
+)
 @router.post("/detokenize", include_in_schema=False)
 async def detokenize(request: Request) -> dict[str, Any]:
     """The text of token ids."""

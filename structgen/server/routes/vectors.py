@@ -13,6 +13,7 @@ from ..bodies import json_object
 from ..errors import ApiError, told
 from ..exchange import settings_of
 from ..openapi import answers, body
+from ..shapes import DOCUMENTS, INPUT
 from ..wire import refused
 from .text import check_model, runner_of, whole
 
@@ -20,7 +21,9 @@ router = APIRouter(tags=["vectors"])
 
 
 @router.post(
-    "/v1/embeddings", openapi_extra=body(EmbeddingRequest), responses=answers(EmbeddingResponse)
+    "/v1/embeddings",
+    openapi_extra=body(EmbeddingRequest, more={"input": INPUT}),
+    responses=answers(EmbeddingResponse),
 )
 async def embeddings(request: Request) -> Response:
     """Make vectors of texts, or of token ids."""
@@ -31,7 +34,11 @@ async def embeddings(request: Request) -> Response:
     return await whole(request, runner_of(request).aembed(asked), _told("input"))
 
 
-@router.post("/v1/rerank", openapi_extra=body(RerankRequest), responses=answers(RerankResponse))
+@router.post(
+    "/v1/rerank",
+    openapi_extra=body(RerankRequest, more={"documents": DOCUMENTS}),
+    responses=answers(RerankResponse),
+)
 @router.post("/rerank", include_in_schema=False)
 async def rerank(request: Request) -> Response:
     """Order documents by how well they answer a query."""
