@@ -38,6 +38,11 @@ from structgen.errors import OptionError
 @click.option(
     "--cors-origin", "cors_origins", multiple=True, metavar="URL", help="Web pages that may ask."
 )
+@click.option(
+    "--sessions",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="An SQLite file for what is kept, so that it outlives the server.",
+)
 @click.option("--requests-per-minute", type=int, metavar="N", help="For each key or address.")
 @click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer.")
 @click.option("--request-seconds", type=float, metavar="S", help="Most seconds of an answer.")

@@ -43,6 +43,7 @@ from .responses import (
 from .runner import Runner
 from .sessions import Sessions
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
+from .tracing import Traces
 from .trials import Trials
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "ToolFailure",
     "ToolOutcome",
     "ToolRequest",
+    "Traces",
     "Trials",
     "Usage",
     "request_error",

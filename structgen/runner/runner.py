@@ -124,10 +124,10 @@ class Runner(Chats, Models):
         configs = {id_: ModelConfig.of(source) for id_, source in (models or {}).items()}
         self.metrics = Metrics()
         self._tools_lock = threading.Lock()
-        spans = Traces(traces, trace_contents)
+        self.traces = Traces(traces, trace_contents)
         self._owns_sessions = not isinstance(sessions, Sessions)
         kept = sessions if isinstance(sessions, Sessions) else Sessions(sessions)
-        self._conversations = Conversations(kept, self.metrics, spans)
+        self._conversations = Conversations(kept, self.metrics, self.traces)
         self._thread = LoopThread("structgen-runner")
         self._finalizer = weakref.finalize(self, self._thread.stop)
 

@@ -106,7 +106,7 @@ class Traces:
             parent: the span that it is part of; None: the current one of the caller.
             attributes: as for `Span.set`.
         """
-        tracer = self._tracer()
+        tracer = self.tracer()
         if tracer is None:
             return NO_SPAN
         from opentelemetry import trace
@@ -119,7 +119,8 @@ class Traces:
         made.set(operation=operation, **attributes)
         return made
 
-    def _tracer(self) -> Tracer | None:
+    def tracer(self) -> Tracer | None:
+        """What makes spans; None: nobody wants any."""
         if self._asked is False:
             return None
         if self._asked is None and "opentelemetry.trace" not in sys.modules:

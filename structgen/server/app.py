@@ -22,6 +22,7 @@ from structgen.errors import StructgenError
 from structgen.runner import Runner, Trials
 
 from .auth import Keys, keys_in
+from .background import Jobs
 from .errors import ApiError, told
 from .gateway import LOG, Gateway
 from .openapi import Application
@@ -42,6 +43,7 @@ def create_app(
 
     Raises:
         OptionError: a key, or the file of keys, is wrong.
+        SessionError: the file of sessions cannot be used.
     """
     settings = settings or Settings()
     file = settings.api_key_file
@@ -57,7 +59,8 @@ def create_app(
         finally:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
-            await app.state.store.close()
+            await app.state.jobs.close()
+            app.state.store.close()
             await trials.close()
             if owns_runner:
                 await runner.aclose()
@@ -73,7 +76,8 @@ def create_app(
     )
     app.has_keys = bool(keys)
     app.state.runner = runner
-    app.state.store = Store(settings.stored_responses)
+    app.state.store = Store(settings.stored_responses, settings.stored_seconds, settings.sessions)
+    app.state.jobs = Jobs()
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy
@@ -82,7 +86,7 @@ def create_app(
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(StructgenError, _known_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_middleware(Gateway, settings=settings, keys=keys)
+    app.add_middleware(Gateway, settings=settings, keys=keys, traces=runner.traces)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

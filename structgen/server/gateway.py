@@ -18,10 +18,13 @@ from typing import Any, final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .auth import Keys, bearer
+from structgen.runner import Traces
+
+from .auth import Keys, bearer, owner_of
 from .errors import ApiError, seconds, told
 from .limits import RateLimit
 from .settings import LOOPBACK, Settings
+from .spans import span_of
 
 LOG = logging.getLogger("structgen.server")
 
@@ -45,10 +48,11 @@ class ClientGone(Exception):
 class Gateway:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, keys: Keys) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, keys: Keys, traces: Traces) -> None:
         self._app = app
         self._settings = settings
         self._keys = keys
+        self._traces = traces
         most = settings.requests_per_minute
         self._rate = None if most is None else RateLimit(most)
         hosts = settings.allowed_hosts
@@ -80,18 +84,20 @@ class Gateway:
             await send(message)
 
         error: BaseException | None = None
-        try:
-            self._admit(scope, headers)
-            body = await self._body(receive, headers)
-            await self._app(scope, _replayed(body, receive), sending)
-        except ClientGone:
-            status = status or 499
-        except Exception as raised:
-            error = raised
-            if not status:
-                await told(raised).response(scope, receive, sending)
-        finally:
-            self._log(scope, id_, status, began, error)
+        with span_of(self._traces.tracer(), scope["method"], headers, id_) as span:
+            try:
+                self._admit(scope, headers)
+                body = await self._body(receive, headers)
+                await self._app(scope, _replayed(body, receive), sending)
+            except ClientGone:
+                status = status or 499
+            except Exception as raised:
+                error = raised
+                if not status:
+                    await told(raised).response(scope, receive, sending)
+            finally:
+                span |= {"status": status, "route": getattr(scope.get("route"), "path", None)}
+                self._log(scope, id_, status, began, error)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Check who asks.
@@ -114,7 +120,7 @@ class Gateway:
         if self._keys:
             key = bearer(headers.get("authorization"))
             holder = None if key is None else self._keys.holder(key)
-            if holder is None:
+            if key is None or holder is None:
                 raise ApiError(
                     401,
                     "There is no API key. Send it in the header Authorization: Bearer KEY."
@@ -123,8 +129,10 @@ class Gateway:
                     code="invalid_api_key",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
+            scope["state"]["owner"] = owner_of(key)
         if holder is None:
             holder = (scope.get("client") or ("", 0))[0]
+            scope["state"]["owner"] = holder
         scope["state"]["holder"] = holder
         if self._rate is not None and path != "/metrics":
             wait = self._rate.take(holder)

@@ -18,6 +18,16 @@ from .errors import ApiError
 from .output_items import call_item, message_item, new_id, reasoning_item, text_part, usage_of
 from .sse import event
 
+_BEGUN: dict[str, Any] = {
+    "status": "in_progress",
+    "completed_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "output": [],
+    "usage": None,
+}
+"""What is different in an answer that has only begun."""
+
 
 @final
 class Events:
@@ -76,6 +86,42 @@ class Events:
         if is_cut:
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
         yield self._event(f"response.{status}", response=self._copy())
+
+    def again(self) -> Iterator[bytes]:
+        """All of an answer that was finished before, each text in one piece."""
+        whole = self.response
+        self.response = {**whole, **_BEGUN}
+        yield from self.begin()
+        for item in whole["output"]:
+            if item["type"] == "function_call":
+                skeleton = {**item, "arguments": "", "status": "in_progress"}
+                yield from self._open("call", skeleton)
+                yield from self._arguments(item["arguments"])
+            else:
+                yield from self._said_again(item)
+            yield from self._close(item["status"])
+        self.response = whole
+        kind = {"completed": "completed", "failed": "failed"}.get(whole["status"], "incomplete")
+        yield self._event(f"response.{kind}", response=self._copy())
+
+    def _said_again(self, item: dict[str, Any]) -> Iterator[bytes]:
+        """An item of text."""
+        text = "".join(part["text"] for part in item["content"])
+        kind: str = item["type"]
+        yield from self._open(kind, {**item, "content": [], "status": "in_progress"})
+        if kind == "reasoning":
+            yield self._part("added", {"type": "reasoning_text", "text": ""})
+            yield from self._reasoning(text)
+            return
+        self._logprobs = item["content"][0]["logprobs"] if item["content"] else []
+        yield self._part("added", text_part(""))
+        yield from self._message(text)
+
+    def cancel(self) -> Iterator[bytes]:
+        """Those after the last chunk that came, where nobody wants more."""
+        yield from self._close("incomplete")
+        self.response["status"] = "cancelled"
+        yield self._event("response.incomplete", response=self._copy())
 
     def fail(self, error: ApiError) -> bytes:
         """The last event, where something went wrong."""

@@ -38,6 +38,7 @@ def runner_of(settings: Settings) -> Runner:
         memory_budget=settings.memory_budget,
         max_concurrency=settings.max_concurrency,
         max_queue=settings.max_queue,
+        sessions=settings.sessions,
         traces=True if settings.traces else None,
     )
 

@@ -60,6 +60,9 @@ class Settings(BaseModel):
         compile_bytes: of memory that this may take.
         drain_seconds: how long a server that stops waits for answers under way.
         stored_responses: most answers of ``/v1/responses`` that are kept.
+        stored_seconds: after which one is forgotten.
+        sessions: an SQLite file for these, and for the Runner's sessions, so that they outlive the
+            server; of one server only. None: in memory.
         docs: whether there is ``/docs``.
         log_format: ``text`` or ``json``.
         log_prompts: whether the bodies of requests are logged.
@@ -94,6 +97,8 @@ class Settings(BaseModel):
     compile_bytes: Count = 2 << 30
     drain_seconds: Seconds = 30.0
     stored_responses: Annotated[int, Field(ge=0)] = 1_000
+    stored_seconds: Seconds = 30 * 86_400.0
+    sessions: Path | None = None
     docs: bool = True
     log_format: Literal["text", "json"] = "text"
     log_prompts: bool = False

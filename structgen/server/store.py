@@ -1,18 +1,42 @@
-"""Answers of ``/v1/responses`` that are kept, for their owner, until there are too many.
+"""Answers of ``/v1/responses`` that are kept, for their owner, until there are too many or too old.
 
-Owns what is kept, for whom, and which goes first: the oldest. In memory: a restart forgets them.
+Owns what is kept, for whom, how long, and which goes first: the oldest. In an SQLite file, that of
+the Runner's sessions, so that they outlive the server; without one in memory. An answer is written
+whole or not at all. Answers that are still being made are the `background`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
+
+from structgen.runner import Sessions
+
+from .errors import ApiError
 
 _MOST_BYTES = 64 << 20
 """Most bytes of all answers and their messages, as JSON."""
+
+_BUSY_SECONDS = 10.0
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS responses (
+    id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    written REAL NOT NULL,
+    size INTEGER NOT NULL,
+    response TEXT NOT NULL,
+    items TEXT NOT NULL,
+    messages TEXT NOT NULL
+)"""
 
 
 @dataclass(slots=True)
@@ -23,57 +47,130 @@ class Stored:
         response: it.
         items: the items of its input.
         messages: those of the chat, the answer's own not among them.
-        holder: whose it is.
-        task: what makes it, in the background.
-        size: bytes.
+        owner: whose it is.
     """
 
     response: dict[str, Any]
     items: list[dict[str, Any]]
     messages: list[dict[str, Any]]
-    holder: str
-    task: asyncio.Task[None] | None = None
-    size: int = 0
+    owner: str
 
 
 @final
 class Store:
-    """Those that there are. For one event loop."""
+    """Those that there are.
 
-    def __init__(self, most: int) -> None:
-        """Keep ``most`` of them."""
+    Args:
+        most: how many are kept.
+        seconds: after which one is forgotten.
+        path: the file; None: in memory.
+        clock: seconds since 1970.
+
+    Raises:
+        SessionError: the file is of something else, or cannot be read or made.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        seconds: float = float("inf"),
+        path: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._most = most
-        self._stored: OrderedDict[str, Stored] = OrderedDict()
-        self._size = 0
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        if path is not None:
+            path = path.expanduser()
+            Sessions(path).close()  # makes it, for its owner alone, or says what is wrong with it
+        self._connection = sqlite3.connect(
+            ":memory:" if path is None else path,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        self._connection.execute("PRAGMA secure_delete = ON")  # nothing forgotten stays in the file
+        self._connection.execute(_TABLE)
 
-    def put(self, stored: Stored) -> None:
-        """Keep one, or what has become of it."""
-        id_ = stored.response["id"]
-        self.remove(id_, stored.holder)
-        stored.size = len(json.dumps([stored.response, stored.items, stored.messages]))
-        self._stored[id_] = stored
-        self._size += stored.size
-        while self._stored and (len(self._stored) > self._most or self._size > _MOST_BYTES):
-            self._drop(next(iter(self._stored)))
+    async def put(self, stored: Stored) -> None:
+        """Keep one, or what has become of it.
 
-    def get(self, id_: str, holder: str) -> Stored | None:
+        Raises:
+            ApiError: the file cannot be written.
+        """
+        await asyncio.to_thread(self._put, stored)
+
+    async def get(self, id_: str, owner: str) -> Stored | None:
         """One, for whose it is."""
-        found = self._stored.get(id_)
-        return found if found is not None and found.holder == holder else None
+        return await asyncio.to_thread(self._get, id_, owner)
 
-    def remove(self, id_: str, holder: str) -> bool:
+    async def remove(self, id_: str, owner: str) -> bool:
         """Forget one; whether it was there."""
-        if self.get(id_, holder) is None:
-            return False
-        self._drop(id_)
-        return True
+        return await asyncio.to_thread(self._remove, id_, owner)
 
-    def _drop(self, id_: str) -> None:
-        self._size -= self._stored.pop(id_).size
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
 
-    async def close(self) -> None:
-        """End what is made in the background."""
-        tasks = [one.task for one in self._stored.values() if one.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def _put(self, stored: Stored) -> None:
+        texts = [
+            json.dumps(one, ensure_ascii=False)
+            for one in (stored.response, stored.items, stored.messages)
+        ]
+        size = sum(len(text.encode()) for text in texts)
+        with self._transaction() as connection:
+            row = (stored.response["id"], stored.owner, self._clock(), size, *texts)
+            connection.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            count, total = connection.execute(
+                "SELECT count(*), sum(size) FROM responses"
+            ).fetchone()
+            while count > self._most or total > _MOST_BYTES:
+                oldest, less = connection.execute(
+                    "SELECT id, size FROM responses ORDER BY written, rowid LIMIT 1"
+                ).fetchone()
+                connection.execute("DELETE FROM responses WHERE id = ?", (oldest,))
+                count, total = count - 1, (total - less)
+
+    def _get(self, id_: str, owner: str) -> Stored | None:
+        with self._transaction() as connection:
+            row = connection.execute(
+                "SELECT response, items, messages FROM responses WHERE id = ? AND owner = ?",
+                (id_, owner),
+            ).fetchone()
+        if row is None:
+            return None
+        response, items, messages = map(json.loads, row)
+        return Stored(response, items, messages, owner)
+
+    def _remove(self, id_: str, owner: str) -> bool:
+        with self._transaction() as connection:
+            done = connection.execute(
+                "DELETE FROM responses WHERE id = ? AND owner = ?", (id_, owner)
+            )
+            return done.rowcount == 1
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, without answers that are too old; undone if anything goes wrong."""
+        with self._lock:
+            connection = self._connection
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    oldest = self._clock() - self._seconds
+                    connection.execute("DELETE FROM responses WHERE written < ?", (oldest,))
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise ApiError(
+                    503,
+                    f"The answers that are kept cannot be read or written: {error}. Ask with "
+                    "store=false, or have the server's file of sessions looked after.",
+                    code="storage",
+                ) from error

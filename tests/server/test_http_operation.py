@@ -29,7 +29,6 @@ from structgen.runner import ChatRequest, Trials
 from structgen.server import Settings, create_app
 from structgen.server.auth import Keys, keys_in
 from structgen.server.limits import RateLimit
-from structgen.server.store import Store, Stored
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
 ASK: Any = [{"role": "user", "content": "Count to a thousand."}]
@@ -269,20 +268,6 @@ def test_hostile_forms_meet_a_deadline() -> None:
         await trials.close()
 
     asyncio.run(main())
-
-
-def test_answers_that_are_kept_are_bounded() -> None:
-    store = Store(2)
-    for number in range(3):
-        store.put(Stored({"id": str(number)}, [], [], "me"))
-    assert store.get("0", "me") is None
-    assert store.get("2", "me") is not None
-    assert store.get("2", "you") is None
-    big = [{"content": "x" * (40 << 20)}]
-    store.put(Stored({"id": "a"}, big, [], "me"))
-    store.put(Stored({"id": "b"}, big, [], "me"))
-    assert store.get("a", "me") is None
-    assert store.get("b", "me") is not None
 
 
 # -- clients that leave -----------------------------------------------------------------------

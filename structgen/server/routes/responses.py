@@ -11,8 +11,9 @@ from fastapi.responses import Response
 
 from structgen.runner import ChatChunk, ChatRequest
 
+from ..background import Job, Jobs
 from ..bodies import json_object
-from ..errors import ApiError
+from ..errors import ApiError, told
 from ..exchange import answered, settings_of, too_long
 from ..gateway import LOG
 from ..input_items import messages_in
@@ -45,24 +46,26 @@ def _store(request: Request) -> Store:
     return store
 
 
+def _jobs(request: Request) -> Jobs:
+    jobs: Jobs = request.app.state.jobs
+    return jobs
+
+
 @router.post("/v1/responses", openapi_extra=_BODY, responses=_ANSWERS)
 async def create(request: Request) -> Any:
     """Answer an input; keep the answer, so that another can go on from it."""
-    body = await json_object(request)
-    turn = turn_of(body, _before(request, body), settings_of(request))
+    given = await json_object(request)
+    turn = turn_of(given, await _before(request, given), settings_of(request))
     chat = turn.asked.request
     check_model(request, chat.model)
     await tried(request, turn.asked)
     runner = runner_of(request)
     model = runner.get_model_info(chat.model)["id"]
-    stored = Stored(response_of(turn.echo, model), turn.items, turn.messages, request.state.holder)
+    stored = Stored(response_of(turn.echo, model), turn.items, turn.messages, request.state.owner)
+    if turn.in_background:
+        return await _in_background(request, turn, stored)
     if turn.asked.streams:
         return await _streamed(request, turn, stored)
-    if turn.in_background:
-        stored.response["status"] = "queued"
-        stored.task = asyncio.ensure_future(_in_background(request, turn, stored))
-        _store(request).put(stored)
-        return stored.response
     pieces = runner.astream_chat(chat)
     try:
         await answered(request, _finished(pieces, Events(stored.response)))
@@ -70,7 +73,7 @@ async def create(request: Request) -> Any:
         raise said(error, turn.asked.told) from error
     finally:
         await pieces.aclose()
-    _keep(request, turn, stored)
+    await _keep(request, turn, stored)
     return stored.response
 
 
@@ -81,30 +84,57 @@ async def _finished(pieces: AsyncIterator[ChatChunk], events: Events) -> None:
     list(events.end())
 
 
-async def _in_background(request: Request, turn: Turn, stored: Stored) -> None:
-    """Make an answer that nobody waits for."""
+async def _in_background(request: Request, turn: Turn, stored: Stored) -> Any:
+    """Begin an answer that nobody waits for."""
+    stored.response["status"] = "queued"
+    await _store(request).put(stored)
+    job = Job(stored)
+    job.task = asyncio.ensure_future(_done(request, turn, job))
+    _jobs(request).add(job)
+    if turn.asked.streams:
+        return _followed(request, job.after(-1))
+    return dict(stored.response)
+
+
+def _followed(request: Request, events: AsyncGenerator[bytes, None]) -> Response:
+    """A stream of events of an answer that is made whether somebody follows it or not."""
+    return EventStream(events, most=settings_of(request).request_seconds, told=told)
+
+
+async def _done(request: Request, turn: Turn, job: Job) -> None:
+    """Make an answer in the background."""
+    stored = job.stored
     stored.response["status"] = "in_progress"
     events = Events(stored.response)
     most = settings_of(request).request_seconds
     pieces = runner_of(request).astream_chat(turn.asked.request)
+
+    async def make() -> None:
+        for one in events.begin():
+            job.say(one)
+        async for piece in pieces:
+            for one in events.feed(piece):
+                job.say(one)
+        for one in events.end():
+            job.say(one)
+
     try:
-        await asyncio.wait_for(_finished(pieces, events), most)
+        await asyncio.wait_for(make(), most)
     except asyncio.CancelledError:
-        stored.response["status"] = "cancelled"
-        raise
+        for one in events.cancel():
+            job.say(one)
     except asyncio.TimeoutError:
-        events.fail(too_long(most))
+        job.say(events.fail(too_long(most)))
     except Exception as error:
         api = turn.asked.told(error)
         if api.status == 500:
             LOG.error("an answer in the background failed", exc_info=error)
-        events.fail(api)
+        job.say(events.fail(api))
     finally:
+        job.end()
         await pieces.aclose()
-        stored.task = None
-        store = _store(request)
-        if store.get(stored.response["id"], stored.holder) is not None:
-            store.put(stored)
+        if job.is_wanted:
+            await asyncio.shield(_store(request).put(stored))
 
 
 async def _streamed(request: Request, turn: Turn, stored: Stored) -> Response:
@@ -124,7 +154,7 @@ async def _streamed(request: Request, turn: Turn, stored: Stored) -> Response:
                 for one in events.feed(piece):
                     yield one
             last = list(events.end())
-            _keep(request, turn, stored)
+            await _keep(request, turn, stored)
             for one in last:
                 yield one
         finally:
@@ -138,23 +168,19 @@ async def _streamed(request: Request, turn: Turn, stored: Stored) -> Response:
     )
 
 
-def _keep(request: Request, turn: Turn, stored: Stored) -> None:
+async def _keep(request: Request, turn: Turn, stored: Stored) -> None:
     if turn.is_stored:
-        _store(request).put(stored)
+        await _store(request).put(stored)
 
 
-def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:
+async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages of the answer that a request goes on from."""
     id_ = body.get("previous_response_id")
     if id_ is None:
         return []
-    found = _store(request).get(id_, request.state.holder) if isinstance(id_, str) else None
+    found = await _known(request, id_) if isinstance(id_, str) else None
     if found is None:
-        raise refused(
-            f"There is no answer {id_!r}. It was not stored, or has been dropped for newer ones.",
-            "previous_response_id",
-            "previous_response_not_found",
-        )
+        raise refused(_none(id_), "previous_response_id", "previous_response_not_found")
     if found.response["status"] not in ("completed", "incomplete"):
         raise refused(
             f"The answer {id_} is {found.response['status']}.",
@@ -164,57 +190,123 @@ def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:
     return [*found.messages, *messages_in(found.response["output"])]
 
 
-def _found(request: Request, id_: str) -> Stored:
-    found = _store(request).get(id_, request.state.holder)
-    if found is None:
-        raise ApiError(
-            404,
-            f"There is no answer {id_!r}. It was not stored, or has been dropped for newer ones.",
-            code="response_not_found",
+async def _known(request: Request, id_: str) -> Stored | None:
+    """An answer of whoever asks, as far as it is there."""
+    owner = request.state.owner
+    job = _jobs(request).get(id_, owner)
+    if job is not None and job.task is not None and not job.task.done():
+        return job.stored
+    found = await _store(request).get(id_, owner)
+    if found is not None and found.response["status"] in ("queued", "in_progress"):
+        # Its server ended before it was done: nobody goes on with it.
+        events = Events(found.response)
+        events.fail(
+            ApiError(503, "The server ended while this answer was made.", code="server_error")
         )
     return found
 
 
-@router.get("/v1/responses/{response_id}", responses=_ANSWERS)
-async def retrieve(response_id: str, request: Request) -> dict[str, Any]:
-    """An answer that was stored."""
+def _none(id_: object) -> str:
+    return f"There is no answer {id_!r}. It was not stored, or has been dropped for newer ones."
+
+
+async def _found(request: Request, id_: str) -> Stored:
+    found = await _known(request, id_)
+    if found is None:
+        raise ApiError(404, _none(id_), code="response_not_found")
+    return found
+
+
+_QUERY = {
+    "parameters": [
+        {
+            "name": "stream",
+            "in": "query",
+            "description": "Whether to follow the answer's events, from their beginning.",
+            "schema": {"type": "boolean"},
+        },
+        {
+            "name": "starting_after",
+            "in": "query",
+            "description": "With stream=true: the number of the last event that is known.",
+            "schema": {"type": "integer", "minimum": 0},
+        },
+    ]
+}
+
+
+@router.get("/v1/responses/{response_id}", openapi_extra=_QUERY, responses=_ANSWERS)
+async def retrieve(response_id: str, request: Request) -> Any:
+    """An answer that was stored, or its events: those that are there, then more as they come."""
+    follows, after = _asked(request)
+    found = await _found(request, response_id)
+    if not follows:
+        return found.response
+    job = _jobs(request).get(response_id, request.state.owner)
+    if job is not None:
+        return _followed(request, job.after(after))
+    events = list(Events(found.response).again())
+
+    async def told_again() -> AsyncGenerator[bytes, None]:
+        # The end is told to those, too, who have followed it when it came in smaller pieces.
+        for one in events[after + 1 :] or events[-1:]:
+            yield one
+
+    return _followed(request, told_again())
+
+
+def _asked(request: Request) -> tuple[bool, int]:
+    """What a query says: whether to stream, and after which event."""
+    follows, after = False, None
     for name, value in request.query_params.multi_items():
-        if name != "stream" or value.lower() != "false":
+        if name == "stream" and value.lower() in ("true", "false"):
+            follows = value.lower() == "true"
+        elif name == "starting_after" and value.isascii() and value.isdigit():
+            after = int(value[:18])
+        elif name in ("stream", "starting_after"):
+            raise refused(f"{name}: {value!r} is not one of its values.", name, "invalid_value")
+        else:
             raise refused(f"{name} is not supported here.", name)
-    return _found(request, response_id).response
+    if after is not None and not follows:
+        raise refused(
+            "starting_after is of no use without stream=true.", "starting_after", "invalid_value"
+        )
+    return follows, -1 if after is None else after
 
 
 @router.delete("/v1/responses/{response_id}", responses=answers(DeletedResponse))
 async def delete(response_id: str, request: Request) -> dict[str, Any]:
     """Forget an answer; one that is being made in the background ends."""
-    found = _found(request, response_id)
-    if found.task is not None:
-        found.task.cancel()
-    _store(request).remove(response_id, request.state.holder)
+    await _found(request, response_id)
+    if _jobs(request).get(response_id, request.state.owner) is not None:
+        await _jobs(request).stop(response_id, forget=True)
+    await _store(request).remove(response_id, request.state.owner)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
 @router.post("/v1/responses/{response_id}/cancel", responses=answers(ResponseAnswer))
 async def cancel(response_id: str, request: Request) -> dict[str, Any]:
     """End an answer that is being made in the background."""
-    found = _found(request, response_id)
+    found = await _found(request, response_id)
     if not found.response["background"]:
         raise ApiError(
             400, "Only an answer in the background can be cancelled.", code="not_in_background"
         )
-    task = found.task
-    if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    if found.response["status"] in ("queued", "in_progress"):  # it had not begun
-        found.response["status"] = "cancelled"
+    job = _jobs(request).get(response_id, request.state.owner)
+    if job is not None:
+        await _jobs(request).stop(response_id)
+        if job.stored.response["status"] == "queued":  # its task had not begun
+            job.stored.response["status"] = "cancelled"
+            job.end()
+            await _store(request).put(job.stored)
+        return job.stored.response
     return found.response
 
 
 @router.get("/v1/responses/{response_id}/input_items", responses=answers(InputItemList))
 async def input_items(response_id: str, request: Request) -> dict[str, Any]:
     """The items that an answer is to, the last first."""
-    items = _found(request, response_id).items[::-1]
+    items = (await _found(request, response_id)).items[::-1]
     return {
         "object": "list",
         "data": items,
