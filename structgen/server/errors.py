@@ -106,7 +106,9 @@ def told(error: BaseException) -> ApiError:
         return ApiError(400, message, param="max_tokens", code="budget_too_small")
     if isinstance(error, PromptError):
         return ApiError(400, message, param="messages", code=_PROMPTS[error.is_too_long])
-    if isinstance(error, (Abstained, ParseError, IncompleteOutput)):
+    if isinstance(error, Abstained):
+        return ApiError(422, message, param="abstain_below", code="abstained")
+    if isinstance(error, (ParseError, IncompleteOutput)):
         return ApiError(422, message, code="no_valid_output")
     if isinstance(error, SessionError):
         return ApiError(400, message, param="session_id", code="session")

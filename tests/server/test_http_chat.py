@@ -171,6 +171,31 @@ def calls(client: openai.OpenAI) -> None:
 
 
 @row
+def calls_if_the_model_wants(client: openai.OpenAI) -> None:
+    tools = [tool("weather")]
+    for fields in (
+        {"tool_choice": "auto"},
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {
+            "mode": "auto", "tools": [{"type": "function", "function": {"name": "weather"}}]}}},
+        {"response_format": json_schema({"enum": ["yes", "no"]})},
+    ):  # fmt: skip
+        (made,) = chat(client, tools=tools, max_tokens=40, **fields).choices
+        if made.message.tool_calls is None:
+            assert made.finish_reason in ("stop", "length")
+            assert made.message.content
+            if "response_format" in fields:
+                assert json.loads(made.message.content) in ("yes", "no")
+        else:
+            assert made.finish_reason == "tool_calls"
+            for call in made.message.tool_calls:
+                assert json.loads(call.function.arguments)["city"] in ("Oslo", "Rome")
+        chunks = list(chat(client, tools=tools, max_tokens=40, stream=True, **fields))
+        text = "".join(c.choices[0].delta.content or "" for c in chunks)
+        assert text == (made.message.content or "")
+        assert chunks[-1].choices[0].finish_reason == made.finish_reason
+
+
+@row
 def no_calls(client: openai.OpenAI) -> None:
     (made,) = chat(client, tools=[tool("weather")], tool_choice="none", max_tokens=4).choices
     assert made.message.tool_calls is None

@@ -96,6 +96,40 @@ def test_classes_of_exceptions(client: openai.OpenAI) -> None:
     assert refused.value.code == "invalid_api_key"
 
 
+def test_an_output_that_cannot_stand(client: openai.OpenAI, served: Served) -> None:
+    body: Any = {"model": "small", "messages": ASK, "grammar": ["yes", "no"],
+                 "grammar_type": "choice", "abstain_below": 0.999_999}  # fmt: skip
+    answer = httpx.post(f"{served.root}/v1/chat/completions", json=body, headers=AUTH, timeout=60)
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert (error["code"], error["type"]) == ("abstained", "invalid_request_error")
+    assert (error["param"], "not sure enough" in error["message"]) == ("abstain_below", True)
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.chat.completions.create(
+            model="small",
+            messages=ASK,
+            extra_body={k: v for k, v in body.items() if k not in ("model", "messages")},
+        )
+    with httpx.stream(
+        "POST",
+        f"{served.root}/v1/chat/completions",
+        json={**body, "stream": True},
+        headers=AUTH,
+        timeout=60,
+    ) as stream:
+        lines = [line for line in stream.iter_lines() if line]
+    assert stream.status_code == 422 or '"abstained"' in lines[-1]
+    asked: Any = {"grammar": ["yes", "no"], "grammar_type": "choice", "abstain_below": 0.999_999}
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.responses.create(model="small", input="Hi.", extra_body=asked)
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.completions.create(model="small", prompt="Yes or no?", extra_body=asked)
+    *_, last = client.responses.create(model="small", input="Hi.", stream=True, extra_body=asked)
+    assert last.type == "response.failed"
+    assert last.response.error is not None
+    assert last.response.error.code == "abstained"
+
+
 def test_a_long_prompt_of_a_completion_is_its_prompt(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="small", prompt="a b " * 9000)

@@ -10,7 +10,7 @@ from structgen.runner import CompletionChunk, CompletionRequest, CompletionRespo
 from ..bodies import json_object
 from ..exchange import settings_of
 from ..openapi import answers, body
-from ..shapes import PROMPT, TEXT_FIELDS
+from ..shapes import INPUT, TEXT_FIELDS
 from ..wire import PYTHON_ONLY, asked
 from .text import check_model, runner_of, streamed, tried, whole
 
@@ -20,7 +20,7 @@ router = APIRouter(tags=["text"])
 @router.post(
     "/v1/completions",
     openapi_extra=body(
-        CompletionRequest, without=PYTHON_ONLY, more={**TEXT_FIELDS, "prompt": PROMPT}
+        CompletionRequest, without=PYTHON_ONLY, more={**TEXT_FIELDS, "prompt": INPUT}
     ),
     responses=answers(CompletionResponse, chunk=CompletionChunk),
 )

@@ -32,7 +32,7 @@ from ..store import Store, Stored
 from ..turn import SAME, Turn, turn_of
 from ..wire import refused
 from .chat import is_head
-from .text import check_model, note, runner_of, said, tried
+from .text import check_model, check_sure, note, runner_of, said, tried
 
 router = APIRouter(tags=["responses"])
 
@@ -80,6 +80,7 @@ async def create(request: Request) -> Any:
 async def _finished(pieces: AsyncIterator[ChatChunk], events: Events) -> None:
     """Have the chunks of a chat make an answer."""
     async for piece in pieces:
+        check_sure(piece)
         list(events.feed(piece))
     list(events.end())
 
@@ -113,6 +114,7 @@ async def _done(request: Request, turn: Turn, job: Job) -> None:
         for one in events.begin():
             job.say(one)
         async for piece in pieces:
+            check_sure(piece)
             for one in events.feed(piece):
                 job.say(one)
         for one in events.end():
@@ -151,6 +153,7 @@ async def _streamed(request: Request, turn: Turn, stored: Stored) -> Response:
                 yield one
             async for piece in going:
                 note(request, piece)
+                check_sure(piece)
                 for one in events.feed(piece):
                     yield one
             last = list(events.end())

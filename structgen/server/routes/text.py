@@ -68,6 +68,7 @@ async def whole(
         made = await answered(request, work)
     except Exception as error:
         raise said(error, told) from error
+    check_sure(made)
     note(request, made)
     return Response(made.model_dump_json(), media_type="application/json")
 
@@ -88,12 +89,25 @@ async def streamed(
         try:
             async for piece in going:
                 note(request, piece)
+                check_sure(piece)
                 yield json_event(piece)
             yield DONE
         finally:
             await going.aclose()
 
     return EventStream(events(), most=settings_of(request).request_seconds, told=told)
+
+
+def check_sure(made: BaseModel) -> None:
+    """Refuse an answer with a value that is less likely than ``abstain_below`` asks.
+
+    Raises:
+        Abstained: so it is.
+    """
+    for choice in getattr(made, "choices", ()):
+        result = getattr(choice, "result", None)
+        if result is not None:
+            result.check_sure()
 
 
 def said(error: Exception, told: Callable[[BaseException], ApiError]) -> Exception:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .base import Answer, Body
 from .decisions import DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
-from .fields import CHAT_FIELDS, DOCUMENTS, INPUT, PROMPT, TEXT_FIELDS
+from .fields import CHAT_FIELDS, DOCUMENTS, INPUT, TEXT_FIELDS
 from .items import InputItem
 from .others import (
     DeletedResponse,
@@ -36,7 +36,6 @@ __all__ = [
     "CHAT_FIELDS",
     "DOCUMENTS",
     "INPUT",
-    "PROMPT",
     "TEXT_FIELDS",
     "Answer",
     "Body",

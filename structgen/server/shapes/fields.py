@@ -67,8 +67,6 @@ _CHOICE = _or_null(
     _object(("type", "tools"), type=_const("allowed_tools"), mode=_MODE, tools=_LISTED),
 )
 
-_ZERO = {"enum": [0, None]}
-
 _GRAMMAR = {"type": ["string", "object", "array", "boolean", "null"]}
 
 _VLLM = {
@@ -105,9 +103,9 @@ TEXT_FIELDS: dict[str, Any] = {
     "retries": _whole(0, 10_000),
     "stream": {"type": ["boolean", "null"], "default": False},
     "store": {"type": ["boolean", "null"]},
-    "min_p": _ZERO,
-    "frequency_penalty": _ZERO,
-    "presence_penalty": _ZERO,
+    "min_p": _number(0, 1),
+    "frequency_penalty": _number(-2, 2),
+    "presence_penalty": _number(-2, 2),
     "service_tier": {"enum": ["auto", "default", None]},
     "grammar": _GRAMMAR,
     "structured_outputs": _or_null(
@@ -146,11 +144,7 @@ CHAT_FIELDS: dict[str, Any] = {
 }
 """Of chats."""
 
-_TEXTS = {"type": "array", "items": _TEXT, "minItems": 1}
 _IDS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
-
-PROMPT: dict[str, Any] = {"anyOf": [_TEXT, _TEXTS]}
-"""What completions go on from."""
 
 INPUT: dict[str, Any] = {
     "anyOf": [
@@ -159,7 +153,7 @@ INPUT: dict[str, Any] = {
         {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "minItems": 1},
     ]
 }
-"""What vectors are made of."""
+"""What vectors are made of, and what completions go on from: a text, its tokens, several."""
 
 DOCUMENTS: dict[str, Any] = {
     "type": "array",
