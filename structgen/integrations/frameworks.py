@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from structgen.errors import OptionError
-from structgen.runner import Runner
+from structgen.runner import EmbeddingResponse, Runner
 
 from .closing import closed
 
@@ -105,3 +105,8 @@ def details_of(choice: Any, trace: Any) -> dict[str, Any]:
     if trace:
         details["trace"] = [step.model_dump(mode="json") for step in trace]
     return details
+
+
+def vectors_of(made: EmbeddingResponse) -> list[list[float]]:
+    """The vectors of an answer, in the order of their texts."""
+    return [one.embedding for one in made.data if isinstance(one.embedding, list)]

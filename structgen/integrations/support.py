@@ -91,6 +91,16 @@ INTEGRATIONS: tuple[Integration, ...] = (
         "by hand",
     ),
     Integration(
+        name="LlamaIndex",
+        module="structgen.integrations.llama_index",
+        extra="llama-index",
+        enforced="`structured_predict` and its streams, arguments of tools, `tool_choice`, "
+        "`tool_required`, `allow_parallel_tool_calls`; within `max_tokens`",
+        validated="Pydantic classes: what only their validators can check",
+        unsupported="images, audio, documents",
+        tried="llama-index-core 0.14.25, in CI",
+    ),
+    Integration(
         name="llm, a plugin",
         module="structgen.integrations.llm",
         extra="llm",

@@ -7,9 +7,9 @@ from typing import Any
 from langchain_core.embeddings import Embeddings
 from pydantic import BaseModel, ConfigDict, Field
 
-from structgen.runner import EmbeddingResponse, Runner
+from structgen.runner import Runner
 
-from ..frameworks import runner_of
+from ..frameworks import runner_of, vectors_of
 from .errors import errors
 
 
@@ -35,24 +35,24 @@ class StructgenEmbeddings(BaseModel, Embeddings):
         if not texts:
             return []
         with errors():
-            return _vectors(self._runner.embed(self._fields(texts, "document")))
+            return vectors_of(self._runner.embed(self._fields(texts, "document")))
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """Make the vectors of documents."""
         if not texts:
             return []
         with errors():
-            return _vectors(await self._runner.aembed(self._fields(texts, "document")))
+            return vectors_of(await self._runner.aembed(self._fields(texts, "document")))
 
     def embed_query(self, text: str) -> list[float]:
         """Make the vector of a query."""
         with errors():
-            return _vectors(self._runner.embed(self._fields([text], "query")))[0]
+            return vectors_of(self._runner.embed(self._fields([text], "query")))[0]
 
     async def aembed_query(self, text: str) -> list[float]:
         """Make the vector of a query."""
         with errors():
-            return _vectors(await self._runner.aembed(self._fields([text], "query")))[0]
+            return vectors_of(await self._runner.aembed(self._fields([text], "query")))[0]
 
     @property
     def _runner(self) -> Runner:
@@ -66,7 +66,3 @@ class StructgenEmbeddings(BaseModel, Embeddings):
             "dimensions": self.dimensions,
             "truncate_sequence": self.truncate,
         }
-
-
-def _vectors(made: EmbeddingResponse) -> list[list[float]]:
-    return [one.embedding for one in made.data if isinstance(one.embedding, list)]
