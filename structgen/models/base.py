@@ -1,4 +1,4 @@
-"""What a text model is to the rest of the package: two protocols and nothing else.
+"""What a text model is to the rest of the package: protocols and nothing else.
 
 `structgen.models.genai.model` implements them on ONNX Runtime GenAI; the test-suite's fake model
 does so on a table. The generator uses only what is written here.
@@ -6,8 +6,11 @@ does so on a table. The generator uses only what is written here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
@@ -129,3 +132,17 @@ class Model(Protocol):
         Returns:
             None where these rows cannot be run together.
         """
+
+
+class MakesVectors(Protocol):
+    """A text model that may have vectors of texts, too."""
+
+    def embedding(
+        self,
+        rows: Sequence[TokenIds],
+        *,
+        pooling: str = "last",
+        dimensions: int | None = None,
+        normalize: bool = True,
+    ) -> Generator[None, None, npt.NDArray[np.float32]]:
+        """The vectors of texts in tokens, float32 ``[n, dimensions]``; yields before each pass."""

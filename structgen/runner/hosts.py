@@ -47,12 +47,16 @@ class TextHost:
 
     Attributes:
         models: the model in each process.
+        pooling: of vectors, as its configuration says.
     """
 
     kind: Kind = "text"
 
-    def __init__(self, models: list[AsyncModel], *, is_own: bool) -> None:
+    def __init__(
+        self, models: list[AsyncModel], *, is_own: bool, pooling: str | None = None
+    ) -> None:
         self.models = models
+        self.pooling = pooling
         self._is_own = is_own
         self._is_here = any(model.pid == os.getpid() for model in models)
         self._generators: OrderedDict[Hashable, list[WorkerGenerator[Any]]] = OrderedDict()
@@ -67,7 +71,7 @@ class TextHost:
         """
         source = config.source
         if isinstance(source, AsyncModel):
-            return cls([source], is_own=False)
+            return cls([source], is_own=False, pooling=config.pooling)
         made: list[AsyncModel] = []
         try:
             if hasattr(source, "to_async"):
@@ -91,7 +95,7 @@ class TextHost:
             for model in made:
                 await asyncio.shield(model.aclose())
             raise
-        return cls(made, is_own=True)
+        return cls(made, is_own=True, pooling=config.pooling)
 
     @property
     def model(self) -> AsyncModel:
@@ -191,6 +195,26 @@ class TextHost:
         first = self.models[0].make_generator(output_type, **options)
         compiled = first.constraint
         return [first, *(m.make_generator(compiled, **options) for m in self.models[1:])]
+
+    async def with_adapter(self, name: str, path: str | None) -> None:
+        """Load an adapter into all processes; without a path, unload it. All of them, or none.
+
+        Raises:
+            ModelError: it cannot be.
+        """
+        done: list[AsyncModel] = []
+        try:
+            for model in self.models:
+                if path is None:
+                    await model.unload_adapter(name)
+                else:
+                    await model.load_adapter(path, name)
+                done.append(model)
+        except BaseException:
+            if path is not None:
+                for model in done:
+                    await asyncio.shield(model.unload_adapter(name))
+            raise
 
     async def close(self) -> None:
         """End the processes."""

@@ -305,12 +305,11 @@ class Models:
     async def _with_adapter(
         self, entry: Entry, name: str, path: str | os.PathLike[str] | None
     ) -> None:
-        async with self._registry.lease(entry) as host:
-            for one in text_host(host, entry).models:
-                if path is None:
-                    await one.unload_adapter(name)
-                else:
-                    await one.load_adapter(path, name)
+        if path is not None:
+            path = os.path.abspath(os.path.expanduser(path))
+        if path is not None or entry.host is not None or name not in entry.config.adapters:
+            async with self._registry.lease(entry) as host:
+                await text_host(host, entry).with_adapter(name, path)
         adapters: Mapping[str, Any] = {k: v for k, v in entry.config.adapters.items() if k != name}
         if path is not None:
             adapters = {**adapters, name: path}
@@ -338,6 +337,6 @@ def embedding_host(host: Host, entry: Entry) -> EmbeddingHost:
     """
     if not isinstance(host, EmbeddingHost):
         raise RequestError(
-            f"{entry.id} makes text and no vectors. Pass the model= of an embedder.", param="model"
+            f"{entry.id} is a text model. Pass the model= of an embedder.", param="model"
         )
     return host

@@ -40,6 +40,7 @@ class Entry:
         host: it, where it is loaded.
         error: why loading failed.
         bytes: what it takes; before it has been loaded, what its files take; None: not known.
+        held: what of that counts now: of those that are loaded, and that have room to be.
         users: requests that run on it.
         wanted: requests that wait until it is loaded.
         used: when it was last used, by a counter.
@@ -55,6 +56,7 @@ class Entry:
     host: Host | None = None
     error: BaseException | None = None
     bytes: int | None = None
+    held: int = 0
     users: int = 0
     wanted: int = 0
     used: int = 0
@@ -95,7 +97,7 @@ class Registry:
         self._most = max_concurrency
         self._most_waiting = max_queue
         self._clock = itertools.count(1)
-        self._changed = asyncio.Condition()
+        self._waiting: set[asyncio.Future[None]] = set()
         self._making_room = asyncio.Lock()
         for id_, config in configs.items():
             self.add(id_, config)
@@ -170,7 +172,7 @@ class Registry:
             finally:
                 entry.users -= 1
                 entry.used = next(self._clock)
-                await self._tell()
+                self._tell()
         finally:
             entry.seconds += 0.1 * (time.monotonic() - began - entry.seconds)
             self._leave(entry)
@@ -220,6 +222,7 @@ class Registry:
                 await self.load(entry)
         finally:
             entry.wanted -= 1
+            self._tell()
 
     # -- states -----------------------------------------------------------------------------
 
@@ -227,10 +230,13 @@ class Registry:
         """Have a model loaded, unless it is.
 
         Raises:
+            ModelNotFound: it was removed.
             StructgenError: it cannot be.
         """
         while entry.status == "unloading":
             await self._wait()
+        if entry.is_removed:
+            raise ModelNotFound(f"The model {entry.id!r} was removed.")
         if entry.status == "loaded":
             return
         if entry.task is None:
@@ -245,18 +251,19 @@ class Registry:
                 need = need or await asyncio.to_thread(size_of, entry.config)
                 async with self._making_room:
                     await self._make_room(entry, need)
-                    entry.bytes = need  # reserved from now on
+                    entry.bytes = entry.held = need
             host = await opened(entry.config)
         except BaseException as error:
-            entry.status, entry.error = "failed", error
+            entry.status, entry.error, entry.held = "failed", error, 0
             entry.task = None
-            await self._tell()
+            self._tell()
             raise
         entry.host, entry.status, entry.task = host, "loaded", None
         entry.used = next(self._clock)
         if entry.config.memory is None:
             entry.bytes = max(host.memory, need)
-        await self._tell()
+        entry.held = 0 if entry.config.is_loaded else entry.bytes or 0
+        self._tell()
         await self._shrink(entry)
 
     async def _make_room(self, entry: Entry, need: int) -> None:
@@ -272,16 +279,14 @@ class Registry:
             idle = self._idle(entry)
             if idle:
                 await self.unload(min(idle, key=lambda one: one.used))
-            elif any(o.users or o.wanted for o in self.entries.values() if o is not entry):
+            else:  # all that have room are in use, or on their way in or out
                 await self._wait()
-            else:
-                raise ModelError(f"There is no room for {entry.id} in memory_budget.")
 
     async def _shrink(self, entry: Entry) -> None:
         """Unload others where a model has turned out to take more than its files do."""
         if self._budget is None:
             return
-        while self._held(entry) + (entry.bytes or 0) > self._budget:
+        while self._held(entry) + entry.held > self._budget:
             idle = self._idle(entry)
             if not idle:
                 return
@@ -297,20 +302,15 @@ class Registry:
         ]
 
     def _held(self, beside: Entry) -> int:
-        """Bytes of all models that are loaded or about to be, but for one."""
-        return sum(
-            one.bytes or 0
-            for one in self.entries.values()
-            if one is not beside and one.status in ("loaded", "loading", "unloading")
-            if not one.config.is_loaded
-        )
+        """Bytes of all models that are loaded or have room to be, but for one."""
+        return sum(one.held for one in self.entries.values() if one is not beside)
 
     async def unload(self, entry: Entry) -> None:
         """Unload a model when those who use it have ended; others wait, and load it again."""
         while entry.status in ("loading", "unloading"):
             await self._wait()
         if entry.status != "loaded":
-            entry.status = "unloaded"
+            entry.status, entry.error = "unloaded", None
             return
         entry.status = "unloading"
         try:
@@ -318,18 +318,34 @@ class Registry:
                 await self._wait()
         except BaseException:
             entry.status = "loaded"
-            await self._tell()
+            self._tell()
             raise
         host, entry.host = entry.host, None
         if host is not None:
+            # It goes on where the one who asked for it gives up: it cannot be used again.
+            await asyncio.shield(asyncio.ensure_future(self._close(entry, host)))
+
+    async def _close(self, entry: Entry, host: Host) -> None:
+        try:
             await host.close()
-        entry.status = "unloaded"
-        await self._tell()
+        finally:
+            entry.status, entry.held = "unloaded", 0
+            self._tell()
 
     async def remove(self, entry: Entry) -> None:
         """Unload a model and forget it, with its aliases."""
         entry.is_removed = True
-        await self.unload(entry)
+        try:
+            await self.unload(entry)
+        finally:
+            # Unless whoever asked for it has given up.
+            entry.is_removed = entry.host is None and entry.status != "loading"
+            if entry.is_removed:
+                self._forget(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        if self.entries.get(entry.id) is not entry:
+            return  # removed by somebody else meanwhile
         self.entries.pop(entry.id, None)
         self.aliases = {alias: id_ for alias, id_ in self.aliases.items() if id_ != entry.id}
         if self.default == entry.id:
@@ -343,16 +359,25 @@ class Registry:
         await asyncio.gather(*tasks, return_exceptions=True)
         for entry in self.entries.values():
             host, entry.host, entry.status = entry.host, None, "unloaded"
+            entry.held = 0
             if host is not None:
                 await host.close()
 
-    async def _tell(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    def _tell(self) -> None:
+        """Wake all who wait for something to change."""
+        waiting, self._waiting = self._waiting, set()
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
 
     async def _wait(self) -> None:
-        async with self._changed:
-            await self._changed.wait()
+        """Wait until something has changed."""
+        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(change)
+        try:
+            await change
+        finally:
+            self._waiting.discard(change)
 
     def told(self, entry: Entry) -> dict[str, Any]:
         """What is known of a model."""
@@ -364,6 +389,6 @@ class Registry:
             "bytes": entry.bytes if entry.status == "loaded" else None,
             "users": entry.users,
             "error": None if entry.error is None else str(entry.error),
-            "aliases": sorted(a for a, id_ in self.aliases.items() if id_ == entry.id),
+            "aliases": sorted(a for a, id_ in [*self.aliases.items()] if id_ == entry.id),
             "is_default": self.default == entry.id,
         }

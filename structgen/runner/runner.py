@@ -265,7 +265,7 @@ class Runner(Chats, Models):
     async def _embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         with self._seen("embeddings", request.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                made = await vectors.embed(embedding_host(host, entry), request, entry.id)
+                made = await vectors.embed(host, request, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
         return made
 

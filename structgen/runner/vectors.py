@@ -1,7 +1,8 @@
 """Requests that make no text: embeddings, rankings and decisions.
 
 Owns what becomes of each on the model that answers it. Embedders run in threads (see `hosts`), a
-few calls at once; decisions run in the process of their text model, between the passes of outputs.
+few calls at once; decisions run in the process of their text model, between the passes of outputs,
+and so do vectors that a text model makes (`text_vectors`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from structgen.decisions import AsyncDecider, answers_to_json, questions_from_json
 from structgen.errors import OptionError, PromptError, RequestError
 from structgen.models.embedding import to_base64
 
-from .hosts import EmbeddingHost, TextHost
+from .hosts import EmbeddingHost, Host, TextHost
 from .requests import DecisionRequest, EmbeddingRequest, RerankRequest
 from .responses import (
     DecisionResponse,
@@ -27,19 +29,41 @@ from .responses import (
     RerankResponse,
     RerankResult,
 )
+from .text_vectors import text_vectors
 
 _PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What models call their prompts for each type of input, those that are asked for first."""
 
 
-async def embed(host: EmbeddingHost, request: EmbeddingRequest, model: str) -> EmbeddingResponse:
+async def embed(host: Host, request: EmbeddingRequest, model: str) -> EmbeddingResponse:
     """The vectors of texts.
 
     Raises:
-        RequestError: a field is wrong, or a text too long.
+        RequestError: a field is wrong, a text too long, or the model has no vectors.
     """
-    texts = _texts(host, request.input)
+    if request.input_type is not None and request.prompt_name is not None:
+        raise RequestError("Pass prompt_name or input_type, not both.", param="input_type")
+    inputs = _inputs(host, request.input)
+    if isinstance(host, TextHost):
+        found, n_tokens = await text_vectors(host, request, inputs, model)
+    else:
+        found, n_tokens = await _embedded(host, request, inputs, model)
+    vectors: Sequence[Any] = found.tolist()
+    if request.encoding_format == "base64":
+        vectors = to_base64(found)
+    return EmbeddingResponse(
+        data=[Embedding(index=i, embedding=vector) for i, vector in enumerate(vectors)],
+        model=model,
+        usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
+    )
+
+
+async def _embedded(
+    host: EmbeddingHost, request: EmbeddingRequest, inputs: Sequence[Any], model: str
+) -> tuple[npt.NDArray[np.float32], int]:
+    """The vectors of an embedder, and how many tokens the texts have."""
     embedder = host.embedder
+    texts = [one if isinstance(one, str) else embedder.detokenize(one) for one in inputs]
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} ranks documents and makes no vectors.", param="model")
     options: dict[str, Any] = {"on_truncation": _on_truncation(request.truncate_sequence)}
@@ -47,8 +71,6 @@ async def embed(host: EmbeddingHost, request: EmbeddingRequest, model: str) -> E
         if getattr(request, name) is not None:
             options[name] = getattr(request, name)
     if request.input_type is not None:
-        if request.prompt_name is not None:
-            raise RequestError("Pass prompt_name or input_type, not both.", param="input_type")
         known = [name for name in _PROMPTS[request.input_type] if name in embedder.prompts]
         if known:
             options["prompt_name"] = known[0]
@@ -58,15 +80,7 @@ async def embed(host: EmbeddingHost, request: EmbeddingRequest, model: str) -> E
     except (OptionError, PromptError) as error:
         named = [name for name in ("dimensions", "prompt_name") if name in str(error)]
         raise RequestError(_told(error), param=named[0] if named else "input") from error
-    vectors: Sequence[Any] = result.vectors.tolist()
-    if request.encoding_format == "base64":
-        vectors = to_base64(result.vectors)
-    n_tokens = 0 if result.n_tokens is None else int(result.n_tokens.sum())
-    return EmbeddingResponse(
-        data=[Embedding(index=i, embedding=vector) for i, vector in enumerate(vectors)],
-        model=model,
-        usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
-    )
+    return result.vectors, 0 if result.n_tokens is None else int(result.n_tokens.sum())
 
 
 def _on_truncation(truncates: bool) -> str:
@@ -78,24 +92,28 @@ def _told(error: OptionError | PromptError) -> str:
     return str(error).replace("on_truncation='warn'", "truncate_sequence=True")
 
 
-def _texts(host: EmbeddingHost, given: Any) -> list[str]:
+def _inputs(host: Host, given: Any) -> list[str | tuple[int, ...]]:
     """The texts of an ``input``: one or several, as texts or as token ids."""
     if isinstance(given, str) or _are_tokens(given):
         given = [given]
     if not isinstance(given, (list, tuple)) or not given:
         raise RequestError("input is a text, or a list of texts.", param="input")
-    texts = []
+    found: list[str | tuple[int, ...]] = []
     for index, one in enumerate(given):
         where = f"input[{index}]"
         if _are_tokens(one):
             try:
-                one = host.embedder.detokenize(one)
+                if isinstance(host, TextHost):
+                    host.check_tokens(one)
+                else:
+                    host.embedder.detokenize(one)
             except OptionError as error:
                 raise RequestError(f"{where}: {error}", param=where) from error
-        if not isinstance(one, str):
+            one = tuple(one)
+        elif not isinstance(one, str):
             raise RequestError(f"{where} is neither a text nor token ids.", param=where)
-        texts.append(one)
-    return texts
+        found.append(one)
+    return found
 
 
 def _are_tokens(given: Any) -> bool:

@@ -1,9 +1,10 @@
 """Models in processes of their own, for asynchronous code.
 
 In reading order: `scheduler` (whose turn it is on a model; knows no process), `protocol` (what the
-two processes say), `verdicts` (checks of the parent's code), `worker` (the process with the model),
-`process` (its parent's side; `in_thread` where there is none), `model` (`AsyncModel`), `calls` (one
-call that is under way), `generator` (what makes outputs) and `errands` (other work on the model).
+two processes say), `verdicts` (checks of the parent's code), `threads` (which are used again),
+`worker` (the process with the model), `process` (its parent's side; `in_thread` where there is
+none), `model` (`AsyncModel`), `calls` (one call that is under way), `generator` (what makes
+outputs) and `errands` (other work on the model).
 Others know `AsyncModel`, `run_errands`, `prompt_tokens` and the `Scheduler`.
 """
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 import traceback
 from typing import BinaryIO, final
+
+from .threads import begin
 
 
 @final
@@ -37,13 +38,8 @@ class InThread:
         self.stderr: BinaryIO = os.fdopen(silent, "rb")
         self.pid = os.getpid()
         self.returncode = 0
-        self._thread = threading.Thread(
-            target=_serve,
-            args=(os.fdopen(told, "rb"), os.fdopen(say, "wb")),
-            name="structgen-model",
-            daemon=True,
-        )
-        self._thread.start()
+        reader, writer = os.fdopen(told, "rb"), os.fdopen(say, "wb")
+        self._begun = begin("structgen-model", lambda: _serve(reader, writer))
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until it has ended.
@@ -51,8 +47,7 @@ class InThread:
         Raises:
             subprocess.TimeoutExpired: it has not, in that time.
         """
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        if not self._begun.join(timeout):
             raise subprocess.TimeoutExpired("a thread", timeout or 0)
         return self.returncode
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 import queue
@@ -33,6 +34,7 @@ from structgen.vocabulary import Vocabulary
 
 from .in_thread import InThread
 from .protocol import Cancel, Ended, Frames, Load, NotLoaded, Progress, Ready, packed
+from .threads import begin
 
 Handler = Callable[[Any], object]
 """Told of each answer to a call, by the thread that reads: it must not wait."""
@@ -83,17 +85,10 @@ class WorkerProcess:
                 stderr=subprocess.PIPE,
                 creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
             )
-        self._threads = [
-            threading.Thread(target=work, name=f"structgen-{name}", daemon=True)
-            for name, work in (
-                ("write", self._write),
-                ("read", self._read),
-                ("stderr", self._pass_on),
-            )
-        ]
         self._sending.put(frame)
-        for thread in self._threads:
-            thread.start()
+        self._last_words = begin("structgen-stderr", self._pass_on)
+        writing = begin("structgen-write", self._write)
+        self._threads = [self._last_words, writing, begin("structgen-read", self._read)]
 
     def wait_until_ready(self) -> Ready:
         """Wait until the model is loaded; what it says of it.
@@ -164,9 +159,8 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(_STOP_SECONDS)
+        for begun in self._threads:
+            begun.join(_STOP_SECONDS)
 
     def end(self) -> None:
         """End the process when it has made its pass; without waiting, also as the program ends."""
@@ -196,7 +190,7 @@ class WorkerProcess:
             self._process.kill()
         self._sending.put(None)
         self._process.wait()
-        self._threads[2].join(_STOP_SECONDS)  # the last words
+        self._last_words.join(_STOP_SECONDS)
         pipe.close()
         with self._lock:
             self._is_over = True
@@ -302,8 +296,7 @@ class Host:
             if starting is None:
                 self._starting = starting = Future()
                 starting.set_running_or_notify_cancel()  # nobody who waits can cancel it
-                thread = threading.Thread(target=self._start, args=(starting,), daemon=True)
-                thread.start()
+                begin("structgen-start", functools.partial(self._start, starting))
         return await asyncio.wrap_future(starting)
 
     @property

@@ -62,6 +62,7 @@ from .protocol import (
     packed,
 )
 from .scheduler import Job, Scheduler, WorkJob
+from .threads import begin
 from .verdicts import AskedChecks, Verdict
 
 T = TypeVar("T")
@@ -135,8 +136,8 @@ class _Worker:
                 tool_syntax=tool_syntax(model),
             )
         )
-        threading.Thread(target=self._listen, name="listen", daemon=True).start()
-        threading.Thread(target=self._prepare_all, name="prepare", daemon=True).start()
+        begin("structgen-listen", self._listen)
+        begin("structgen-prepare", self._prepare_all)
         parent = os.getppid()
         while not self._is_over:
             if not self._scheduler.step():

@@ -4,40 +4,21 @@ from __future__ import annotations
 
 import shutil
 
-import numpy as np
-import onnx_ir as ir
 import onnxruntime
 import pytest
+from adaptable import WEIGHT, adaptable
 from rounding import PROBABLE, TIE, cold, gap
 
 import structgen
-from structgen import Generator, models
+from structgen import Generator
 from structgen.models import providers
 
-WEIGHT = "model.final_norm.weight"
 PROMPT = "The capital of France is"
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """The default model with one weight as an input that adapters may replace, and two of these."""
-    folder = tmp_path_factory.mktemp("adaptable")
-    source = models.path("smollm2-135m-instruct")
-    graph = ir.load(source / "model.onnx")
-    weight = graph.graph.initializers[WEIGHT]
-    assert weight.const_value is not None
-    values = np.array(weight.const_value.numpy(), np.float32)
-    graph.graph.inputs.append(weight)
-    for file in source.iterdir():
-        if file.name != "model.onnx":
-            shutil.copy(file, folder / file.name)
-    ir.save(graph, folder / "model.onnx")
-    for name, changed in (("same", values), ("turned", -values)):
-        adapter = onnxruntime.AdapterFormat()
-        adapter.set_adapter_version(1)
-        adapter.set_model_version(1)
-        adapter.set_parameters({WEIGHT: onnxruntime.OrtValue.ortvalue_from_numpy(changed)})
-        adapter.export_adapter(str(folder / f"{name}.onnx_adapter"))
+    folder = adaptable(tmp_path_factory.mktemp("adaptable"))
     yield structgen.load(folder)
     shutil.rmtree(folder)
 

@@ -421,7 +421,9 @@ def test_a_model_in_this_process(tmp_path: Path) -> None:
             assert runner.tokenize_text("ab")
             runner.unload()
         names = [thread.name for thread in threading.enumerate()]
-        assert not any(name in ("structgen-model", "listen", "prepare") for name in names)
+        assert not any(
+            name in ("structgen-model", "structgen-listen", "structgen-prepare") for name in names
+        )
         from structgen.models.genai import TextModel
 
         gc.collect()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -293,3 +295,158 @@ def test_all_who_wait_give_up_at_once(shelf: Shelf) -> None:
         assert await used(models, "a") == "a"
 
     run(work, max_concurrency=2, max_queue=8)
+
+
+def test_models_that_were_loaded_before_do_not_wait_for_each_other_for_ever(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        for name in "abcd":  # so that it is known what each takes
+            await used(models, name)
+        for name in "abcd":
+            await models.unload(models.entry(name))
+        names = "abcd" * 3
+        assert await asyncio.gather(*(used(models, name) for name in names)) == list(names)
+        for _ in range(3):
+            await asyncio.gather(*(used(models, name) for name in reversed(names)))
+        assert sum(entry.held for entry in models.entries.values()) <= 15
+
+    run(work, names="abcd", memory_budget=15, max_concurrency=64)
+
+
+def test_room_that_is_being_made_is_waited_for(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        async with models.lease(models.entry("a")):
+            going = asyncio.ensure_future(models.unload(models.entry("a")))
+            await settled()
+            late = asyncio.ensure_future(used(models, "b"))
+            await settled()
+        assert await late == "b"
+        await going
+
+    run(work, memory_budget=10)
+
+
+def test_what_is_removed_is_not_loaded_again(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        done = asyncio.Event()
+        entry = models.entry("a")
+        busy = asyncio.ensure_future(used(models, "a", done))
+        await settled()
+        going = asyncio.ensure_future(models.remove(entry))
+        await settled()
+        late = [asyncio.ensure_future(used(models, "a")), asyncio.ensure_future(models.load(entry))]
+        await settled()
+        done.set()
+        await asyncio.gather(busy, going)
+        for one in late:
+            with pytest.raises(ModelNotFound):
+                await one
+        assert shelf.loads == ["a"]
+        assert entry.host is None
+        models.add("a", ModelConfig(source="a"))
+        assert await used(models, "a") == "a"
+
+    run(work)
+
+
+def test_who_gives_up_unloading_leaves_the_model_as_it_is(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        done = asyncio.Event()
+        busy = asyncio.ensure_future(used(models, "a", done))
+        await settled()
+        for give_up in (models.unload, models.remove):
+            going = asyncio.ensure_future(give_up(models.entry("a")))
+            await settled()
+            going.cancel()
+            await asyncio.gather(going, return_exceptions=True)
+            assert models.entry("a").status == "loaded"
+            assert await used(models, "a") == "a"
+        done.set()
+        assert await busy == "a"
+        assert shelf.loads == ["a"]
+
+    run(work)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_model_that_does_not_close_well_is_unloaded(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def close(self: FakeHost) -> None:
+        began.set()
+        await go_on.wait()
+        raise OSError("no more")
+
+    monkeypatch.setattr(FakeHost, "close", close)
+
+    async def work(models: Registry) -> None:
+        await used(models, "a")
+        going = asyncio.ensure_future(models.unload(models.entry("a")))
+        await began.wait()
+        if is_cancelled:
+            going.cancel()
+        go_on.set()
+        (error,) = await asyncio.gather(going, return_exceptions=True)
+        assert isinstance(error, (OSError, asyncio.CancelledError))
+        await settled()
+        assert models.entry("a").status == "unloaded"
+        assert await used(models, "a") == "a"
+        monkeypatch.undo()
+        monkeypatch.setattr(registry, "opened", shelf.opened)
+
+    run(work)
+
+
+def test_what_failed_and_is_unloaded_has_no_error(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        shelf.failing.add("a")
+        with pytest.raises(ModelError, match="broken"):
+            await used(models, "a")
+        await models.unload(models.entry("a"))
+        told = models.told(models.entry("a"))
+        assert (told["status"], told["error"]) == ("unloaded", None)
+
+    run(work)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_anything_at_once(shelf: Shelf, seed: int) -> None:
+    """Uses, loads, unloads, reloads, cancelled at any time: nobody waits for ever, bounds hold."""
+    r = random.Random(seed)
+    shelf.failing.add("f")
+
+    async def work(models: Registry) -> None:
+        async def one() -> None:
+            entry = models.entry(r.choice("abcdef"))
+            what = r.choice(["use", "use", "use", "load", "unload", "reload"])
+            with contextlib.suppress(ModelError):
+                if what == "use":
+                    async with models.lease(entry) as host:
+                        for _ in range(r.randrange(4)):
+                            await asyncio.sleep(0)
+                            assert not host.is_closed  # type: ignore[union-attr]
+                elif what == "load":
+                    await models.load(entry)
+                else:
+                    await models.unload(entry)
+                    if what == "reload":
+                        await models.load(entry)
+            assert sum(entry.held for entry in models.entries.values()) <= 25
+
+        tasks = []
+        for _ in range(150):
+            tasks.append(asyncio.ensure_future(one()))
+            if r.random() < 0.5:
+                await asyncio.sleep(0)
+            if r.random() < 0.2:
+                r.choice(tasks).cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        bad = [one for one in found if one and not isinstance(one, asyncio.CancelledError)]
+        assert not bad
+        for entry in models.entries.values():
+            assert entry.users == entry.wanted == entry.active == 0
+            assert entry.status in ("loaded", "unloaded", "failed")
+            assert (entry.host is not None) == (entry.status == "loaded") == (entry.held > 0)
+
+    run(work, names="abcdef", memory_budget=25, max_concurrency=64, max_queue=400)

@@ -25,7 +25,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -276,11 +276,25 @@ class TextModel:
         Cost: what running the texts as prompts costs, one after the other. An embedder
         (`structgen.load_embedder`) is many times faster, and made for it.
         """
+        how = (pooling, dimensions, normalize)
+        return vectors.embed(self, texts, self._new_for_vectors(), *how, progress)
+
+    def embedding(
+        self,
+        rows: Sequence[TokenIds],
+        *,
+        pooling: str = "last",
+        dimensions: int | None = None,
+        normalize: bool = True,
+    ) -> Generator[None, None, npt.NDArray[np.float32]]:
+        """The vectors of texts in tokens, pass by pass: yields before each. Raises as `embed`."""
+        how = (pooling, dimensions, normalize)
+        return vectors.embedding(self, rows, self._new_for_vectors(), *how)
+
+    def _new_for_vectors(self) -> Callable[[int], Any]:
         if ENDS_AT_UNKNOWN_OUTPUTS and not vectors.has_output(self.folder):
             raise vectors.no_output(self.name)
-        new = functools.partial(self._new_sequence, None)
-        how = (pooling, dimensions, normalize)
-        return vectors.embed(self, texts, new, *how, progress)
+        return functools.partial(self._new_sequence, None)
 
     def close(self) -> None:
         """Free the sequences kept for calls to come. The model stays usable."""

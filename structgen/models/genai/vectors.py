@@ -6,7 +6,7 @@ It owns the passes over a text and the output that they are read from. It knows 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,43 @@ def embed(
 
     Texts are run one after the other and pooled at once, so that little is in memory.
     """
-    # Imported late: the other runtime's package, which generating does not need.
     from structgen.models.embedding import checked_texts
+
+    rows = rows_of(model, checked_texts(texts))
+    with late(progress) as report:
+
+        def done(n_texts: int) -> None:
+            report(f"Embedding with {model.name}", n_texts, len(rows))
+
+        work = embedding(model, rows, new, pooling, dimensions, normalize, done)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                found: FloatArray = end.value
+                return found
+
+
+def rows_of(model: Model, texts: Iterable[str]) -> list[TokenIds]:
+    """The tokens of texts, int32 ``[n]`` each, after the model's `start_ids`."""
+    rows = [model.encode(text) for text in texts]
+    return [after_start(model.start_ids, row) if len(row) else row for row in rows]
+
+
+def embedding(
+    model: Model,
+    rows: Sequence[TokenIds],
+    new: Callable[[int], Any],
+    pooling: str,
+    dimensions: int | None,
+    normalize: bool,
+    done: Callable[[int], None] = lambda n_texts: None,
+) -> Generator[None, None, FloatArray]:
+    """The same of texts in tokens, pass by pass: it yields before each."""
+    # Imported late: the other runtime's package, which generating does not need.
     from structgen.models.embedding import pooling as pools
 
     how = pools.check_pooling(pooling)
-    rows = [model.encode(text) for text in checked_texts(texts)]
-    rows = [after_start(model.start_ids, row) if len(row) else row for row in rows]
     for i, row in enumerate(rows):
         if len(row) >= model.context_length:
             raise PromptError(
@@ -56,11 +86,13 @@ def embed(
     # A text without tokens is run as another one, and its vector left out; so is no text at all.
     nothing = np.zeros(1, np.int32)
     some = [row if len(row) else nothing for row in rows] or [nothing]
-    out = []
-    with late(progress) as report:
-        for i, hidden in enumerate(hidden_states(some, new, model.name), 1):
-            out.append(pools.pool(hidden[None], [len(hidden)], how)[0])
-            report(f"Embedding with {model.name}", min(i, len(rows)), len(rows))
+    out: list[FloatArray] = []
+    for hidden in hidden_states(some, new, model.name):
+        if hidden is None:
+            yield
+            continue
+        out.append(pools.pool(hidden[None], [len(hidden)], how)[0])
+        done(min(len(out), len(rows)))
     found = np.array(out)[: len(rows)]
     found[[not len(row) for row in rows]] = 0
     return pools.finish(found, dimensions, normalize)
@@ -68,8 +100,10 @@ def embed(
 
 def hidden_states(
     rows: Sequence[TokenIds], new: Callable[[int], Any], name: str
-) -> Iterator[FloatArray]:
+) -> Iterator[FloatArray | None]:
     """Run texts one after the other: the vectors of each one's tokens, float32 ``[tokens, width]``.
+
+    Before each pass comes None.
 
     Args:
         rows: the texts' token ids, int32 ``[n]``, none of them empty.
@@ -79,12 +113,15 @@ def hidden_states(
     Raises:
         ModelError: the graph has no such output.
     """
-    sequence = new(max(map(len, rows), default=1) + 1)
+    sequence: Any = None
     for i, row in enumerate(rows):
         if i:
             sequence.rewind_to(0)
         parts = []
         for part in _passes(row):
+            yield None
+            if sequence is None:
+                sequence = new(max(map(len, rows)) + 1)
             sequence.append_tokens(part)
             try:
                 parts.append(np.array(sequence.get_output(OUTPUT)[0], np.float32))

@@ -1,0 +1,70 @@
+"""Threads that are used again by the next who needs one for the same.
+
+Owns waiting threads. A new thread takes its memory from whichever of glibc's arenas is free, and an
+arena that a model was loaded into keeps some megabytes for good. With a new thread for each, a
+program that loads models again and again would come to have many such arenas; so what does the same
+work runs in the same thread, and thus in the same arena.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TypeAlias, final
+
+
+@final
+class Begun:
+    """Work that has begun in a thread."""
+
+    def __init__(self) -> None:
+        self.is_over = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; whether it has. Work that waits for itself has not."""
+        if self.thread is threading.current_thread():
+            return False
+        return self.is_over.wait(timeout)
+
+
+_Waiting: TypeAlias = "queue.SimpleQueue[tuple[Begun, Callable[[], object]]]"
+
+_idle: defaultdict[str, list[_Waiting]] = defaultdict(list)
+
+
+def begin(name: str, work: Callable[[], object]) -> Begun:
+    """Do some work in a daemon thread: in one that did work of that name before, if one waits."""
+    begun = Begun()
+    try:
+        waiting = _idle[name].pop()
+    except IndexError:
+        waiting = queue.SimpleQueue()
+        threading.Thread(target=_run, args=(name, waiting), daemon=True).start()
+    waiting.put((begun, work))
+    return begun
+
+
+def _run(name: str, waiting: _Waiting) -> None:
+    thread = threading.current_thread()
+    while True:
+        begun, work = waiting.get()
+        begun.thread, thread.name = thread, name
+        try:
+            work()
+        except BaseException:
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
+        del work
+        thread.name = "structgen-idle"
+        _idle[name].append(waiting)
+        begun.thread = None
+        begun.is_over.set()
+        del begun
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # there are none of them

@@ -1,0 +1,38 @@
+"""The default model with LoRA adapters to load, for tests."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+
+from structgen import models
+
+WEIGHT = "model.final_norm.weight"
+
+
+def adaptable(folder: Path) -> Path:
+    """The default model with one weight as an input that adapters may replace, and two of these.
+
+    ``same.onnx_adapter`` has the weight as it is, ``turned.onnx_adapter`` the opposite of it.
+    """
+    source = models.path("smollm2-135m-instruct")
+    graph = ir.load(source / "model.onnx")
+    weight = graph.graph.initializers[WEIGHT]
+    assert weight.const_value is not None
+    values = np.array(weight.const_value.numpy(), np.float32)
+    graph.graph.inputs.append(weight)
+    for file in source.iterdir():
+        if file.name != "model.onnx":
+            shutil.copy(file, folder / file.name)
+    ir.save(graph, folder / "model.onnx")
+    for name, changed in (("same", values), ("turned", -values)):
+        adapter = onnxruntime.AdapterFormat()
+        adapter.set_adapter_version(1)
+        adapter.set_model_version(1)
+        adapter.set_parameters({WEIGHT: onnxruntime.OrtValue.ortvalue_from_numpy(changed)})
+        adapter.export_adapter(str(folder / f"{name}.onnx_adapter"))
+    return folder
