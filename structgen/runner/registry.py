@@ -391,4 +391,14 @@ class Registry:
             "error": None if entry.error is None else str(entry.error),
             "aliases": sorted(a for a, id_ in [*self.aliases.items()] if id_ == entry.id),
             "is_default": self.default == entry.id,
+            "search_defaults": _search_of(entry),
         }
+
+
+def _search_of(entry: Entry) -> dict[str, Any] | None:
+    """How a text model samples where a request does not say; None: it is not loaded."""
+    defaults = getattr(entry.host, "search_defaults", None)
+    if defaults is None:
+        return None
+    known = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
+    return {name: defaults[name] for name in known if name in defaults}

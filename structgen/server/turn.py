@@ -139,6 +139,8 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
         "reasoning": {"effort": effort, "summary": None},
         "store": is_stored,
         "temperature": chat.get("temperature"),
+        "presence_penalty": chat.get("presence_penalty") or 0,
+        "frequency_penalty": chat.get("frequency_penalty") or 0,
         "text": {"format": format_ or {"type": "text"}},
         "tool_choice": body.get("tool_choice") or "auto",
         "tools": tools or [],
@@ -146,8 +148,30 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
         "top_p": chat.get("top_p"),
         "truncation": given.truncation or "disabled",
         "user": given.user,
+        "safety_identifier": given.safety_identifier,
+        "prompt_cache_key": given.prompt_cache_key,
+        "service_tier": "default",
+        "max_tool_calls": None,
     }
     return Turn(work, messages, items, echo, is_stored, in_background)
+
+
+def samples_how(request: ChatRequest, defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The temperature and ``top_p`` that a request is answered with.
+
+    Args:
+        request: it.
+        defaults: the model's own; None: they are not known yet.
+    """
+    own = dict(defaults or {})
+    samples = own.get("do_sample") or request.top_p or request.min_p or (request.top_k or 0) > 1
+    temperature = request.temperature
+    if temperature is None:
+        temperature = own.get("temperature", 1.0) if samples else 0.0
+    top_p = request.top_p
+    if top_p is None:
+        top_p = (own.get("top_p") or 1.0) if samples else 1.0
+    return {"temperature": float(temperature), "top_p": float(top_p)}
 
 
 def _renamed(param: str) -> str:

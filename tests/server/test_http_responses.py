@@ -63,6 +63,19 @@ def test_an_answer_is_kept_gone_on_from_and_forgotten(client: openai.OpenAI) -> 
     assert caught.value.param == "previous_response_id"
 
 
+def test_an_answer_says_how_it_was_made(client: openai.OpenAI, served: Served) -> None:
+    given: Any = {"model": "small", "input": "Hi.", "max_output_tokens": 1}
+    plain = client.responses.create(**given)
+    assert (plain.temperature, plain.top_p) == (0, 1)  # the model's own: the likeliest token
+    assert client.responses.create(**given, top_p=0.5).temperature == 1
+    hot = client.responses.create(**given, temperature=0.7, extra_body={"presence_penalty": 1})
+    assert (hot.temperature, hot.top_p, hot.to_dict()["presence_penalty"]) == (0.7, 1, 1)
+    assert hot.service_tier == "default"
+    for name in ("compact", "input_tokens"):
+        answer = httpx.post(f"{served.root}/v1/responses/{name}", json={}, headers=AUTH)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
 def test_an_answer_is_its_owners(client: openai.OpenAI) -> None:
     made = create(client, max_output_tokens=2)
     other = client.with_options(api_key="sk-other")

@@ -29,7 +29,7 @@ from ..shapes import (
 )
 from ..sse import EventStream, begun
 from ..store import Store, Stored
-from ..turn import SAME, Turn, turn_of
+from ..turn import SAME, Turn, samples_how, turn_of
 from ..wire import refused
 from .chat import is_head
 from .text import check_model, check_sure, note, runner_of, said, tried
@@ -62,6 +62,7 @@ async def create(request: Request) -> Any:
     runner = runner_of(request)
     model = runner.get_model_info(chat.model)["id"]
     stored = Stored(response_of(turn.echo, model), turn.items, turn.messages, request.state.owner)
+    _settle(request, turn, stored)
     if turn.in_background:
         return await _in_background(request, turn, stored)
     if turn.asked.streams:
@@ -73,8 +74,15 @@ async def create(request: Request) -> Any:
         raise said(error, turn.asked.told) from error
     finally:
         await pieces.aclose()
+    _settle(request, turn, stored)
     await _keep(request, turn, stored)
     return stored.response
+
+
+def _settle(request: Request, turn: Turn, stored: Stored) -> None:
+    """Have an answer say how it is sampled, which the model knows once it is loaded."""
+    info = runner_of(request).get_model_info(stored.response["model"])
+    stored.response |= samples_how(turn.asked.request, info["search_defaults"])
 
 
 async def _finished(pieces: AsyncIterator[ChatChunk], events: Events) -> None:
@@ -117,6 +125,7 @@ async def _done(request: Request, turn: Turn, job: Job) -> None:
             check_sure(piece)
             for one in events.feed(piece):
                 job.say(one)
+        _settle(request, turn, stored)
         for one in events.end():
             job.say(one)
 
@@ -145,6 +154,7 @@ async def _streamed(request: Request, turn: Turn, stored: Stored) -> Response:
         going = await begun(request, pieces, is_head)
     except Exception as error:
         raise said(error, turn.asked.told) from error
+    _settle(request, turn, stored)
     events = Events(stored.response)
 
     async def made() -> AsyncGenerator[bytes, None]:
@@ -236,6 +246,13 @@ _QUERY = {
         },
     ]
 }
+
+
+@router.post("/v1/responses/compact", include_in_schema=False)
+@router.post("/v1/responses/input_tokens", include_in_schema=False)
+async def not_here(request: Request) -> None:
+    """What OpenAI has besides: no answers of these names."""
+    raise ApiError(404, f"There is no POST {request.url.path}. See /docs.", code="not_found")
 
 
 @router.get("/v1/responses/{response_id}", openapi_extra=_QUERY, responses=_ANSWERS)

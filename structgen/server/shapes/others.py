@@ -56,6 +56,7 @@ class ModelState(Answer):
     error: str | None
     aliases: list[str]
     is_default: bool
+    search_defaults: dict[str, Any] | None
 
 
 class TokenizeAnswer(Answer):

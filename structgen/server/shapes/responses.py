@@ -245,11 +245,17 @@ class ResponseAnswer(Answer):
     previous_response_id: str | None
     reasoning: ReasoningSettings
     store: bool
-    temperature: float | None
+    temperature: float
+    presence_penalty: float
+    frequency_penalty: float
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
     top_logprobs: int
-    top_p: float | None
+    top_p: float
     truncation: Literal["auto", "disabled"]
     user: str | None
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    service_tier: Literal["default"]
+    max_tool_calls: None

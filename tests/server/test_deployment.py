@@ -1,0 +1,47 @@
+"""The Dockerfile, and the unit for systemd in the docs: what can be checked of them everywhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_image_has_what_it_is_built_of() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [
+        source
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for source in line.split()[1:-1]
+    ]
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert f"!{source}" in ignored, source
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for name in re.findall(r'(?:readme = |license-files = \[)"(\S+?)"', project):
+        assert name in copied
+    assert any(re.fullmatch(r"USER \d+:\d+", line) for line in lines)
+    assert any("/health/ready" in line for line in lines)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_the_unit_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+    found = re.search(r"```ini\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    unit = tmp_path / "structgen.service"
+    # The program has to be there.
+    unit.write_text(found[1].replace("/opt/structgen/bin/structgen", sys.executable))
+    told = subprocess.run(
+        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    wrong = [line for line in told.stderr.splitlines() if "structgen.service" in line]
+    assert (told.returncode, wrong) == (0, [])
