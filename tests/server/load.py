@@ -192,9 +192,8 @@ async def main(seconds: float, clients: int) -> None:
     print(f"{clients} clients, {took:.0f} s: {dict(report.counts)}, {len(report.wrong)} wrong")
     print("\n".join(report.wrong[:10]))
     print("MB resident of each process, median of each eighth of the time:", *eighths)
-    print(
-        f"at the end {sum(idle):.0f} MB, {users} still use the model; {log.count('ERROR')} errors logged"
-    )
+    print(f"at the end {sum(idle):.0f} MB, {users} still use the model")
+    print(f"{log.count('ERROR')} errors logged")
     for name, values in zip(
         ("first text", "whole"), zip(*report.seconds, strict=True), strict=True
     ):
