@@ -16,7 +16,13 @@ from typing import Any
 
 from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt
 from structgen.decoding import options as search_options
-from structgen.errors import BatchError, OptionError, OutputTypeError, RequestError
+from structgen.errors import (
+    BatchError,
+    IncompleteOutput,
+    OptionError,
+    OutputTypeError,
+    RequestError,
+)
 from structgen.insight import TraceStep
 from structgen.types import Call
 from structgen.workers import WorkerGenerator, prompt_tokens
@@ -66,6 +72,8 @@ _FIELDS = {
     "abstain_below": "abstain_below",
     "best=": "best=",
     "retries=": "retries=",
+    "logit_bias": "logit_bias",
+    "stop=": "stop=",
 }
 """Options that errors of a call are about, and the fields that they are."""
 
@@ -170,6 +178,9 @@ async def results_of(work: Work) -> list[list[GenerationResult[Any]]]:
     except BatchError as several:
         first = next(iter(several.errors.values()))
         raise told(first, work) from first
+    except IncompleteOutput as error:
+        told(error, work)
+        raise
     except OptionError as error:
         raise told(error, work) from error
     finally:
@@ -193,11 +204,16 @@ async def prompt_length(host: TextHost, request: ChatRequest) -> int:
 
 def told(error: Exception, work: Work) -> Exception:
     """An error of a call, with the field that it is about, where there is one."""
+    if isinstance(error, IncompleteOutput):
+        # It says what would have made it whole, in the words of a generator.
+        error.args = tuple(str(arg).replace("max_new_tokens=", "max_tokens=") for arg in error.args)
     if not isinstance(error, OptionError):
         return error
     text = str(error)
     param = None
     if work.thinking is not None and "think=" in text:
+        if work.thinking == "thinking_budget":
+            text = text.replace("think=", "thinking_budget=")
         return RequestError(text, param=work.thinking)
     for option, field in _FIELDS.items():
         if option in text:

@@ -44,12 +44,16 @@ async def carried(work: Awaitable[T]) -> T:
 
 @final
 class LoopThread:
-    """A loop that runs in a thread. Thread-safe."""
+    """A loop that runs in a thread. Thread-safe.
+
+    Attributes:
+        is_stopping: whether `stop` was called.
+    """
 
     def __init__(self, name: str) -> None:
         """Start it."""
         self._pid = os.getpid()
-        self._is_stopping = False
+        self.is_stopping = False
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -129,7 +133,7 @@ class LoopThread:
         except Interrupted as error:
             raise error.cause from None
         except asyncio.CancelledError:
-            if self._is_stopping:
+            if self.is_stopping:
                 raise _closed() from None
             raise
 
@@ -146,7 +150,7 @@ class LoopThread:
         """
         if self._pid != os.getpid() or self.loop.is_closed():
             return
-        self._is_stopping = True
+        self.is_stopping = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         if not self.is_current:
             self._thread.join(seconds)

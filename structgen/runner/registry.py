@@ -98,6 +98,7 @@ class Registry:
         self._most_waiting = max_queue
         self._clock = itertools.count(1)
         self._waiting: set[asyncio.Future[None]] = set()
+        self._is_closed = False
         self._making_room = asyncio.Lock()
         for id_, config in configs.items():
             self.add(id_, config)
@@ -237,6 +238,8 @@ class Registry:
             await self._wait()
         if entry.is_removed:
             raise ModelNotFound(f"The model {entry.id!r} was removed.")
+        if self._is_closed:
+            raise ModelError("This Runner is closed. Make another.")
         if entry.status == "loaded":
             return
         if entry.task is None:
@@ -353,6 +356,7 @@ class Registry:
 
     async def close(self) -> None:
         """End all models. Requests under way fail."""
+        self._is_closed = True
         tasks = [entry.task for entry in self.entries.values() if entry.task is not None]
         for task in tasks:
             task.cancel()

@@ -437,6 +437,14 @@ class ChatRequest(Sampled):
     max_tool_result: Annotated[StrictInt, Field(ge=1)] | None = None
     trace: StrictBool = False
 
+    @model_validator(mode="after")
+    def _only_of_use(self) -> ChatRequest:
+        if self.max_tool_rounds is None:
+            for name in ("approve", "tool_timeout", "max_tool_result"):
+                if getattr(self, name) is not None:
+                    raise Wrong("is of no use without max_tool_rounds=: no tool runs.", name)
+        return self
+
     @field_validator("messages", mode="before")
     @classmethod
     def _one_message(cls, messages: Any) -> Any:
@@ -475,6 +483,18 @@ class CompletionRequest(Sampled):
     echo: StrictBool = False
     logprobs: StrictInt | None = None
     best_of: StrictInt | None = None
+
+    @model_validator(mode="after")
+    def _only_what_completions_have(self) -> CompletionRequest:
+        if self.best_of not in (None, self.n or 1):
+            raise Wrong(f"{self.best_of} is not n=. {_NOT_HERE['best_of']}", "best_of")
+        if self.special_tokens == "template":
+            raise Wrong(
+                "there is no template: names of special tokens in a prompt are read. To have them "
+                "as text, pass token ids.",
+                "special_tokens",
+            )
+        return self
 
     @property
     def prompts(self) -> list[str | list[int]]:

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, final
 
-from structgen.errors import OptionError
+from structgen.errors import OptionError, StructgenError
 
 from . import chat as one_chat
 from . import vectors
@@ -340,13 +340,21 @@ class Runner(Chats, Models):
     def close(self) -> None:
         """End all models. Requests under way fail. A second call does nothing."""
         if self._finalizer.alive:
-            self._thread.wait(self._registry.close())
+            try:
+                self._thread.wait(self._registry.close())
+            except StructgenError:
+                if not self._thread.is_stopping:  # somebody else closes it, too
+                    raise
             self._end()
 
     async def aclose(self) -> None:
         """`close`, for asynchronous code."""
         if self._finalizer.alive:
-            await self._thread.asked(self._registry.close())
+            try:
+                await self._thread.asked(self._registry.close())
+            except StructgenError:
+                if not self._thread.is_stopping:
+                    raise
             self._end()
 
     def _end(self) -> None:

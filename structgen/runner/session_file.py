@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import final
 
 from structgen.errors import SessionError
+from structgen.storage import fork_safe
 
 _APPLICATION_ID = 0x5347454E  # "SGEN"
 _VERSION = 1
@@ -70,7 +71,7 @@ class SessionFile:
         self._most = most
         self._max_age = max_age
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._connection: sqlite3.Connection | None = None
         self._process = os.getpid()
         self._is_closed = False

@@ -24,10 +24,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from structgen.decoding import chat
 from structgen.errors import OptionError, PromptError, SessionError
+from structgen.storage import fork_safe
 
 from .requests import Message, place, steps_of
 from .session_file import SessionFile
@@ -45,6 +46,8 @@ _IN_TURNS: contextvars.ContextVar[frozenset[Future[None]]] = contextvars.Context
 """The places in line of the turns that this code runs within."""
 
 Messages: TypeAlias = list[dict[str, Any]]
+
+_KEPT = TypeAdapter(list[Message])
 
 
 class _Exported(BaseModel):
@@ -97,7 +100,7 @@ class Sessions:
         self.max_bytes = max_bytes
         where = None if path is None else Path(path).expanduser().absolute()
         self._file = SessionFile(where, max_sessions, max_age, clock)
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         self._lanes: dict[str, deque[Future[None]]] = {}
 
     def ids(self) -> list[str]:
@@ -113,8 +116,7 @@ class Sessions:
         row = self._file.read(_checked_id(session_id))
         if row is None:
             raise self._none(session_id)
-        found: Messages = json.loads(row.messages)
-        return found
+        return _messages(session_id, row.messages)
 
     def delete(self, session_id: str) -> bool:
         """Delete a session. Returns whether there was one. A turn that is under way then fails."""
@@ -134,7 +136,7 @@ class Sessions:
             "version": 1,
             "id": session_id,
             "created": row.created,
-            "messages": json.loads(row.messages),
+            "messages": _messages(session_id, row.messages),
         }
         return json.dumps(made, ensure_ascii=False)
 
@@ -290,7 +292,7 @@ class Turn:
                 await asyncio.wrap_future(ticket)
             row = await asyncio.to_thread(sessions._file.begin, self.session_id)
             if row is not None:
-                self._before = json.loads(row.messages)
+                self._before = _messages(self.session_id, row.messages)
                 self._read_at = row.turn
             _IN_TURNS.set(_IN_TURNS.get() | {ticket})
         except BaseException:
@@ -356,6 +358,24 @@ def _is_system(message: Mapping[str, Any]) -> bool:
 
 def _text(messages: Messages) -> str:
     return json.dumps(messages, ensure_ascii=False, separators=(",", ":"))
+
+
+def _messages(session_id: str, text: str) -> Messages:
+    """What is kept of a session.
+
+    Raises:
+        SessionError: somebody else has changed it.
+    """
+    try:
+        found: Messages = json.loads(text)
+        for message in _KEPT.validate_python(found):
+            message.for_template()
+    except ValueError as error:
+        raise SessionError(
+            f"What is kept of the session {session_id!r} is damaged. Delete it. {error}",
+            session_id=session_id,
+        ) from None
+    return found
 
 
 def _checked_id(session_id: object) -> str:

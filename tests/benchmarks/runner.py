@@ -1,6 +1,7 @@
 """The Runner under many requests at once: outputs a second, time to the first chunk, overhead.
 
     python tests/benchmarks/runner.py [--quick] [--clients 1,4,16,32] [--tokens 32]
+    python tests/benchmarks/runner.py --ways process,thread,two,single --skip loop,engine
 
 So many clients ask at once, each again when it has its answer, for free text and for JSON of a
 schema. They ask the Runner (a worker process); the runtime's own `Engine` in this process, which
@@ -10,7 +11,12 @@ prompts, limits and greedy choice for all; JSON ends by itself.
 
 Overhead is what one small request costs more in the Runner than in a `Generator` of this process,
 asked in turns: the median of the differences. All seconds are of the wall; run it on an idle
-machine. ``--quick`` takes 3 minutes on two cores.
+machine. ``--quick`` takes 3 minutes on two cores, and a minute more for each further way.
+
+``--ways`` are those in which the Runner may hold the model: ``process`` is one worker process, as
+without it; ``thread`` a thread of this process (``in_process``), in which the clients are, too;
+``two`` two worker processes (``processes=2``), each with half of the cores (``threads``);
+``single`` one process that never makes outputs in a batch (``batch_size=1``).
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -39,6 +46,12 @@ SCHEMA = {
     "additionalProperties": False,
 }
 KINDS = ("free text", "JSON")
+WAYS: dict[str, dict[str, Any]] = {
+    "process": {},
+    "thread": {"in_process": True},
+    "two": {"processes": 2, "threads": max((os.cpu_count() or 2) // 2, 1)},
+    "single": {"batch_size": 1},
+}
 _REST = 0.05  # until the runtime's threads no longer wait for work by spinning
 
 
@@ -219,7 +232,12 @@ def main() -> None:
     parser.add_argument("--clients", default="1,4,16,32")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--skip", default="", help="loop, engine or runner, by commas")
+    parser.add_argument("--ways", default="process", help=f"{', '.join(WAYS)}, by commas")
     given = parser.parse_args()
+    ways = given.ways.split(",")
+    unknown = [way for way in ways if way not in WAYS]
+    if unknown:
+        parser.error(f"--ways: {unknown[0]!r} is none of {', '.join(WAYS)}")
     counts = [int(one) for one in given.clients.split(",")]
     tokens = min(given.tokens, 16) if given.quick else given.tokens
     skipped = given.skip.split(",")
@@ -246,14 +264,18 @@ def main() -> None:
         print(f"(the engine's batch: {engine.rows} rows)")
         del engine
     if "runner" not in skipped:
-        with Runner({"model": MODEL}) as runner:
-            for kind in KINDS:
-                asyncio.run(by_runner(runner, kind, 1, 2, tokens))
-                for clients in counts:
-                    work = by_runner(runner, kind, clients, requests(clients), tokens)
-                    print(asyncio.run(work).row("runner", kind, clients), flush=True)
-            here, more = overhead(model, runner, 20 if given.quick else 100)
-            print(f"overhead over Generator: {more * 1e3:.2f} ms, of {here * 1e3:.2f} ms")
+        for way in ways:
+            with Runner({"model": {"source": MODEL, **WAYS[way]}}) as runner:
+                for kind in KINDS:
+                    # Each process compiles the type and keeps what the prompts share.
+                    asyncio.run(by_runner(runner, kind, 4, 8, tokens))
+                    for clients in counts:
+                        work = by_runner(runner, kind, clients, requests(clients), tokens)
+                        name = "runner" if len(ways) == 1 else way
+                        print(asyncio.run(work).row(name, kind, clients), flush=True)
+                if way == "process":
+                    here, more = overhead(model, runner, 20 if given.quick else 100)
+                    print(f"overhead over Generator: {more * 1e3:.2f} ms, of {here * 1e3:.2f} ms")
 
 
 if __name__ == "__main__":
