@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
@@ -27,8 +26,6 @@ except ImportError as error:
         "pip install 'structgen[llm]'."
     ) from error
 
-from .closing import closed
-
 if TYPE_CHECKING:
     from structgen.runner import ChatChunk, Runner
 
@@ -37,20 +34,11 @@ _DEFAULT_EMBEDDER = "all-minilm-l6-v2"
 _BATCH = 64  # texts that are embedded at once, of as many as there are
 
 
-@cache
-def _runner() -> Runner:
-    """The Runner of all models: each is loaded once, by the first prompt."""
-    from structgen.runner import Runner  # here, since every llm command imports this module
+def _runner(name: str) -> Runner:
+    """The Runner that all adapters share, which knows a model; it is loaded by the first prompt."""
+    from .frameworks import runner_of  # here, since every llm command imports this module
 
-    return Runner()
-
-
-def _known(name: str, kind: str) -> Runner:
-    """The Runner, which knows a model."""
-    runner = _runner()
-    if name not in runner.list_models():
-        runner.add_model(name, {"source": name, "kind": kind})
-    return runner
+    return runner_of(None, name)
 
 
 class StructgenOptions(llm.Options):
@@ -97,6 +85,9 @@ _FORMS = {"regex": "regex", "choices": "choice", "grammar": None}
 
 def _fields(prompt: llm.Prompt) -> dict[str, Any]:
     """A prompt as fields of a `structgen.runner.ChatRequest`."""
+    from .closing import closed
+    from .frameworks import closed_tool
+
     fields = prompt.options.model_dump(exclude_none=True)
     forms = [name for name in _FORMS if name in fields]
     if len(forms) > 1 or (forms and prompt.schema):
@@ -112,7 +103,7 @@ def _fields(prompt: llm.Prompt) -> dict[str, Any]:
             "json_schema": {"name": "answer", "schema": closed(prompt.schema)},
         }
     if prompt.tools:
-        fields["tools"] = [_tool(tool) for tool in prompt.tools]
+        fields["tools"] = [closed_tool(_tool(tool)) for tool in prompt.tools]
     if "thinking_budget" in fields:
         fields["enable_thinking"] = True
     fields["stream_options"] = {"include_usage": True}
@@ -124,7 +115,7 @@ def _tool(tool: Any) -> dict[str, Any]:
     function = {
         "name": tool.name,
         "description": tool.description or "",
-        "parameters": closed(tool.input_schema) or {"type": "object", "properties": {}},
+        "parameters": tool.input_schema or {"type": "object", "properties": {}},
     }
     return {"type": "function", "function": function}
 
@@ -250,7 +241,7 @@ class StructgenModel(_Shared, llm.Model):
         """Answer. Leaving it ends the answer."""
         answer = _Answer(response)
         with _errors(prompt):
-            runner = _known(self.name, "text")
+            runner = _runner(self.name)
             with runner.stream_chat(_fields(prompt), model=self.name) as chunks:
                 for chunk in chunks:
                     yield from answer.events(chunk)
@@ -269,7 +260,7 @@ class AsyncStructgenModel(_Shared, llm.AsyncModel):
         """Answer. Cancelling the task ends the answer."""
         answer = _Answer(response)
         with _errors(prompt):
-            runner = _known(self.name, "text")
+            runner = _runner(self.name)
             async with runner.astream_chat(_fields(prompt), model=self.name) as chunks:
                 async for chunk in chunks:
                     for event in answer.events(chunk):
@@ -294,7 +285,7 @@ class StructgenEmbeddingModel(llm.models.EmbeddingModel):
         """Make the vectors of texts. One that is too long is refused."""
         with _errors():
             texts = list(items)
-            made = _known(self.name, "embedding").embed(input=texts, model=self.name)
+            made = _runner(self.name).embed(input=texts, model=self.name)
         for one in made.data:
             assert isinstance(one.embedding, list)
             yield one.embedding

@@ -39,9 +39,6 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         llm.plugins.pm.register(plugin, "structgen")
         yield
         llm.plugins.pm.unregister(name="structgen")
-        runner = plugin._runner()
-        plugin._runner.cache_clear()
-        runner.close()
 
 
 @pytest.fixture(scope="module")

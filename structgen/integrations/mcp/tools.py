@@ -75,7 +75,7 @@ async def generate(
         )
     for name in forms:
         form = getattr(asked, name)
-        if name == "json_schema":
+        if isinstance(form, dict):
             form = closed(form)
         fields = {"grammar": form, "grammar_type": _KINDS.get(name) or _dialect(form)}
     written = await _written(runner, model, asked, {"messages": messages, **fields}, told)
