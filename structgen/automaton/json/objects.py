@@ -5,8 +5,8 @@ says which members have been written as far as that matters: which names are sti
 members there are, what is left of the rule about all of them (`rules`). From it follow the keys
 that may come next (a `KeyLeaf` menu) and whether ``}`` may.
 
-Most objects need a bit mask of names and nothing else. Where members are counted or there is a
-rule, every way on is checked for a way to close the object (`closing`).
+Most objects need a bit mask of names and nothing else. What a member makes of other states is
+`object_steps`' business, which members lead to no dead end `open_members`'.
 """
 
 from __future__ import annotations
@@ -16,28 +16,22 @@ import weakref
 from collections.abc import Collection, Iterable
 from functools import cached_property
 
-from structgen.automaton.bits import bits
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.texts import Text, head, joined, put
 from structgen.automaton.work import WORK
 
-from .closing import Closing, Members, State
+from .closing import Members, State
 from .key_symbols import KeySymbols
 from .keys import CLOSE, KeyLeaf
 from .language import Language
 from .member_ways import MemberWays
 from .members import MemberTable
-from .rules import Rule
+from .object_steps import ObjectSteps
+from .open_members import OpenMembers
 from .scalars import key_leaf
 
 MAX_TOLD = 100
 """Most keys for which ways to close the object are compared one by one."""
-
-_MANY_ALTERNATIVES = 8
-"""Alternatives from which on one that allows a key is looked for before all are considered."""
-
-_FEW_TRIED = 3
-"""So many of them are."""
 
 
 class ObjectPlan:
@@ -55,7 +49,7 @@ class ObjectPlan:
         self.limit = language.limit_below(nodes)
         self._table = table = MemberTable(language, nodes)
         if table.rule.support:
-            table.spread(self._ways_on.spread)
+            table.spread(self._values.spread)
         self.names = table.names
         self._n_names = len(table.names)
         self._counts = table.counts
@@ -83,57 +77,19 @@ class ObjectPlan:
         return {}
 
     @cached_property
-    def _ways_on(self) -> MemberWays:
+    def _values(self) -> MemberWays:
         return MemberWays(self._language, self._table)
 
     @cached_property
-    def _closing(self) -> Closing:
-        return Closing(self._language, self._table, self._ways_on)
+    def _steps(self) -> ObjectSteps:
+        return ObjectSteps(self._language, self._table, self._values, self._is_involved)
 
     @cached_property
-    def _closings(self) -> dict[State, Members | None]:
-        return {}
+    def _open(self) -> OpenMembers:
+        return OpenMembers(self._language, self._table, self._steps, self._values)
 
     @cached_property
     def _rests(self) -> dict[State, _Rest]:
-        return {}
-
-    @cached_property
-    def _closable(self) -> dict[State, bool]:
-        return {}
-
-    @cached_property
-    def _speaking(self) -> dict[Rule, dict[int, list[int]]]:
-        """By choice, for each fact the places of the first few alternatives that speak of it."""
-        return {}
-
-    @cached_property
-    def _widest(self) -> dict[Rule, Rule | None]:
-        """The choice with the most alternatives in a rule, if these are many."""
-        return {}
-
-    @cached_property
-    def _alone(self) -> dict[tuple[Rule, Rule], Rule]:
-        """A rule with one part of its widest disjunction instead of that."""
-        return {}
-
-    @cached_property
-    def _open(self) -> dict[tuple[State, int], bool]:
-        return {}
-
-    @cached_property
-    def _first_names(self) -> dict[State, int]:
-        """Bit mask of names with which some known completion of the object may begin."""
-        return {}
-
-    @cached_property
-    def _barred_from(self) -> dict[State, int]:
-        """From which label on no key may come, for what would stay absent before it."""
-        return {}
-
-    @cached_property
-    def _completing(self) -> dict[State, int]:
-        """Bit mask of the names in a known completion of the object."""
         return {}
 
     # -- states -----------------------------------------------------------------------------
@@ -160,187 +116,6 @@ class ObjectPlan:
             rule = table.without(rule, ((1 << self._n_names) - 1) & ~possible)
         return possible, 0, rule, ()
 
-    def _after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
-        """The state once the member with key ``label``, which leaves ``rule``, is complete."""
-        before, count, _, keys = state
-        table = self._table
-        left = self._left_after(before, label)
-        if label < self._n_names:
-            before &= ~(1 << label)
-        elif name is not None:
-            keys = tuple(sorted({*keys, name}))
-        rule = table.without(rule, before & ~left)
-        if self._counts:
-            count = min(count + 1, table.count_to)
-            rule = table.counted(rule, count)
-        return left, count, rule, keys if self._tells_keys_apart(count, rule, keys) else ()
-
-    def _left_after(self, left: int, label: int) -> int:
-        """The names still allowed after a member with key ``label``.
-
-        In order, whatever the schema lists before this key stays absent.
-        """
-        if label < self._n_names:
-            left &= ~(1 << label)
-        return left & ~(self._table.ordered & ((1 << label) - 1)) if self._in_order else left
-
-    def _tells_keys_apart(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
-        """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing.
-
-        Unnamed ``keys`` that may have settled the rule must not be written again either: of two
-        members with one key, readers keep the last.
-        """
-        told = self._table.told_by_any
-        if keys and self._table.rule.support & told:
-            return True
-        return count < self._table.least or bool(rule.support & told)
-
-    def _ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
-        """For a member with key ``label``: the conjunction its value owes, and the state after."""
-        if not self._is_involved:
-            left, _, rule, _ = state
-            return [(self._table.conjunctions[label], (self._left_after(left, label), 0, rule, ()))]
-        rule = self._rule_before(state, label)
-        if rule is self._language.book.no:
-            return []
-        return [
-            (conjunction, self._after(state, label, rule, name))
-            for conjunction, rule in self._ways_on.ways(rule, label)
-        ]
-
-    def _rule_before(self, state: State, label: int) -> Rule:
-        """What is left of the rule when what has to come before a key with ``label`` is absent."""
-        left = state[0]
-        if label < self._n_names:
-            left &= ~(1 << label)
-        return self._table.without(state[2], left & ~self._left_after(left, label))
-
-    def _open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
-        """The ways for such a member that do not lead into a dead end, where some may."""
-        ways = self._ways(state, label, name)
-        if len(ways) == 1 and label < self._n_names and not self._language.is_solving:
-            ((_, after),) = ways
-            rest = self._completing.get(state, 0) & ~(1 << label)
-            if after not in self._closable and self._begins(state, label):
-                # What completes the object with this member does so after it.
-                self._closable[after] = True
-                self._completing[after] = rest
-                self._note_completion(after, rest)
-                return ways
-        return [
-            (conjunction, after)
-            for conjunction, after in ways
-            if self._may_close(after) and self._language.is_possible(conjunction)
-        ]
-
-    def _begins(self, state: State, label: int) -> bool:
-        """Whether the completion that is known of ``state`` may begin with this name."""
-        names = self._completing.get(state, 0)
-        if not names >> label & 1:
-            return False
-        return not (self._in_order and names & self._table.ordered & ((1 << label) - 1))
-
-    def _may_write(self, state: State, label: int) -> bool:
-        """Whether a member with key ``label`` may come next."""
-        key = (state, label)
-        found = self._open.get(key)
-        if found is None:
-            found = label < self._barred_from.get(state, label + 1) and (
-                self._begins_a_completion(state, label)
-                or self._may_write_surely(state, label)
-                or self._leads_on(state, label)
-            )
-            if not self._language.is_solving:
-                self._open[key] = found
-        return found
-
-    def _begins_a_completion(self, state: State, label: int) -> bool:
-        """A sufficient test of `_may_write`: a completion that is known has such a member, and may
-        be written in another order. A chain of what needs one another is then followed once."""
-        return label < self._n_names and bool(self._first_names.get(state, 0) >> label & 1)
-
-    def _leads_on(self, state: State, label: int) -> bool:
-        """Whether a member with key ``label`` may come next, by what may follow it."""
-        if self._in_order and self._rule_before(state, label) is self._language.book.no:
-            # What has to come before stays absent before all later keys too.
-            self._barred_from[state] = min(label, self._barred_from.get(state, label))
-            return False
-        name = self._example(state, label) if label >= self._n_names else None
-        for conjunction, after in self._ways(state, label, name):
-            if self._may_close(after) and self._language.is_possible(conjunction):
-                if name is None and label < self._n_names:
-                    self._note_completion(state, self._completing.get(after, 0) | 1 << label)
-                return True
-        return False
-
-    def _note_completion(self, state: State, names: int) -> None:
-        """Note that members with ``names`` (bit mask), and perhaps unnamed ones, complete an object
-        after ``state``."""
-        if self._language.is_solving:
-            return
-        first = names & self._table.ordered if self._in_order else 0
-        first = first & -first if first else names
-        self._first_names[state] = self._first_names.get(state, 0) | first
-
-    def _may_write_surely(self, state: State, label: int) -> bool:
-        """A sufficient test of `_may_write` where many alternatives are open: one of them will do.
-
-        Those that speak of the key are looked at first. To tell apart what its value means to all
-        of them is left to when it is written; so is what is left of them all when the names before
-        the key stay absent.
-        """
-        left, count, rule, keys = state
-        if label >= self._n_names or rule.is_fact:
-            return False
-        book = self._language.book
-        if rule in self._widest:
-            clause = self._widest[rule]
-        else:
-            parts = rule.parts if rule.kind == "all" else (rule,)
-            clauses = [p for p in parts if p.is_choice and p.size >= _MANY_ALTERNATIVES]
-            clause = max(clauses, key=lambda part: part.size, default=None)
-            self._widest[rule] = clause
-        if clause is None:
-            return False
-        others = [part for part in rule.parts if part is not clause] if rule.kind == "all" else []
-        named = book.by_name.get(self.names[label], 0)
-        speaking = self._speaking_of(clause, named & clause.support)
-        for part in dict.fromkeys((*speaking, *clause.parts[:_FEW_TRIED])):
-            alone = self._alone.get((part, rule))
-            if alone is None:
-                alone = self._alone[part, rule] = book.chosen(clause, part, others)
-            if alone is not book.no and self._may_write((left, count, alone, keys), label):
-                return True
-        return False
-
-    def _speaking_of(self, clause: Rule, facts: int) -> list[Rule]:
-        """The first few alternatives of ``clause`` that speak of any of ``facts``, a bit mask."""
-        places = self._speaking.get(clause)
-        if places is None:
-            places = self._speaking[clause] = {}
-            for place, part in enumerate(clause.parts):
-                WORK.spend(1 + (part.support.bit_count() >> 2))
-                for fact in bits(part.support):
-                    first = places.setdefault(fact, [])
-                    if len(first) < _FEW_TRIED:
-                        first.append(place)
-        found = {place for fact in bits(facts) for place in places.get(fact, ())}
-        return [clause.parts[place] for place in sorted(found)[:_FEW_TRIED]]
-
-    def _example(self, state: State, label: int) -> str | None:
-        """Some unnamed key that a member with this label may have, where it matters that such a
-        key has been used: those that are left may be too few.
-
-        Any of its class will do: whichever is used, as many of each class are left.
-        """
-        table = self._table
-        if table.takes_any_key:
-            return None
-        after = self._ways(state, label, None)
-        if not any(self._tells_keys_apart(count, rule, ("",)) for _, (_, count, rule, _) in after):
-            return None
-        return self._closing.spare.one(state[3], label)
-
     # -- keys -------------------------------------------------------------------------------
 
     def _class_of(self, matched: int) -> int:
@@ -363,7 +138,7 @@ class ObjectPlan:
     def class_in(self, state: State, matched: int) -> int:
         """As `_class_of`: -1 also where the object could not be closed after ``state``."""
         found = self._class_of(matched)
-        if found >= 0 and not self._may_write(state, len(self.names) + found):
+        if found >= 0 and not self._open.may_write(state, len(self.names) + found):
             return -1
         return found
 
@@ -412,10 +187,10 @@ class ObjectPlan:
             while rest:
                 bit = rest & -rest
                 rest ^= bit
-                if not self._may_write(state, bit.bit_length() - 1):
+                if not self._open.may_write(state, bit.bit_length() - 1):
                     allowed ^= bit
             if others and not self._told_by_state:
-                others = self._may_close(self._after(state, len(self.names), rule, None))
+                others = self._open.may_close(self._steps.after(state, len(self.names), rule, None))
         if others and not table.bits:
             others = self._may_be_unnamed() if self._unnamed is None else self._unnamed
         if not allowed and not others:
@@ -431,8 +206,8 @@ class ObjectPlan:
             table.label_of(matched)
         out = list(table.conjunctions)
         for label in range(len(out)):
-            if table.asks_of_values(label) and not self._ways_on.are_few(table.rule, label):
-                out += [conjunction for conjunction, _ in self._ways_on.ways(table.rule, label)]
+            if table.asks_of_values(label) and not self._values.are_few(table.rule, label):
+                out += [conjunction for conjunction, _ in self._values.ways(table.rule, label)]
         return out
 
     def required_children(self) -> list[int]:
@@ -453,7 +228,7 @@ class ObjectPlan:
         table = self._table
         if not self._is_involved:
             return table.rule.kind == "all" and not table.required & ~table.possible_names()
-        return self._may_close(((1 << self._n_names) - 1, 0, table.rule, ()))
+        return self._open.may_close(((1 << self._n_names) - 1, 0, table.rule, ()))
 
     def open(self) -> Alternative:
         """How such an object starts."""
@@ -468,7 +243,7 @@ class ObjectPlan:
         if at & 1 or not self._is_involved or outcome <= self._n_names:
             return False
         _, count, rule, keys = self._state_at(at)
-        return self._tells_keys_apart(count, rule, keys)
+        return self._steps.tells_keys_apart(count, rule, keys)
 
     def forget(self, at: int, outcome: int) -> int | None:
         """See `frames.Frame`."""
@@ -501,7 +276,7 @@ class ObjectPlan:
             ways = ((table.conjunctions[label], left),)
         else:
             name = None if text is None else json.loads(text)
-            ways = [(c, self._number(s)) for c, s in self._open_ways(state, outcome - 1, name)]
+            ways = [(c, self._number(s)) for c, s in self._open.open_ways(state, outcome - 1, name)]
         out: list[Alternative] = []
         for conjunction, after in ways:
             own = self, 2 * after + 1
@@ -515,7 +290,7 @@ class ObjectPlan:
         """The fewest bytes that close the object; see `frames.Frame`."""
         state = self._state_at(at)
         if at & 1:
-            return self._close(self._owed(state), False)
+            return self._close(self._open.owed(state), False)
         if outcome == CLOSE:
             return b""
         otherwise, told = self._finish_named(state, outcome, None)
@@ -533,7 +308,7 @@ class ObjectPlan:
         the unnamed keys of members in them."""
         best: Text | None = None
         keys: Collection[str] = ()
-        for conjunction, after in self._ways(state, outcome - 1, name):
+        for conjunction, after in self._steps.ways(state, outcome - 1, name):
             rest = self._rest(after)
             value = None if rest is None else self._language.shortest(conjunction)
             if rest is None or value is None:
@@ -548,7 +323,7 @@ class ObjectPlan:
         found = self._rests.get(state)
         if found is None:
             if not self._language.is_solving:
-                plain = self._closing.plain_end(state)
+                plain = self._open.closing.plain_end(state)
                 if plain is None:
                     return None
                 if not isinstance(plain, bool):
@@ -556,7 +331,7 @@ class ObjectPlan:
                     WORK.hold(300)
                     found = self._rests[state] = _Rest(put(plain, end), ())
                     return found
-            members = self._owed(state)
+            members = self._open.owed(state)
             text = self._close(members, False)
             if members is None or text is None:
                 return None
@@ -589,42 +364,14 @@ class ObjectPlan:
         """The outcome that `finish` counts on; see `frames.Frame`."""
         if at & 1:
             return None
-        members = self._owed(self._state_at(at))
+        members = self._open.owed(self._state_at(at))
         return 1 + members[0][0] if members else CLOSE
 
     def shortest_text(self) -> Text | None:
         """The shortest whole object, or None when there is none (or none known yet)."""
         everything = (1 << self._n_names) - 1
-        rest = self._close(self._owed((everything, 0, self._table.rule, ())), True)
+        rest = self._close(self._open.owed((everything, 0, self._table.rule, ())), True)
         return None if rest is None else put(b"{" + self._language.least_space, rest)
-
-    def _owed(self, state: State) -> Members | None:
-        """The cheapest members that are still owed after ``state``, or None if that is hopeless."""
-        found = self._closings.get(state, False)
-        if found is False:
-            found = self._closing.members(state)
-            if not self._language.is_solving:
-                self._closings[state] = found
-        return found  # type: ignore[return-value]
-
-    def _may_close(self, state: State) -> bool:
-        """Whether there are members that complete the object after ``state``."""
-        found = self._closable.get(state)
-        if found is None:
-            owed = self._closings.get(state, False)
-            if owed is False:
-                owed = self._closing.some_members(state)
-            found = owed is not None
-            if not self._language.is_solving:
-                self._closable[state] = found
-                if isinstance(owed, tuple) and owed:
-                    names = 0
-                    for label, _ in owed:
-                        names |= 1 << label
-                    names &= (1 << self._n_names) - 1
-                    self._completing[state] = names
-                    self._note_completion(state, names)
-        return found
 
     def _close(self, members: Members | None, first: bool) -> Text | None:
         if members is None:
