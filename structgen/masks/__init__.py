@@ -1,17 +1,18 @@
 """Token masks: an automaton's state × a vocabulary's trie → packed bits.
 
-In reading order: `token_masks` (`MaskEngine`), `walks` and `walk_store` (leaves through the trie,
-remembered), `digit_walks` (numbers), `text_independence` (where a walk needs the text so far),
-`reach` (what a token budget bars), `named_tokens` (special tokens in grammars), `grouping` (NumPy
-helpers); `text` walks strings by whole characters, `cfg` walks grammars. Knows no model and no
-sequence.
+In reading order: `mask`; `token_masks` (`MaskEngine`), `frame_walks` (frames through the trie),
+`walks` and `walk_store` (leaves through the trie, remembered), `digit_walks` (numbers),
+`text_independence` (where a walk needs the text so far), `reach` (what a token budget bars),
+`named_tokens` (special tokens in grammars), `grouping` (NumPy helpers); `text` walks strings by
+whole characters, `cfg` walks grammars. Knows no model and no sequence.
 """
 
 from __future__ import annotations
 
+from .mask import Mask
 from .named_tokens import NamedTokens
 from .reach import FAR, Reach
-from .token_masks import Mask, MaskEngine
+from .token_masks import MaskEngine
 from .walks import cache_info
 
 __all__ = ["FAR", "Mask", "MaskEngine", "NamedTokens", "Reach", "cache_info"]

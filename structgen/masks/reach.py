@@ -22,9 +22,10 @@ from structgen.automaton.texts import Text
 from structgen.storage import GenerationalCache
 from structgen.vocabulary import unfinished
 
-from .token_masks import MaskEngine, Place, places_over
-from .walk_store import Ids, LeafWalk, ends_of, ids_of
-from .walks import Walker, walker_of
+from .frame_walks import Place, places_over
+from .token_masks import MaskEngine
+from .walk_store import Ids, LeafWalk, WalkStore, ends_of, ids_of
+from .walks import walker_of
 
 FAR = 1 << 60
 """More tokens than any budget has."""
@@ -45,13 +46,15 @@ class Reach:
         self._engine = engine
         self._machine = engine.machine
         self._vocabulary = engine.vocabulary
-        self._walker: Walker = walker_of(engine.vocabulary)
-        self._reaches: GenerationalCache[int, int] = self._walker.cache()
-        self._reaches_roughly: GenerationalCache[int, int] = self._walker.cache()
-        self._after: GenerationalCache[tuple[Leaf, int], int] = self._walker.cache()
-        self._reaches_in_bytes: GenerationalCache[int, int] = self._walker.cache()
+        walker = walker_of(engine.vocabulary)
+        self._store: WalkStore = walker.store
+        self._texts = walker.texts
+        self._reaches: GenerationalCache[int, int] = self._store.cache()
+        self._reaches_roughly: GenerationalCache[int, int] = self._store.cache()
+        self._after: GenerationalCache[tuple[Leaf, int], int] = self._store.cache()
+        self._reaches_in_bytes: GenerationalCache[int, int] = self._store.cache()
         self._closings: GenerationalCache[tuple[Leaf, int, int], tuple[int, int]] = (
-            self._walker.cache()
+            self._store.cache()
         )
 
     def is_known_ample(self, state: int, spare: int) -> bool:
@@ -105,7 +108,7 @@ class Reach:
                 except NeedsText:
                     found = FAR
                 cache[state] = found
-                self._walker.charge(100)
+                self._store.charge(100)
         return found
 
     def sort_out(self, state: int, most: int, tape: Callable[[], TextHistory]) -> tuple[Ids, Ids]:
@@ -122,21 +125,21 @@ class Reach:
             The ids of tokens that have to be looked at one by one, and of those after which more
             are certainly needed: int32, some perhaps not allowed at all.
         """
-        engine, machine = self._engine, self._machine
+        frames, machine = self._engine.frames, self._machine
         # by `_NEAR`, `_MIXED` and `_FAR`
-        flags = np.zeros((3, self._walker.n_words * 32), np.uint8)
+        flags = np.zeros((3, self._store.n_words * 32), np.uint8)
         with GROW:
             for leaf_id, q, continuation in machine.configurations(state):
                 leaf = machine.leaves[leaf_id]
-                walk = engine.root_walk(leaf, q, continuation)
+                walk = frames.root_walk(leaf, q, continuation)
                 self._sort_root(leaf, q, continuation, walk, most, flags, tape)
                 for outcome, node in walk[2]:
                     try:
-                        for frame_walk, below in engine.walks_after(continuation, outcome, node):
+                        for frame_walk, below in frames.walks_after(continuation, outcome, node):
                             ends = [*places_over(machine, frame_walk[2], below)]
                             flags[self._verdict(ends, most), ids_of(frame_walk[0])] = 1
                     except NeedsText:
-                        walks = engine.walks_after_text(continuation, outcome, node, tape())
+                        walks = frames.walks_after_text(continuation, outcome, node, tape())
                         for ids, places in walks:
                             flags[self._verdict([*places], most), ids_of(ids)] = 1
         near, mixed, far = flags
@@ -232,9 +235,9 @@ class Reach:
     def _unsettled(self) -> Ids:
         """Ids of the tokens after which text in a JSON string may not stand between characters:
         those with a quote or a backslash, and those that end inside a UTF-8 character."""
-        walker = self._walker
-        if walker.unsettled is None:
-            walker.unsettled = np.array(
+        store = self._store
+        if store.unsettled is None:
+            store.unsettled = np.array(
                 [
                     token_id
                     for token_id, token in enumerate(self._vocabulary.tokens)
@@ -242,32 +245,33 @@ class Reach:
                 ],
                 np.int32,
             )
-        return walker.unsettled
+        return store.unsettled
 
     def _states(self, leaf: Leaf, end: int | tuple[int, int]) -> list[int]:
-        return self._walker.run_ends(leaf, *end) if isinstance(end, tuple) else [end]
+        return self._texts.run_ends(leaf, *end) if isinstance(end, tuple) else [end]
 
     def _most(
         self, state: int, distance: Callable[[Leaf, int, int], int], tape: TextHistory | None = None
     ) -> int:
         machine, engine = self._machine, self._engine
+        frames = engine.frames
         longest = 0
         alike = engine.configurations(state)
         for own, (leaf_id, q, continuation) in zip(
             machine.configurations(state), alike, strict=True
         ):
             leaf = machine.leaves[leaf_id]
-            _, _, exits, inner = engine.root_walk(leaf, q, continuation)
+            _, _, exits, inner = frames.root_walk(leaf, q, continuation)
             # From a state that only stands for this one completions are as long, in bytes, but may
             # be others.
             measure = distance if q == own[1] else self._bytes_to_close
             ends = [(to, end, continuation, measure) for to, end in ends_of(leaf, inner)]
             for outcome, node in exits:
                 if tape is not None:
-                    for _, places in engine.walks_after_text(continuation, outcome, node, tape):
+                    for _, places in frames.walks_after_text(continuation, outcome, node, tape):
                         ends += [(to, end, at, distance) for to, end, at in places]
                     continue
-                for frame_walk, below in engine.walks_after(continuation, outcome, node):
+                for frame_walk, below in frames.walks_after(continuation, outcome, node):
                     places = places_over(machine, frame_walk[2], below)
                     ends += [(to, end, at, distance) for to, end, at in places]
             for to, end, at, measure in ends:
@@ -278,15 +282,16 @@ class Reach:
 
     def _roughly(self, state: int) -> int:
         machine, engine = self._machine, self._engine
+        frames = engine.frames
         longest = 0
         # Those whose walks the mask was made of: completions are as long, in bytes.
         for leaf_id, q, continuation in engine.configurations(state):
             leaf = machine.leaves[leaf_id]
-            _, _, exits, inner = engine.root_walk(leaf, q, continuation)
+            _, _, exits, inner = frames.root_walk(leaf, q, continuation)
             for to, end in ends_of(leaf, inner):
                 longest = max(longest, self._farthest(to, end, continuation))
             for outcome, node in exits:
-                for frame_walk, below in engine.walks_after(continuation, outcome, node):
+                for frame_walk, below in frames.walks_after(continuation, outcome, node):
                     for to, end, at in places_over(machine, frame_walk[2], below):
                         longest = max(longest, self._farthest(to, end, at))
         return longest
@@ -310,7 +315,7 @@ class Reach:
             shortest = leaf.shortest(leaf.start)
             whole = self._bytes_to_close(leaf, leaf.start, continuation)
             found = self._after[key] = whole - (0 if shortest is None else len(shortest[0]))
-            self._walker.charge(200)
+            self._store.charge(200)
         return found
 
     def _distances(
@@ -409,7 +414,7 @@ class Reach:
             else:
                 found = (0, self._worst(leaf, end, continuation))
             self._closings[key] = found
-            self._walker.charge(200)
+            self._store.charge(200)
         return found
 
     def _plan(self, leaf: Leaf, end: int, continuation: int) -> Text | None:

@@ -14,8 +14,7 @@ from structgen.automaton.core import Frame, Leaf, Machine
 from structgen.automaton.json import bytes_of_many
 from structgen.storage import GenerationalCache
 
-from .walk_store import Node
-from .walks import Walker
+from .walk_store import Node, WalkStore
 
 _MOST_VISITED = 400
 """Places below one node that are looked at before it is left to the text."""
@@ -38,12 +37,12 @@ class Apart(NamedTuple):
 class Forgetting:
     """Which nodes may be walked without the text, for the frames of one machine."""
 
-    def __init__(self, machine: Machine, walker: Walker) -> None:
+    def __init__(self, machine: Machine, store: WalkStore) -> None:
         self._machine = machine
-        self._walker = walker
-        self._known: GenerationalCache[tuple[Frame, int, int, bool, int], bool] = walker.cache()
-        self._apart: GenerationalCache[tuple[Frame, int, int, bool, Node], Apart] = walker.cache()
-        self._plenty: GenerationalCache[tuple[Leaf, int, int], bool] = walker.cache()
+        self._store = store
+        self._known: GenerationalCache[tuple[Frame, int, int, bool, int], bool] = store.cache()
+        self._apart: GenerationalCache[tuple[Frame, int, int, bool, Node], Apart] = store.cache()
+        self._plenty: GenerationalCache[tuple[Leaf, int, int], bool] = store.cache()
 
     def apart(self, frame: Frame, at: int, outcome: int, node: Node, limited: bool) -> Apart | None:
         """The nodes of ``node``, where ``frame`` is to be resumed, told apart; None where nothing
@@ -55,24 +54,24 @@ class Forgetting:
         found = self._apart[key]
         if found is None:
             found = self._apart[key] = self._tell_apart(frame, forgotten, outcome, node, limited)
-            self._walker.used += 300
+            self._store.used += 300
         return found
 
     def _tell_apart(self, frame: Frame, at: int, outcome: int, node: Node, limited: bool) -> Apart:
-        walker, known = self._walker, self._known
-        count = walker.trie.n_children
+        store, known = self._store, self._known
+        count = store.trie.n_children
         alike: list[int] = []
         others: list[int] = []
-        for real in walker.real(node):
+        for real in store.real(node):
             if not count[real]:
                 continue
             key = (frame, at, outcome, limited, real)
             is_alike = known[key]
             if is_alike is None:
                 is_alike = known[key] = self._is_alike(frame, at, outcome, real, limited)
-                walker.used += 200
+                store.used += 200
             (alike if is_alike else others).append(real)
-        return Apart(at, walker.join(alike) if alike else None, (*others,))
+        return Apart(at, store.join(alike) if alike else None, (*others,))
 
     def _is_alike(self, frame: Frame, at: int, outcome: int, node: int, limited: bool) -> bool:
         """Whether no token ends an item of ``frame`` below ``node``, nor comes near an end."""
@@ -85,7 +84,7 @@ class Forgetting:
             for way in resumed(frame, at, outcome, limited)
             if way.leaf is not None
         ]
-        first, count, byte_at = self._walker._views[:3]
+        first, count, byte_at = self._store.views[:3]
         while todo:
             leaf, q, here, below, is_inside = todo.pop()
             n_visited += 1
@@ -115,5 +114,5 @@ class Forgetting:
         found = self._plenty[key]
         if found is None:
             found = self._plenty[key] = bytes_of_many(leaf, q, count) is not None
-            self._walker.used += 200
+            self._store.used += 200
         return found

@@ -12,7 +12,7 @@ import itertools
 import threading
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias, final
 
@@ -24,7 +24,7 @@ from structgen.automaton.json import ExcludingLeaf
 from structgen.storage import Caches, GenerationalCache, Weighed, fork_safe
 from structgen.vocabulary import Trie, Vocabulary, view
 
-from .grouping import ranges, starts_of
+from .grouping import bits_of, ranges, starts_of
 
 Bits: TypeAlias = npt.NDArray[np.uint32]
 Ids: TypeAlias = npt.NDArray[np.int32]
@@ -129,6 +129,9 @@ LeafWalk: TypeAlias = "tuple[Bits | None, Tokens, Exits, tuple[End, ...]]"
 - Where those tokens end; only budgets ask, through `ends_of`.
 """
 
+LeafWalker: TypeAlias = "Callable[[Leaf, int, Node, WalkMemo], LeafWalk]"
+"""Walks a leaf from a state at a node, and remembers the walk in a memo."""
+
 NO_WALK: LeafWalk = None, b"", (), ()
 
 
@@ -206,6 +209,8 @@ class WalkStore:
     """The caches of one vocabulary, and its trie's nodes, one or many.
 
     Attributes:
+        vocabulary: the vocabulary, as long as it is in use.
+        views: the trie's arrays as lists: first child, number of children, byte, first token, ids.
         used: bytes charged since the last turn.
         held: bytes charged in the generation before, much of it dropped or used again since.
         turns: how often the caches have been turned.
@@ -216,7 +221,7 @@ class WalkStore:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         # Not held: the walker lasts as long as its vocabulary.
-        self._vocabulary = weakref.ref(vocabulary)
+        self.vocabulary = weakref.ref(vocabulary)
         self.trie: Trie = vocabulary.trie
         self.size = vocabulary.size
         self.n_words = (vocabulary.size + 31) // 32
@@ -242,7 +247,8 @@ class WalkStore:
         self.met: GenerationalCache[tuple[bytes | None, Tokens], int] = self.cache()
         self.openings: GenerationalCache[tuple[Leaf, int], tuple[Any, Any, Bits]] = self.cache()
         self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
-        self._views = (
+        self._when_rotated: list[Callable[[], None]] = []
+        self.views = (
             view(self.trie.first_child),
             view(self.trie.n_children),
             view(self.trie.byte),
@@ -292,10 +298,16 @@ class WalkStore:
                 self.held = 0
                 self._rotate()
 
+    def when_rotated(self, forget: Callable[[], None]) -> None:
+        """Have ``forget`` called at each turn of the caches."""
+        self._when_rotated.append(forget)
+
     def _rotate(self) -> None:
         self.turns += 1
         for cache in self._all_caches():
             cache.rotate()
+        for forget in self._when_rotated:
+            forget()
 
     def entries(self) -> int:
         """How many things are remembered."""
@@ -330,6 +342,12 @@ class WalkStore:
             base = self.intern(bits).base
             assert type(base) is bytes
         return base
+
+    def with_row(self, walk: LeafWalk) -> LeafWalk:
+        """``walk`` with its tokens as bits, which take less, and which masks need anyway."""
+        row, ids, exits, ends = walk
+        more = bits_of(ids_of(ids), self.n_words)
+        return self.intern(more if row is None else row | more), b"", exits, ends
 
     # -- trie nodes, one or many ------------------------------------------------------------
 
@@ -367,7 +385,7 @@ class WalkStore:
         """Whether any token goes on after ``node``."""
         if type(node) is Cluster:
             return bool(self.children(node))
-        return bool(self._views[1][node])
+        return bool(self.views[1][node])
 
     def children(self, cluster: Cluster) -> dict[int, Node]:
         """Byte → child of a cluster."""
@@ -379,7 +397,7 @@ class WalkStore:
 
     def _children_of(self, members: npt.NDArray[np.int32]) -> dict[int, Node]:
         if len(members) <= _FEW_MEMBERS:
-            first, count, byte = self._views[:3]
+            first, count, byte = self.views[:3]
             grouped: dict[int, list[int]] = {}
             for member in members.tolist():
                 start = first[member]
@@ -405,7 +423,7 @@ class WalkStore:
 
     def ids_at(self, node: Node) -> list[int]:
         """Tokens that end at ``node``."""
-        start, ids = self._views[3:]
+        start, ids = self.views[3:]
         if isinstance(node, int):
             return list(ids[start[node] : start[node + 1]])
         out: list[int] = []

@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.core import AUTOMATA, FORMATS, Leaf, TextLeaf
+from structgen.automaton.core import AUTOMATA, FORMATS, Leaf
 from structgen.automaton.json import ExcludingLeaf, NumberLeaf
 from structgen.automaton.work import WORK
-from structgen.masks.text.string_walks import ROOT_PLACE, StringWalks
+from structgen.masks.text.leaf_texts import LeafTexts
+from structgen.masks.text.string_walks import StringWalks
 from structgen.storage import fork_safe
 from structgen.vocabulary import Vocabulary
 
@@ -37,6 +38,7 @@ from .walk_store import (
     Node,
     WalkBuilder,
     WalkMemo,
+    WalkStore,
     ids_of,
 )
 
@@ -44,8 +46,19 @@ _SPARSE_VISITS = 256
 """Trie nodes a sparse walk may visit before the wide walk takes over."""
 
 
-class Walker(StringWalks):
-    """The caches and walks of one vocabulary."""
+class Walker:
+    """The caches and walks of one vocabulary.
+
+    Attributes:
+        store: what walks are kept in.
+        texts: the vocabulary's texts.
+        strings: walks of text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.store = WalkStore(vocabulary)
+        self.texts = LeafTexts(self.store)
+        self.strings = StringWalks(self.store, self.texts, self.leaf_walk)
 
     # -- one leaf ---------------------------------------------------------------------------
 
@@ -63,19 +76,19 @@ class Walker(StringWalks):
             assert isinstance(leaf, ExcludingLeaf)
             less = self._walk_without(leaf, q, node, memo)
             memo.put(leaf, q, node, less)
-            self.used += len(less[1]) + 400
+            self.store.used += len(less[1]) + 400
             return less
         found: LeafWalk | None = None
         if leaf.holds_text:
             state = leaf.text_state(q)
             if state is None:
-                found = self._walk_before_text(leaf, q, node, memo)
+                found = self.strings.before_text(leaf, q, node, memo)
                 if found is None:
-                    found = self._walk_behind_text(leaf, q, node)
+                    found = self.strings.behind_text(leaf, q, node)
                 if found is not None and node != ROOT:
                     return found  # of parts that are remembered, for one frame, which is, too
             else:
-                found = self._text_walk(leaf, state, node, memo)
+                found = self.strings.in_text(leaf, state, node, memo)
         if found is None:
             is_wide = node == ROOT and self._is_wide(leaf)
             if is_wide and self._digits.is_walked:
@@ -86,14 +99,14 @@ class Walker(StringWalks):
                 found = self._wide_walk(leaf, q, node, memo)
         size = len(found[1])
         if node == ROOT:
-            if size > 4 * self.n_words:
-                found = self._with_row(found)
+            if size > 4 * self.store.n_words:
+                found = self.store.with_row(found)
                 size = 0
             if leaf.is_shared and q >= leaf.tell_from:  # its states have numbers as they come
                 size += leaf.grown()
         memo.put(leaf, q, node, found)
         # What walks cost is looked at once a mask, when that is charged.
-        self.used += size + 400
+        self.store.used += size + 400
         return found
 
     def alike(self, leaf: Leaf, q: int) -> int:
@@ -106,22 +119,8 @@ class Walker(StringWalks):
         state = leaf.text_state(q)
         if state is None:
             return q
-        to = self._texts_of(leaf).alike(state)
+        to = self.texts.of(leaf).alike(state)
         return q if to == state else leaf.in_text(to)
-
-    def last_walk(self, leaf: Leaf, q: int) -> LeafWalk | None:
-        """`leaf_walk` from the root of plain text after which nothing follows, without exits.
-
-        None where the ordinary walk serves as well.
-        """
-        if type(leaf) is not TextLeaf:
-            return None
-        state = leaf.text_state(q)
-        if state is None or not self._texts_of(leaf).is_wide(state):
-            return None
-        found = WalkBuilder()
-        self._add_text(leaf, self._texts_of(leaf).walk(state, [ROOT_PLACE]), found, None)
-        return self.finished(found)
 
     def _walk_without(self, leaf: ExcludingLeaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """The walk of a leaf without some of its texts: that of the whole leaf, which is remembered
@@ -130,13 +129,13 @@ class Walker(StringWalks):
         Cost: a step for each trie node on those paths.
         """
         base, barred = leaf.base, leaf.key(q)
-        memo = self.walks if base.is_shared else memo
+        memo = self.store.walks if base.is_shared else memo
         row, ids, exits, ends = self.leaf_walk(base, barred[0], node, memo)
-        child_of = self.trie.child
+        child_of = self.store.trie.child
         gone_ids: list[int] = []
         gone: set[int] = set()
         stops: dict[End, None] = {(HANDED, ends, None): None}
-        todo = [(barred, at) for at in self.real(node)]
+        todo = [(barred, at) for at in self.store.real(node)]
         while todo:
             (state, others), at = todo.pop()
             WORK.spend(1)
@@ -149,13 +148,13 @@ class Walker(StringWalks):
                     continue
                 key = to, after
                 if not leaf.is_alive(key):
-                    gone_ids += self.ids_at(child)
+                    gone_ids += self.store.ids_at(child)
                     gone.add(child)
                     _, more, outs, _ = self.leaf_walk(base, to, child, memo)
                     gone_ids += ids_of(more).tolist()
-                    gone.update(real for _, out in outs for real in self.real(out))
+                    gone.update(real for _, out in outs for real in self.store.real(out))
                     continue
-                if self.ids_at(child):
+                if self.store.ids_at(child):
                     stops[leaf.state(key)] = None
                 if leaf.is_barred(after):
                     gone.add(child)
@@ -165,7 +164,7 @@ class Walker(StringWalks):
                 bits = row.copy()
                 for token in gone_ids:
                     bits[token >> 5] &= ~np.uint32(1 << (token & 31))
-                row = self.intern(bits)
+                row = self.store.intern(bits)
             left = ids_of(ids)
             ids = left[np.isin(left, gone_ids, invert=True)].tobytes()
         if gone:
@@ -174,18 +173,18 @@ class Walker(StringWalks):
 
     def _exits_without(self, exits: Exits, gone: set[int]) -> Exits:
         out: list[tuple[int, Node]] = []
-        count = self._views[1]
+        count = self.store.views[1]
         for outcome, node in exits:
-            members = [real for real in self.real(node) if count[real] and real not in gone]
+            members = [real for real in self.store.real(node) if count[real] and real not in gone]
             if members:
                 one = len(members) == 1
-                left: Node = members[0] if one else self.cluster(np.array(members, np.int32))
+                left: Node = members[0] if one else self.store.cluster(np.array(members, np.int32))
                 out.append((outcome, left))
         return (*out,)
 
     @functools.cached_property
     def _digits(self) -> Digits:
-        return Digits(self.trie)
+        return Digits(self.store.trie)
 
     def _is_wide(self, leaf: Leaf) -> bool:
         """Whether ``leaf`` is known to be too much for a sparse walk from the root."""
@@ -199,23 +198,23 @@ class Walker(StringWalks):
         found.parts.append(walk.ids.tobytes())
         found.ends.update(dict.fromkeys(walk.ends))
         for outcome, nodes in walk.exits.items():
-            found.exits[outcome] = [int(nodes[0]) if len(nodes) == 1 else self.cluster(nodes)]
+            found.exits[outcome] = [int(nodes[0]) if len(nodes) == 1 else self.store.cluster(nodes)]
         for state, node in walk.others:
-            ids = self.ids_at(node)
+            ids = self.store.ids_at(node)
             if ids:
                 found.ids += ids
                 found.ends[state] = None
-            if not self.trie.n_children[node]:
+            if not self.store.trie.n_children[node]:
                 continue
             outcome = leaf.label(state)
             if outcome >= 0:
                 found.exits.setdefault(outcome, []).append(node)
             found.include(self.leaf_walk(leaf, state, node, memo))
-        return self.finished(found)
+        return self.store.finished(found)
 
     def _sparse_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        first, count, byte_at, token_start, token_ids = self._views
-        child_of = self.trie.child
+        first, count, byte_at, token_start, token_ids = self.store.views
+        child_of = self.store.trie.child
         is_text, labels = leaf.holds_text, leaf.labels
         found = WalkBuilder()
         ids, exits, ends = found.ids, found.exits, found.ends
@@ -224,7 +223,7 @@ class Walker(StringWalks):
         visits = 0
         while stack:
             state, at = stack.pop()
-            if is_text and self._set_aside(leaf, state, at, texts):
+            if is_text and self.strings.set_aside(leaf, state, at, texts):
                 continue
             if type(at) is not Cluster:
                 n = count[at]
@@ -246,7 +245,7 @@ class Walker(StringWalks):
                         if step is not None:
                             pairs.append((step, child))
             else:
-                children = self.children(at)
+                children = self.store.children(at)
                 row = leaf.row(state)
                 visits += min(len(children), len(row))
                 few, many = (row, children) if len(row) < len(children) else (children, row)
@@ -263,29 +262,29 @@ class Walker(StringWalks):
                     if not count[child_node]:
                         continue
                 else:
-                    here = self.ids_at(child_node)
+                    here = self.store.ids_at(child_node)
                     if here:
                         ids += here
                         ends[to] = None
-                    if not self.children(child_node):
+                    if not self.store.children(child_node):
                         continue
                 outcome = labels[to]
                 if outcome >= 0:
                     exits.setdefault(outcome, []).append(child_node)
                 stack.append((to, child_node))
         if texts:
-            self._walk_texts(leaf, texts, found, memo)
-        return self.finished(found)
+            self.strings.walk_all(leaf, texts, found, memo)
+        return self.store.finished(found)
 
     # -- level by level ---------------------------------------------------------------------
 
     def _wide_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """As `_sparse_walk`, level by level over arrays."""
-        trie = self.trie
+        trie = self.store.trie
         table: _Table | None = memo.tables[leaf]
         if table is None:
-            table = memo.tables[leaf] = _Table(leaf, self.charge)
-        nodes = np.array(self.real(node), np.int64)
+            table = memo.tables[leaf] = _Table(leaf, self.store.charge)
+        nodes = np.array(self.store.real(node), np.int64)
         states = np.full(len(nodes), q, np.int64)
         seen_nodes: list[npt.NDArray[np.int64]] = []
         seen_states: list[npt.NDArray[np.int64]] = []
@@ -312,7 +311,7 @@ class Walker(StringWalks):
             out_nodes, out_labels = all_nodes[leaving], labels[leaving]
             for outcome in distinct(out_labels).tolist():
                 members = distinct(out_nodes[out_labels == outcome]).astype(np.int32)
-                alone = int(members[0]) if len(members) == 1 else self.cluster(members)
+                alone = int(members[0]) if len(members) == 1 else self.store.cluster(members)
                 exits.append((outcome, alone))
         ending = tuple(distinct(all_states[last > first]).tolist())
         return None, ids, tuple(exits), ending
@@ -390,15 +389,16 @@ def cache_info() -> CacheInfo:
     """
     with _walkers_lock:
         walkers = list(_walkers.values())
+    stores = [walker.store for walker in walkers]
     return CacheInfo(
         len(walkers),
-        sum(walker.used + walker.held for walker in walkers),
-        sum(walker.budget for walker in walkers),
-        sum(walker.entries() for walker in walkers),
-        sum(walker.turns for walker in walkers),
-        sum(walker.tables for walker in walkers),
+        sum(store.used + store.held for store in stores),
+        sum(store.budget for store in stores),
+        sum(store.entries() for store in stores),
+        sum(store.turns for store in stores),
+        sum(walker.texts.tables for walker in walkers),
         AUTOMATA.n_bytes + FORMATS.n_bytes,
-        sum(walker.weight_of_owners() for walker in walkers),
+        sum(store.weight_of_owners() for store in stores),
     )
 
 

@@ -19,7 +19,7 @@ from structgen.grammar import ir
 from structgen.grammar.formats.names import format_regex
 from structgen.grammar.regex.read import parse_python
 from structgen.masks.reach import FAR, Reach
-from structgen.masks.walks import Walker
+from structgen.masks.text.leaf_texts import LeafTexts
 
 PATTERNS = {
     "(ab|c){3}d?": 5,
@@ -104,13 +104,13 @@ def test_far_from_the_end_no_place_in_a_string_is_looked_at(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[Leaf] = []
-    run_ends = Walker.run_ends
+    run_ends = LeafTexts.run_ends
 
-    def noted(self: Walker, leaf: Leaf, state: int, most: int) -> list[int]:
+    def noted(self: LeafTexts, leaf: Leaf, state: int, most: int) -> list[int]:
         looked_at.append(leaf)
         return run_ends(self, leaf, state, most)
 
-    monkeypatch.setattr(Walker, "run_ends", noted)
+    monkeypatch.setattr(LeafTexts, "run_ends", noted)
     constraint = structgen.compile(JsonSchema(SCHEMAS[name]), TINY)
     cursor = constraint.start(400)
     rng = random.Random(1)

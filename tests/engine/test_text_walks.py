@@ -403,7 +403,7 @@ def test_strings_of_which_the_same_is_left_share_a_walk(remainder: str) -> None:
         leaf = engine.machine.leaves[leaf_id]
         state = leaf.text_state(q)
         assert state is not None
-        content = inside.walker(engine)._texts_of(leaf).content(state)
+        content = inside.walker(engine).texts.of(leaf).content(state)
         found = masked(cursor, inside.engine(cursor).vocabulary.size)
         return content, found, Reach(engine).most(inside.state(cursor))
 

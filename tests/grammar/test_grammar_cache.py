@@ -17,7 +17,7 @@ from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.cfg import library as grammars
 from structgen.grammar.cfg.lark import loader
 from structgen.masks.cfg.masks import CfgMaskEngine
-from structgen.masks.token_masks import fill
+from structgen.masks.mask import fill
 from structgen.storage import array_cache, write_behind
 from structgen.types import lowering
 

@@ -120,12 +120,12 @@ def test_masks_stay_right_when_the_memory_for_them_runs_out() -> None:
     first = masks_on_the_way(structgen.compile(Cfg.named("json"), vocabulary), ids, 0)
     constraint = structgen.compile(Cfg.named("json"), vocabulary)
     walker = walker_of(vocabulary)
-    before, turns = walker.budget, walker.turns
-    walker.budget = 20_000
+    before, turns = walker.store.budget, walker.store.turns
+    walker.store.budget = 20_000
     try:
         for _ in range(2):
             assert masks_on_the_way(constraint, ids, 0) == first
-        assert walker.turns > turns
-        assert walker.used <= walker.budget // 2
+        assert walker.store.turns > turns
+        assert walker.store.used <= walker.store.budget // 2
     finally:
-        walker.budget = before
+        walker.store.budget = before

@@ -147,7 +147,7 @@ def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
     # A vocabulary of its own: nothing is known of it.
     vocabulary = Vocabulary.from_tokens([*TINY.tokens, b"zq"], TINY.eos_token_ids)
     walker = walker_of(vocabulary)
-    walker.budget = 60_000
+    walker.store.budget = 60_000
     rng = random.Random("budget")
     grammars = [grammar_of(rng) for _ in range(6)]
     # Some have a lexer in common.
@@ -156,4 +156,4 @@ def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
         for constraint in constraints:
             check_masks(constraint, rng)
             inside.masks(constraint).ready.clear()
-    assert walker.turns > 6
+    assert walker.store.turns > 6

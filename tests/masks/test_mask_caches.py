@@ -168,10 +168,10 @@ def test_grammars_share_the_budget_of_their_vocabulary():
             cursor.accept(token)
         return out
 
-    before = walker.used
+    before = walker.store.used
     made = [(structgen.compile(structgen.Cfg(g), vocabulary), text) for g, text in texts.items()]
     expected = [masks(constraint, text) for constraint, text in made]
-    spent = walker.used - before
+    spent = walker.store.used - before
     engines = [inside.masks(constraint) for constraint, _ in made]
     rows = {id(m[0]): len(m[0]) for engine in engines for m in engine.ready.values()}
     n_bytes = sum(rows.values())
@@ -182,8 +182,8 @@ def test_grammars_share_the_budget_of_their_vocabulary():
     idle = engines[0]
     assert idle.ready
     assert "_walks" in idle.__dict__
-    walker.charge(walker.budget)
-    walker.charge(walker.budget)
+    walker.store.charge(walker.store.budget)
+    walker.store.charge(walker.store.budget)
     fresh, text = made[2]
     inside.masks(fresh).ready.clear()
     assert masks(fresh, text) == expected[2]
@@ -191,13 +191,13 @@ def test_grammars_share_the_budget_of_their_vocabulary():
     assert "_walks" not in idle.__dict__
 
     # Ever so little of it, and masks are what they were.
-    walker.budget = 20_000
-    turns = walker.turns
+    walker.store.budget = 20_000
+    turns = walker.store.turns
     for _ in range(4):
         for (constraint, text), wanted in zip(made, expected, strict=True):
             inside.masks(constraint).ready.clear()
             assert masks(constraint, text) == wanted
-    assert walker.turns > turns + 2
+    assert walker.store.turns > turns + 2
 
 
 def test_automata_go_without_the_collector():
@@ -251,17 +251,20 @@ def test_refused_schemas_go_without_the_collector():
 def test_masks_stay_right_when_the_budget_runs_out():
     walker = walker_of(VOCABULARY)
     rng = random.Random(8)
-    before, walker.budget = walker.budget, 20_000
+    before, walker.store.budget = walker.store.budget, 20_000
     try:
         for _ in range(20):
             check_one_walk(rng)
-        assert walker.turns > 3
-        assert walker.used + walker.held <= walker.budget + 10_000  # one entry may go over
+        assert walker.store.turns > 3
+        # One entry may go over.
+        assert (
+            walker.store.used + walker.store.held <= walker.store.budget + 10_000
+        )  # one entry may go over
         info = structgen.cache_info()
         assert info.entries > 0
-        assert info.n_bytes >= walker.used
+        assert info.n_bytes >= walker.store.used
     finally:
-        walker.budget = before
+        walker.store.budget = before
 
 
 def test_one_wide_pattern_stays_within_the_budget():
@@ -270,7 +273,7 @@ def test_one_wide_pattern_stays_within_the_budget():
     walker = walker_of(vocabulary)
     rng = random.Random(3)
     mask = np.zeros((vocabulary.size + 31) // 32, np.uint32)
-    before, walker.budget = walker.budget, 1_000_000
+    before, walker.store.budget = walker.store.budget, 1_000_000
     most = 0
     try:
         for n, max_tokens in itertools.product((20, 21), (None, 60)):
@@ -279,16 +282,16 @@ def test_one_wide_pattern_stays_within_the_budget():
             for _ in range(12):
                 cursor.fill_mask(mask)
                 info = structgen.cache_info()
-                most = max(most, walker.used + walker.held)
+                most = max(most, walker.store.used + walker.store.held)
                 assert info.constraints > 0
                 bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
                 cursor.accept(int(rng.choice(np.flatnonzero(bits).tolist())))
                 if cursor.is_finished:
                     break
-        assert walker.turns
-        assert 500_000 < most <= walker.budget
+        assert walker.store.turns
+        assert 500_000 < most <= walker.store.budget
     finally:
-        walker.budget = before
+        walker.store.budget = before
 
 
 @pytest.mark.parametrize(
@@ -326,9 +329,9 @@ def test_warming_up_leaves_no_view_of_the_vocabulary_to_be_made():
     tokens = [*TOKENS, b"warm"]  # equal vocabularies share their tables
     vocabulary = Vocabulary.from_tokens([*tokens, b""], eos_token_ids=[len(tokens)])
     walker = walker_of(vocabulary)
-    assert not inside.characters(walker)
+    assert not inside.characters(walker.texts)
     structgen.warm_up(vocabulary)
-    made = dict(inside.characters(walker))
+    made = dict(inside.characters(walker.texts))
     assert made
     schema = {"properties": {"a": {"type": "string", "pattern": "^x"}, "b": {"type": "string"}}}
     cursor = structgen.compile(JsonSchema(schema), vocabulary).start()
@@ -336,7 +339,7 @@ def test_warming_up_leaves_no_view_of_the_vocabulary_to_be_made():
     for byte in b'{"a":"xy","b":"z"}':
         cursor.fill_mask(mask)
         cursor.accept(byte)
-    assert inside.characters(walker) == made
+    assert inside.characters(walker.texts) == made
 
 
 def test_only_vocabularies_are_warmed_up() -> None:

@@ -175,9 +175,9 @@ class Order:
             (self._symbol == _MALFORMED).tobytes(),
         )
         self._levels = list(pairwise(trie.level_start.tolist()[1:]))
-        walker = walker_of(vocabulary)
-        self._known: GenerationalCache[bytes, Runs] = walker.cache()
-        self._charge = walker.charge
+        store = walker_of(vocabulary).store
+        self._known: GenerationalCache[bytes, Runs] = store.cache()
+        self._charge = store.charge
         self._common = frozenset(COMMON)
         self._tails: list[bytes] | None = None
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from structgen.automaton.cfg import Lexer
-from structgen.masks.walk_store import ROOT, LeafWalk, Node
-from structgen.masks.walks import Walker
+from structgen.masks.walk_store import ROOT, LeafWalk, Node, WalkStore
 from structgen.vocabulary import Vocabulary
 
 from .walks import Walks
@@ -21,12 +20,12 @@ class LexerWalks:
     """The walks of the lexers of one constraint.
 
     Args:
-        walker: the vocabulary's.
+        store: the vocabulary's.
         vocabulary: the vocabulary.
     """
 
-    def __init__(self, walker: Walker, vocabulary: Vocabulary) -> None:
-        self._walker = walker
+    def __init__(self, store: WalkStore, vocabulary: Vocabulary) -> None:
+        self._store = store
         self._vocabulary = vocabulary
         self._walks: dict[Lexer, Walks] = {}
 
@@ -37,7 +36,7 @@ class LexerWalks:
             walks = self._walks[lexer] = Walks(lexer, self._vocabulary)
         else:
             walks.renew()
-        nodes, walker = walks.nodes, self._walker
+        nodes, store = walks.nodes, self._store
         begin = node if isinstance(node, int) else nodes.of(node.members)
         found = walks.walk(q, begin)
         ids = np.array(found.ids, np.int32)
@@ -52,8 +51,8 @@ class LexerWalks:
                 ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
         exits: list[tuple[int, Node]] = []
         for outcome, at in found.exits:
-            to: Node = at if at < nodes.n_nodes else walker.cluster(nodes.real(at))
-            if walker.has_children(to):
+            to: Node = at if at < nodes.n_nodes else store.cluster(nodes.real(at))
+            if store.has_children(to):
                 exits.append((outcome, to))
         ends: dict[int, None] = {}
         for end in walks.ends(q, begin):

@@ -19,7 +19,7 @@ from structgen.automaton.cfg import BOTTOM, CfgMachine, unpack
 from structgen.automaton.core import GROW, TextHistory
 from structgen.automaton.work import WORK
 from structgen.grammar.cfg import cache as grammar_cache
-from structgen.masks.token_masks import Mask, fill
+from structgen.masks.mask import Mask, fill
 from structgen.storage import GenerationalCache
 from structgen.vocabulary import Vocabulary
 

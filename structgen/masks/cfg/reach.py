@@ -19,8 +19,8 @@ from structgen.automaton.cfg import CfgMachine
 from structgen.automaton.core import DEAD, GROW
 from structgen.masks.grouping import bits_of
 from structgen.masks.reach import FAR
-from structgen.masks.walk_store import Ids
-from structgen.masks.walks import Walker, walker_of
+from structgen.masks.walk_store import Ids, WalkStore
+from structgen.masks.walks import walker_of
 from structgen.storage import GenerationalCache
 from structgen.vocabulary import Vocabulary
 
@@ -44,11 +44,11 @@ class CfgReach:
         self._engine = engine
         self._machine: CfgMachine = engine.machine
         self._vocabulary: Vocabulary = engine.vocabulary
-        self._walker: Walker = walker_of(engine.vocabulary)
-        self._bounds: GenerationalCache[int, int] = self._walker.cache()
-        self._lengths: GenerationalCache[tuple[int, int], int] = self._walker.cache()
-        self._classes: GenerationalCache[int, tuple[Class, ...]] = self._walker.cache()
-        self._sizes: GenerationalCache[int, int] = self._walker.cache()
+        self._store: WalkStore = walker_of(engine.vocabulary).store
+        self._bounds: GenerationalCache[int, int] = self._store.cache()
+        self._lengths: GenerationalCache[tuple[int, int], int] = self._store.cache()
+        self._classes: GenerationalCache[int, tuple[Class, ...]] = self._store.cache()
+        self._sizes: GenerationalCache[int, int] = self._store.cache()
 
     def is_known_ample(self, state: int, spare: int) -> bool:
         """Whether it is known without any work that ``spare`` tokens are enough after any one."""
@@ -63,7 +63,7 @@ class CfgReach:
                 ends = self._engine.ends(state)
                 found = max((self._bytes_to_end(q, place) for q, place in ends), default=0)
                 self._bounds[state] = found
-                self._walker.charge(100)
+                self._store.charge(100)
         return found
 
     most_roughly = most_bytes
@@ -99,7 +99,7 @@ class CfgReach:
             with GROW:
                 found = self._classed(self._needed(state))
                 self._classes[state] = found
-                self._walker.charge(200 + sum(120 + ids.nbytes for _, ids, _ in found))
+                self._store.charge(200 + sum(120 + ids.nbytes for _, ids, _ in found))
         return found
 
     def _bytes_to_end(self, q: int, place: int) -> int:
@@ -108,25 +108,25 @@ class CfgReach:
         if found is None:
             rest = self._machine.complete(q, place)
             found = self._lengths[q, place] = FAR if rest is None else len(rest)
-            self._walker.charge(200)
+            self._store.charge(200)
         return found
 
     def _classed(self, needed: npt.NDArray[np.int32]) -> tuple[Class, ...]:
         """Token ids by ``needed``, int32 [n_tokens in the trie], -1 where not allowed."""
-        token_ids = self._walker.trie.token_ids
+        token_ids = self._store.trie.token_ids
         out: list[Class] = []
         none = np.zeros(0, np.int32)
         for size in np.unique(needed[needed >= 0]).tolist():
             ids = token_ids[needed == size]
             if len(ids) > _FEW:
-                out.append((size, none, self._walker.intern(bits_of(ids, self._walker.n_words))))
+                out.append((size, none, self._store.intern(bits_of(ids, self._store.n_words))))
             else:
                 out.append((size, ids, None))
         return tuple(out)
 
     def _needed(self, state: int) -> npt.NDArray[np.int32]:
         """Tokens needed after each of ``trie.token_ids``, -1 where it leads nowhere."""
-        trie, step = self._walker.trie, self._machine.step
+        trie, step = self._store.trie, self._machine.step
         of_node = np.full(trie.n_nodes, -1, np.int32)
         # Nodes of one level, and for each of them the state there, by its place in `states`.
         nodes, at = np.zeros(1, np.int32), np.zeros(1, np.int64)
@@ -161,5 +161,5 @@ class CfgReach:
         if found is None:
             found = self._vocabulary.count_tokens(self._machine.shortest_completion(state))
             self._sizes[state] = found
-            self._walker.charge(100)
+            self._store.charge(100)
         return found

@@ -90,11 +90,11 @@ class Shared:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        walker = self._walker = walker_of(vocabulary)
-        self.charge = walker.charge
-        self.nodes = NodeSets(vocabulary.trie, order_of(vocabulary), walker.charge)
-        self.walks: GenerationalCache[tuple[bytes, int], SharedWalk] = walker.cache()
-        self._made = walker.turns
+        store = self._store = walker_of(vocabulary).store
+        self.charge = store.charge
+        self.nodes = NodeSets(vocabulary.trie, order_of(vocabulary), store.charge)
+        self.walks: GenerationalCache[tuple[bytes, int], SharedWalk] = store.cache()
+        self._made = store.turns
         self._known: weakref.WeakKeyDictionary[Lexer, Known] = weakref.WeakKeyDictionary()
 
     def known_to(self, lexer: Lexer) -> Known:
@@ -109,7 +109,7 @@ class Shared:
     @property
     def is_stale(self) -> bool:
         """Whether all of it has been charged to a budget that has been spent since."""
-        return self._walker.turns > self._made + 1
+        return self._store.turns > self._made + 1
 
 
 class _Names(NamedTuple):

@@ -7,17 +7,12 @@ leaves by `Leaf.text_state` and its kin, and nothing of frames, constraints or m
 
 from __future__ import annotations
 
-import hashlib
-import weakref
-from array import array
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from structgen.automaton.core import Leaf, StringLeaf, TextLeaf
-from structgen.automaton.regex import GROUND, Utf8
-from structgen.masks.grouping import bits_of
 from structgen.masks.walk_store import (
     AFTER,
     BEFORE,
@@ -26,24 +21,22 @@ from structgen.masks.walk_store import (
     End,
     Exits,
     LeafWalk,
+    LeafWalker,
     Node,
     Tokens,
     WalkBuilder,
     WalkMemo,
     WalkStore,
-    ids_of,
 )
 from structgen.storage import GenerationalCache
-from structgen.vocabulary import Vocabulary
 
-from . import character_nodes
-from .characters import Characters, Whole
+from .after_quotes import AfterQuotes
+from .characters import Characters
 from .ends import ANEW, FreeWalk, TextWalk
+from .leaf_texts import LeafTexts
 from .lone_runs import CountedTokens, LoneRun
 from .steps import apart
 from .walks import TextWalks
-
-_LONGEST_NAME = 80
 
 _FEW_NAMES = 200
 """Names of which each is looked up by what is left of it."""
@@ -56,106 +49,42 @@ leaf that follows; where tokens leave that leaf; and where in it they end, or No
 reaches the closing quote. Without a leaf, the same for the quote alone."""
 
 
-class StringWalks(WalkStore):
-    """A vocabulary's walks of text."""
+class StringWalks:
+    """A vocabulary's walks of text.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        super().__init__(vocabulary)
-        self._rows: GenerationalCache[tuple[CountedTokens, int], Bits] = self.cache()
-        self._quoted: GenerationalCache[tuple[Characters, Any], tuple[Tokens, Node | None]] = (
-            self.cache()
-        )
+    Args:
+        texts: its texts.
+        leaf_walk: walks a leaf.
+    """
+
+    def __init__(self, store: WalkStore, texts: LeafTexts, leaf_walk: LeafWalker) -> None:
+        self._store = store
+        self._texts = texts
+        self._leaf_walk = leaf_walk
+        self._quotes = AfterQuotes(store, leaf_walk)
+        self._rows: GenerationalCache[tuple[CountedTokens, int], Bits] = store.cache()
         self._groups_at: GenerationalCache[tuple[Characters, int], tuple[bool, list[list[int]]]]
-        self._groups_at = self.cache()
-        self._free: GenerationalCache[tuple[Characters, bytes, tuple[int, ...], Leaf], LeafWalk]
-        self._free = self.cache()
-        self._after: GenerationalCache[tuple[Characters, Any, Leaf], LeafWalk] = self.cache()
+        self._groups_at = store.cache()
         # By text last: of keys that are strings alone the collector need not know.
         self._rests: GenerationalCache[
             tuple[Characters, Leaf | None], GenerationalCache[str, _Rest]
-        ] = self.cache()
+        ] = store.cache()
         self._before: GenerationalCache[tuple[Leaf, int, Node], tuple[LeafWalk, Node | None, bytes]]
-        self._before = self.cache()
-        # What is made for a leaf holds its automaton, and goes with the leaf.
-        self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
-        self._tails: weakref.WeakKeyDictionary[Utf8, set[int]] = weakref.WeakKeyDictionary()
-        self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
-        self._latest: tuple[Utf8 | None, Characters | None] = None, None
+        self._before = store.cache()
 
-    def leaf_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """Walk ``leaf`` from state ``q`` at ``node``; remembered in ``memo``."""
-        raise NotImplementedError
-
-    def _with_row(self, walk: LeafWalk) -> LeafWalk:
-        """``walk`` with its tokens as bits, which take less, and which masks need anyway."""
-        row, ids, exits, ends = walk
-        more = bits_of(ids_of(ids), self.n_words)
-        return self.intern(more if row is None else row | more), b"", exits, ends
-
-    @property
-    def tables(self) -> int:
-        """Bytes of the vocabulary's characters, in each spelling that was needed."""
-        return sum(characters.n_bytes for characters in list(self._characters.values()))
-
-    def _rotate(self) -> None:
-        super()._rotate()
-        self._texts = weakref.WeakKeyDictionary()
-
-    def characters(self, encoding: Utf8) -> Characters:
-        """The vocabulary's characters as ``encoding`` spells them."""
-        latest, found = self._latest
-        if latest is encoding and found is not None:
-            return found
-        spelling, barred = encoding.spelling, encoding.barred
-        found = self._characters.get((spelling, barred))
-        if found is None:
-            arrays = self._character_arrays(spelling, barred)
-            found = Characters(
-                self.trie, self.size, spelling, barred, arrays, self.cache, self.charge
-            )
-            self._characters[spelling, barred] = found
-        self._latest = encoding, found
-        return found
-
-    def _character_arrays(self, spelling: str, barred: frozenset[int]) -> character_nodes.Arrays:
-        def build() -> character_nodes.Arrays:
-            return character_nodes.build(self.trie, self.size, spelling, barred)
-
-        vocabulary = self._vocabulary()
-        if vocabulary is None:
-            return build()
-        name = "-".join(["characters", spelling, *(f"{byte:x}" for byte in sorted(barred))])
-        if len(name) > _LONGEST_NAME:
-            name = f"characters-{spelling}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-        return vocabulary.cached_arrays(name, character_nodes.VERSION, build)
-
-    def _texts_of(self, leaf: Leaf) -> TextWalks:
-        # Symbols of leaves that are not shared may lead back to the leaf: a table of ours would
-        # hold both for ever.
-        found: TextWalks | None
-        found = self._texts.get(leaf) if leaf.is_shared else leaf.attached.get(self)
-        if found is None:
-            assert leaf.holds_text
-            found = TextWalks(self.characters(leaf.encoding), leaf.symbols)
-            if leaf.is_shared:
-                self._texts[leaf] = found
-            else:
-                leaf.attached[self] = found
-        return found
-
-    def _text_walk(self, leaf: Leaf, state: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
+    def in_text(self, leaf: Leaf, state: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         """The walk of a text at ``state`` of its symbols; None where it may end anywhere."""
         if type(leaf) is TextLeaf:
             return None
         if node == ROOT:
             if type(leaf) is StringLeaf:
-                return self._string_walk(leaf, self._texts_of(leaf), state, memo)
+                return self._string_walk(leaf, self._texts.of(leaf), state, memo)
             rests = leaf.symbols.rests(state, _FEW_NAMES)
             if rests is not None:
-                characters = self.characters(leaf.encoding)
+                characters = self._texts.characters(leaf.encoding)
                 if characters.is_canonical:
                     return self._walk_names(leaf, state, rests, characters)
-        walks = self._texts_of(leaf)
+        walks = self._texts.of(leaf)
         groups = self._places_at(walks.characters, node)
         if groups is None:
             return None
@@ -166,7 +95,7 @@ class StringWalks(WalkStore):
         found = WalkBuilder()
         for together in groups:
             self._walk_text(leaf, walks, state, together, found, memo)
-        return self.finished(found)
+        return self._store.finished(found)
 
     def _places_at(self, characters: Characters, node: Node) -> list[list[int]] | None:
         """The character nodes at ``node``, as `apart` groups them, those that tokens end in left
@@ -179,12 +108,12 @@ class StringWalks(WalkStore):
         if found is None:
             members = node.members
             places: list[int] = characters.place[
-                members[self.trie.n_children[members] > 0]
+                members[self._store.trie.n_children[members] > 0]
             ].tolist()
             is_inside = bool(places) and min(places) < 0
             groups = apart(characters, places) if places and not is_inside else []
             found = self._groups_at[key] = is_inside, groups
-            self.used += 50 * len(places) + 300
+            self._store.used += 50 * len(places) + 300
         return None if found[0] else found[1]
 
     def _string_walk(self, leaf: Leaf, walks: TextWalks, state: int, memo: WalkMemo) -> LeafWalk:
@@ -209,13 +138,13 @@ class StringWalks(WalkStore):
             return row, ids, exits, (ends, closed) if is_closed else (ends,)
         found = WalkBuilder()
         self._walk_text(leaf, walks, state, [ROOT_PLACE], found, memo)
-        walk = self.finished(found)
+        walk = self._store.finished(found)
         if content is not None:
-            if len(walk[1]) > 4 * self.n_words:
-                walk = self._with_row(walk)
+            if len(walk[1]) > 4 * self._store.n_words:
+                walk = self._store.with_row(walk)
             row, ids, exits, inner = walk
             walks.characters.strings[content] = row, ids, exits, closed in inner
-            self.used += len(ids) + 300
+            self._store.used += len(ids) + 300
         return walk
 
     def _free_walk(self, leaf: Leaf, characters: Characters, free: FreeWalk) -> LeafWalk:
@@ -223,12 +152,12 @@ class StringWalks(WalkStore):
         shared = leaf.after_text(free.usual)
         assert shared is not None, "only keys may be anything"
         after, outcome = shared
-        row, ids, exits, inner = self._free_text(characters, free.whole, free.special, after)
+        row, ids, exits, inner = self._quotes.free(characters, free.whole, free.special, after)
         ends: tuple[End, ...] = (*free.runs,)
         if inner:
             ends = (*ends, (AFTER, inner, free.usual))
         if len(exits) > 1:
-            return row, ids, ((outcome, self.join([node for _, node in exits])),), ends
+            return row, ids, ((outcome, self._store.join([node for _, node in exits])),), ends
         return row, ids, tuple([(outcome, node) for _, node in exits]), ends
 
     def _lone_run(
@@ -241,20 +170,20 @@ class StringWalks(WalkStore):
         if first >= 0:
             row = run.rows[first]
             if row is None:
-                row = run.rows[first] = self.intern(run.first(first, self.n_words))
+                row = run.rows[first] = self._store.intern(run.first(first, self._store.n_words))
         bounds = run.quote_bounds(least, most)
         behind = run.quotes_known[bounds]
         if behind is None:
             quotes = run.quotes(*bounds)
             behind = b"", (), False
             if quotes is not None:
-                more, node = self._behind_quotes(characters, np.packbits(quotes).tobytes())
+                more, node = self._quotes.behind(characters, np.packbits(quotes).tobytes())
                 behind = more, () if node is None else ((0, node),), True
             run.quotes_known[bounds] = behind
-            self.used += 300
+            self._store.used += 300
         more, exits, is_closed = behind
         ids = some.tobytes() + more
-        self.used += len(ids) + 300
+        self._store.used += len(ids) + 300
         return row, ids, exits, is_closed
 
     def _walk_names(
@@ -268,12 +197,12 @@ class StringWalks(WalkStore):
         after = None if shared is None else shared[0]  # one for all names
         known = self._rests[characters, after]
         if known is None:
-            known = self._rests[characters, after] = self.cache()
+            known = self._rests[characters, after] = self._store.cache()
         for name, text in rests:
             found = known[text]
             if found is None:
                 found = known[text] = self._rest(characters, after, text)
-                self.used += len(found[0]) + len(text) + 300
+                self._store.used += len(found[0]) + len(text) + 300
             more, node, after_ends = found
             ids += more
             if after_ends is None:
@@ -289,7 +218,7 @@ class StringWalks(WalkStore):
             if node is not None:
                 exits.append((outcome, node))
         if after is None and exits:  # then the closing quote ends all names alike
-            exits = [(exits[0][0], self.join([node for _, node in exits]))]
+            exits = [(exits[0][0], self._store.join([node for _, node in exits]))]
         return None, bytes(ids), tuple(exits), tuple(ends)
 
     def _rest(self, characters: Characters, after: Leaf | None, text: str) -> _Rest:
@@ -300,14 +229,14 @@ class StringWalks(WalkStore):
         node: Node | None = None
         ends: tuple[End, ...] = ()
         if after is None:
-            more, node = self._behind_quotes(characters, (quote,))
+            more, node = self._quotes.behind(characters, (quote,))
         else:
-            _, more, exits, ends = self._after_quotes(characters, (quote,), after)
+            _, more, exits, ends = self._quotes.walk(characters, (quote,), after)
             if exits:
                 ((_, node),) = exits
         return ids + more, node, ends
 
-    def _walk_before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
+    def before_text(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
         """The walk of what stands before a text, where a shared leaf does that, and of the text."""
         shared = leaf.before_text(q)
         if shared is None:
@@ -317,9 +246,9 @@ class StringWalks(WalkStore):
         known = self._before[key]
         if known is None:
             known = self._before[key] = self._without_text(
-                self.leaf_walk(before, at, node, self.walks)
+                self._leaf_walk(before, at, node, self._store.walks)
             )
-            self.used += 300
+            self._store.used += 300
         walk, text, firsts = known
         row, ids, exits, inner = walk
         ends: tuple[End, ...] = ((BEFORE, inner, start),) if inner else ()
@@ -327,7 +256,7 @@ class StringWalks(WalkStore):
             return row, ids, exits, ends
         assert start is not None
         rests = leaf.symbols.rests(start, _FEW_NAMES)
-        if rests is not None and self.characters(leaf.encoding).is_canonical:
+        if rests is not None and self._texts.characters(leaf.encoding).is_canonical:
             for _, name in rests:
                 if ord(name[0]) in firsts if name else 0x22 in firsts:
                     break
@@ -340,16 +269,16 @@ class StringWalks(WalkStore):
         found.ends.update(dict.fromkeys(ends))
         for outcome, where in exits:
             found.exits[outcome] = [where]
-        found.include(self.leaf_walk(leaf, leaf.in_text(start), text, memo))
-        return self.finished(found)
+        found.include(self._leaf_walk(leaf, leaf.in_text(start), text, memo))
+        return self._store.finished(found)
 
-    def _walk_behind_text(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
+    def behind_text(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
         """The walk of what stands behind a text, where a shared leaf does that."""
         shared = leaf.behind_text(q)
         if shared is None:
             return None
         after, at, label = shared
-        row, ids, exits, inner = self.leaf_walk(after, at, node, self.walks)
+        row, ids, exits, inner = self._leaf_walk(after, at, node, self._store.walks)
         ends: tuple[End, ...] = ((AFTER, inner, label),) if inner else ()
         if exits:
             to = leaf.after_text(label)
@@ -370,20 +299,20 @@ class StringWalks(WalkStore):
                 text = node
         firsts: Iterable[int] = ()
         if isinstance(text, int):
-            first, count, byte_at = self._views[:3]
+            first, count, byte_at = self._store.views[:3]
             firsts = byte_at[first[text] : first[text] + count[text]]
         elif text is not None:
-            firsts = self.children(text)
+            firsts = self._store.children(text)
         return (row, ids, tuple(others), ends), text, bytes(firsts)
 
-    def _set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
+    def set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
         """Note ``(q, at)`` for a walk of text, if it is one worth it."""
         if type(leaf) is TextLeaf:
             return False  # may end anywhere: exits are needed one by one
         state = leaf.text_state(q)
         if state is None:
             return False
-        characters = self._texts_of(leaf).characters
+        characters = self._texts.of(leaf).characters
         place = characters.place
         if isinstance(at, int):
             where = characters.views.place[at]
@@ -392,18 +321,18 @@ class StringWalks(WalkStore):
             texts.setdefault(state, []).append(where)
             return True
         members = at.members
-        places = place[members[self.trie.n_children[members] > 0]]
+        places = place[members[self._store.trie.n_children[members] > 0]]
         if len(places):
             if int(places.min()) < 0:
                 return False
             texts.setdefault(state, []).extend(places.tolist())
         return True
 
-    def _walk_texts(
+    def walk_all(
         self, leaf: Leaf, texts: dict[int, list[int]], found: WalkBuilder, memo: WalkMemo
     ) -> None:
         """Add the walks that `_set_aside` has noted."""
-        walks = self._texts_of(leaf)
+        walks = self._texts.of(leaf)
         for state, places in texts.items():
             for together in apart(walks.characters, places):
                 self._walk_text(leaf, walks, state, together, found, memo)
@@ -425,14 +354,14 @@ class StringWalks(WalkStore):
         shared = leaf.after_text(free.usual)
         assert shared is not None, "only keys may be anything"
         after, _ = shared
-        row, ids, exits, ends = self._free_text(walks.characters, free.whole, free.special, after)
+        row, ids, exits, ends = self._quotes.free(walks.characters, free.whole, free.special, after)
         if row is not None:
             found.add_row(row)
         found.parts.append(ids)
         found.ends.update(dict.fromkeys(free.runs))
         self._follow(leaf, free.usual, ends, exits, found)
         for label, single in free.single.items():
-            _, ids, exits, ends = self._after_quotes(walks.characters, (*single,), after)
+            _, ids, exits, ends = self._quotes.walk(walks.characters, (*single,), after)
             found.parts.append(ids)
             self._follow(leaf, label, ends, exits, found)
 
@@ -453,31 +382,6 @@ class StringWalks(WalkStore):
             nodes = found.exits.setdefault(shared[1], [])
             nodes += [node for _, node in exits]
 
-    def _free_text(
-        self, characters: Characters, whole: Whole, special: tuple[int, ...], after: Leaf
-    ) -> LeafWalk:
-        """The walk of any text whatever and of ``after`` behind it, ``special`` quotes left out."""
-        key = (characters, whole.places, special, after)
-        found = self._free[key]
-        if found is None:
-            quotes = whole.quotes
-            if special:
-                quotes = quotes.copy()
-                quotes[list(special)] = False
-            _, more, exits, ends = self._after_quotes(
-                characters, np.packbits(quotes).tobytes(), after
-            )
-            row: Bits | None = None
-            ids = whole.ids.tobytes() + more
-            if whole.counted is not None:
-                flags = whole.counted.flags(characters.longest, self.n_words * 32)
-                flags[ids_of(more)] = True
-                row = self.intern(np.packbits(flags, bitorder="little").view("<u4"))
-                ids = b""
-            found = self._free[key] = row, ids, exits, ends
-            self.charge(len(ids) + len(whole.places) + 500)
-        return found
-
     def _add_text(
         self,
         leaf: Leaf,
@@ -489,12 +393,12 @@ class StringWalks(WalkStore):
         if walk.counted is not None:
             found.add_row(self._row(*walk.counted))
         if walk.row is not None:
-            found.add_row(self.intern(walk.row))
+            found.add_row(self._store.intern(walk.row))
         found.parts += [ids.tobytes() for ids in walk.ids]
         found.ends.update(dict.fromkeys(walk.runs))
         if memo is None or not (walk.quotes or walk.single):
             return
-        characters = self.characters(leaf.encoding)
+        characters = self._texts.characters(leaf.encoding)
         quotes: dict[int, bytes | tuple[int, ...]] = {}
         for label, mask in walk.quotes.items():
             if label in walk.single:
@@ -506,12 +410,12 @@ class StringWalks(WalkStore):
         for label, which in quotes.items():
             shared = leaf.after_text(label)
             if shared is not None:
-                _, ids, exits, ends = self._after_quotes(characters, which, shared[0])
+                _, ids, exits, ends = self._quotes.walk(characters, which, shared[0])
                 found.parts.append(ids)
                 self._follow(leaf, label, ends, exits, found)
                 continue
             to = leaf.after_quote(label)
-            ids, node = self._behind_quotes(characters, which)
+            ids, node = self._quotes.behind(characters, which)
             found.parts.append(ids)
             found.ends[to] = None
             if node is None:
@@ -520,109 +424,29 @@ class StringWalks(WalkStore):
             if outcome >= 0:
                 found.exits.setdefault(outcome, []).append(node)
             if leaf.goes_on(to):
-                rest = self.leaf_walk(leaf, to, node, memo)
+                rest = self._leaf_walk(leaf, to, node, memo)
                 found.include(rest)
 
     def _row(self, tokens: CountedTokens, most: int) -> Bits:
         """Those of ``tokens`` of at most so many characters, as bits."""
         found = self._rows[tokens, most]
         if found is None:
-            flags = tokens.flags(most, 32 * self.n_words)
+            flags = tokens.flags(most, 32 * self._store.n_words)
             bits = np.packbits(flags, bitorder="little").view("<u4")
-            found = self._rows[tokens, most] = self.intern(bits)
-            self.charge(300)
+            found = self._rows[tokens, most] = self._store.intern(bits)
+            self._store.charge(300)
         return found
 
-    def _behind_quotes(
-        self, characters: Characters, which: bytes | tuple[int, ...]
-    ) -> tuple[Tokens, Node | None]:
-        """Tokens that end right after some quotes, and the node where others go on.
+    def last(self, leaf: Leaf, q: int) -> LeafWalk | None:
+        """`leaf_walk` from the root of plain text after which nothing follows, without exits.
 
-        ``which`` of `Characters.quotes`: their numbers, or a packed mask.
+        None where the ordinary walk serves as well.
         """
-        key = (characters, which)
-        found = self._quoted[key]
-        if found is None:
-            if isinstance(which, bytes):
-                mask = np.unpackbits(np.frombuffer(which, np.uint8), count=len(characters.quotes))
-                chosen = characters.quotes[mask > 0]
-            else:
-                chosen = characters.quotes[list(which)]
-            nodes = characters.node[chosen]
-            ids = [token for node in nodes.tolist() for token in self.ids_at(node)]
-            going_on = np.sort(nodes[self.trie.n_children[nodes] > 0])
-            node: Node | None = None
-            if len(going_on):
-                node = int(going_on[0]) if len(going_on) == 1 else self.cluster(going_on)
-            found = self._quoted[key] = (array("i", ids).tobytes(), node)
-            self.charge(4 * len(ids) + 300)
-        return found
-
-    def _after_quotes(
-        self, characters: Characters, which: bytes | tuple[int, ...], leaf: Leaf
-    ) -> LeafWalk:
-        """The walk of ``leaf`` behind some quotes, with the tokens that end right there."""
-        key = (characters, which, leaf)
-        found = self._after[key]
-        if found is None:
-            ids, node = self._behind_quotes(characters, which)
-            ends: tuple[End, ...] = (leaf.start,) if ids else ()
-            exits: Exits = ()
-            if node is not None:
-                _, more, exits, inner = self.leaf_walk(leaf, leaf.start, node, self.walks)
-                ids, ends = ids + more, (*ends, *inner)
-            found = self._after[key] = None, ids, exits, ends
-            self.charge(len(ids) + 300)
-        return found
-
-    def _tails_of(self, encoding: Utf8) -> set[int]:
-        """Where in a character tokens may end, as nodes of ``encoding``."""
-        found = self._tails.get(encoding)
-        if found is None:
-            found = {GROUND}
-            for tail in self.characters(encoding).tails:
-                node = GROUND
-                for byte in tail:
-                    node = encoding.row(node).get(byte, -1)
-                    if node < 0:
-                        break
-                else:
-                    found.add(node)
-            self._tails[encoding] = found
-        return found
-
-    def run_ends(self, leaf: Leaf, state: int, most: int) -> list[int]:
-        """The leaf states in which tokens may end on a run: all that matter for completions.
-
-        States that may end right away, and after any one more character, are alike in that: one
-        stands for all.
-        """
-        assert leaf.holds_text
-        symbols, encoding = leaf.symbols, leaf.encoding
-        if most <= ANEW:
-            runs = self._texts_of(leaf).runs_anew(state, ANEW - most)
-            return [q for at, count in runs for q in self.run_ends(leaf, at, count)]
-        if most < 0:
-            states = self._texts_of(leaf).special_states(state, -1 - most)
-            return [q for at in states for q in self.run_ends(leaf, at, 0)]
-        tails = self._tails_of(encoding)
-        chars, length = symbols.run(state)
-        last = min(most, symbols.settled(state)) if length < 0 else most
-        out: list[int] = []
-        states = [symbols.after_run(state, count) for count in range(last + 1)]
-        may_end = [symbols.label(at) >= 0 for at in states]
-        # Where there are several outcomes, another one may be near.
-        is_one = symbols.expression(state) is not None
-        for count, at in enumerate(states):
-            live = 0
-            for mask, _ in symbols.moves(at):
-                live |= mask
-            may_all_end = is_one and 0 < count < last and all(may_end[count - 1 : count + 2])
-            if may_all_end and not live & ~chars:
-                continue
-            out += [
-                leaf.in_text(at, tail)
-                for tail in tails
-                if tail == GROUND or encoding.reach(tail) & live
-            ]
-        return out
+        if type(leaf) is not TextLeaf:
+            return None
+        state = leaf.text_state(q)
+        if state is None or not self._texts.of(leaf).is_wide(state):
+            return None
+        found = WalkBuilder()
+        self._add_text(leaf, self._texts.of(leaf).walk(state, [ROOT_PLACE]), found, None)
+        return self._store.finished(found)

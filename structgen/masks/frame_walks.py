@@ -1,0 +1,361 @@
+"""Frames through a vocabulary's trie: what follows a leaf, as far as a token reaches.
+
+`walks` walks one leaf from one state at one node, and reports the tokens that end inside and the
+nodes at which the leaf may end; `FrameWalks` goes on there with whatever the frames below allow,
+until these are closed. Walks of frames, and of leaves that no other constraint has, are remembered
+for the constraint. Knows automata only through `machine.Machine` and `leaf.Leaf`, and no masks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from structgen.automaton.cfg import Lexer, NamedTokenLeaf
+from structgen.automaton.core import (
+    BOTTOM,
+    POP,
+    Alternative,
+    Frame,
+    Leaf,
+    Machine,
+    NeedsText,
+    TextHistory,
+)
+from structgen.automaton.json import UNLIMITED
+from structgen.automaton.work import WORK
+from structgen.masks.cfg.leaves import LexerWalks
+from structgen.storage import Caches, GenerationalCache
+from structgen.vocabulary import Vocabulary
+
+from .named_tokens import NamedTokens
+from .text_independence import Forgetting
+from .walk_store import (
+    NO_WALK,
+    NODE_BITS,
+    ROOT,
+    Cluster,
+    Exits,
+    LeafWalk,
+    Node,
+    Tokens,
+    WalkMemo,
+    ends_of,
+)
+from .walks import Walker
+
+_NO_NODE = -1
+
+
+Frames: TypeAlias = "tuple[tuple[Frame, int], ...]"
+
+Ends: TypeAlias = "tuple[Leaf | None, tuple[Any, ...], Frames]"
+"""Where the tokens of one walk end: what was walked, None for frames; the ends, as in `LeafWalk` or
+`FrameWalk`; and the frames above the one below, topmost first; or further ones."""
+
+FrameWalk: TypeAlias = "tuple[Tokens, Node, tuple[Ends, ...]]"
+"""What a frame does from one trie node, until it is closed: tokens that end before that, or exactly
+there; the node (real or virtual) where it is closed, or -1; and the stacks in which those tokens
+end, see `places_of`. Tuples and not named ones: see `walk_store.WalkMemo`."""
+
+
+def places_of(
+    ends: Iterable[Ends], below: Frames = ()
+) -> Iterator[tuple[Leaf, int | tuple[int, int], Frames]]:
+    """The stacks that a frame's walk ends in: leaf, its state, and frames above the one below.
+
+    Topmost frame first. Some come twice. Only budgets ask.
+    """
+    for leaf, inner, frames in ends:
+        above = frames + below
+        if leaf is None:
+            yield from places_of(inner, above)
+        else:
+            for to, end in ends_of(leaf, inner):
+                yield to, end, above
+
+
+Place: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
+"""A leaf, where in it tokens end (see `walk_store.End`), and the continuation below it."""
+
+
+def places_over(machine: Machine, ends: Iterable[Ends], below: int) -> Iterator[Place]:
+    """`places_of`, with the frames pushed on ``below``."""
+    for leaf, end, frames in places_of(ends):
+        yield leaf, end, machine.push(frames, below)
+
+
+_NOTHING_AFTER: FrameWalk = b"", _NO_NODE, ()
+
+
+class _NamedWalks(dict[NamedTokenLeaf, LeafWalk]):
+    """What a named token's leaf does at the start of a token."""
+
+    def __init__(self, named: NamedTokens) -> None:
+        super().__init__()
+        self._named = named
+
+    def __missing__(self, leaf: NamedTokenLeaf) -> LeafWalk:
+        end = leaf.start
+        while leaf.row(end):
+            (end,) = leaf.row(end).values()
+        token = array("i", [self._named.ids[leaf.named]]).tobytes()
+        found = self[leaf] = None, token, (), (end,)
+        return found
+
+
+class FrameWalks:
+    """Walks of the frames and leaves of one machine over one vocabulary.
+
+    Args:
+        caches: what goes with the constraint: of walks of frames, and of leaves of its own.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        vocabulary: Vocabulary,
+        named: NamedTokens,
+        walker: Walker,
+        caches: Caches,
+    ) -> None:
+        self._machine = machine
+        self._vocabulary = vocabulary
+        self._named = named
+        self._walker = walker
+        self._store = walker.store
+        self._most_room = walker.store.most_opened + 1
+        self._frame_walks: GenerationalCache[tuple[Frame, int, int, Node, int], FrameWalk]
+        self._frame_walks = caches[2]
+        self._walks: WalkMemo = walker.store.memo(*caches[3:])
+
+    @cached_property
+    def _named_walks(self) -> _NamedWalks:
+        return _NamedWalks(self._named)
+
+    @cached_property
+    def _forgetting(self) -> Forgetting:
+        return Forgetting(self._machine, self._store)
+
+    @cached_property
+    def _lexers(self) -> LexerWalks:
+        return LexerWalks(self._store, self._vocabulary)
+
+    def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
+        memo = self._store.walks if leaf.is_shared else self._walks
+        found = memo.get(leaf, q, node)
+        if found is None:
+            anew = self._walk_of_grammar if leaf.of_grammar else self._walker.walk_anew
+            found = anew(leaf, q, node, memo)
+        return found
+
+    def _walk_of_grammar(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """The walk of a lexer, or of a named token."""
+        if isinstance(leaf, NamedTokenLeaf):
+            # A token of its own: no other one goes on with it.
+            at_root = node == ROOT and q == leaf.start
+            return self._named_walks[leaf] if at_root else NO_WALK
+        assert isinstance(leaf, Lexer)
+        found = self._lexers.walk(leaf, q, node)
+        memo.put(leaf, q, node, found)
+        self._store.used += len(found[1]) + 400
+        return found
+
+    def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
+        """What ``leaf`` does from its state ``q`` with whole tokens."""
+        walker = self._walker
+        last = walker.strings.last(leaf, q) if continuation == BOTTOM else None
+        if last is not None:
+            return last
+        memo = self._store.walks if leaf.is_shared else self._walks
+        found = memo.kept[(leaf.number << 32 | q) << NODE_BITS]  # the root is node 0
+        if found is None:
+            anew = self._walk_of_grammar if leaf.of_grammar else walker.walk_anew
+            found = anew(leaf, q, ROOT, memo)
+        return found
+
+    def walks_after_text(
+        self, continuation: int, outcome: int, node: Node, tape: TextHistory
+    ) -> Iterator[tuple[Tokens, Iterable[Place]]]:
+        """As `walks_after`, where what follows depends on the text that led there.
+
+        As far as it does, that is node by node. Tokens, each time with the places in which they
+        end.
+        """
+        machine, store = self._machine, self._store
+        todo = [(continuation, outcome, node)]
+        while todo:
+            continuation, outcome, node = todo.pop()
+            WORK.spend(1)
+            if continuation == BOTTOM or not store.has_children(node):
+                continue
+            for frame_id, below in machine.continuations[continuation]:
+                frame, at = machine.frames[frame_id]
+                room = self._room(frame, continuation)
+                others: Iterable[int] = ()
+                try:
+                    walk = self._frame_walk(frame, at, outcome, node, room)
+                except NeedsText:
+                    walk, others = self._walk_forgetting(frame, at, outcome, node, room)
+                yield walk[0], places_over(machine, walk[2], below)
+                if walk[1] != _NO_NODE:
+                    todo.append((below, 0, walk[1]))
+                for real in others:
+                    text = None
+                    if frame.records(at, outcome):
+                        text = tape.after(store.trie.string_of(real)).text(outcome)
+                    for way in frame.resume(at, outcome, text, not room):
+                        pushed = machine.push(way.frames, below)
+                        if way.leaf is None:
+                            todo.append((pushed, 0, real))
+                            continue
+                        _, ids, exits, ends = self._leaf_walk(way.leaf, way.q, real)
+                        if way.leaf.labels[way.q] >= 0:  # it may be empty
+                            exits = (*exits, (way.leaf.labels[way.q], real))
+                        stops = ends_of(way.leaf, ends)
+                        yield ids, [(leaf, end, pushed) for leaf, end in stops]
+                        todo += [(pushed, after, to) for after, to in exits]
+
+    def _walk_forgetting(
+        self, frame: Frame, at: int, outcome: int, node: Node, room: int
+    ) -> tuple[FrameWalk, Iterable[int]]:
+        """`_frame_walk` as far as no text is needed, and the nodes that need it."""
+        walk = _NOTHING_AFTER
+        if frame.records(at, outcome):
+            apart = self._forgetting.apart(frame, at, outcome, node, not room)
+            if apart is not None:
+                if apart.node is not None:
+                    walk = self._walk_on(frame, apart.at, outcome, apart.node, room)
+                return walk, apart.others
+        return walk, self._store.real(node)
+
+    def _room(self, frame: Frame, continuation: int) -> int:
+        """How many frames that nest may be pushed over ``frame`` before resuming is limited."""
+        most = self._most_room
+        room = frame.limit - self._machine.depths[continuation]
+        return most if room > most else room if room > 0 else 0
+
+    def walks_after(
+        self, continuation: int, outcome: int, node: Node
+    ) -> list[tuple[FrameWalk, int]]:
+        """The walks of all frames that ``node`` leads through, with what lies below each."""
+        machine, most_room = self._machine, self._most_room
+        depths = machine.depths
+        out: list[tuple[FrameWalk, int]] = []
+        todo = [(continuation, outcome, node)]
+        for continuation, outcome, node in todo:  # which grows, by a few: most tokens end before
+            WORK.left -= 1
+            if WORK.left < 0:
+                raise WORK.too_much()
+            for frame_id, below in machine.continuations[continuation]:
+                frame, at = machine.frames[frame_id]
+                room = frame.limit - depths[continuation]
+                if room > most_room or room < 0:
+                    room = most_room if room > 0 else 0
+                walk = self._frame_walk(frame, at, outcome, node, room)
+                out.append((walk, below))
+                closed = walk[1]
+                if closed != _NO_NODE and below != BOTTOM:
+                    rest = (below, 0, closed)
+                    if rest not in todo:
+                        todo.append(rest)
+        return out
+
+    def _frame_walk(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
+        """What ``frame`` does from ``node``, where its leaf has ended with ``outcome``.
+
+        Up to ``room`` frames that nest may be pushed before resuming is limited; no more than
+        `_most_room`, which is more than a token can push.
+        """
+        if frame.limit == UNLIMITED:
+            room = self._most_room
+        key = (frame, at, outcome, node, room)
+        found = self._frame_walks[key]
+        if found is None:
+            if frame.may_record and frame.records(at, outcome):
+                found, others = self._walk_forgetting(frame, at, outcome, node, room)
+                if others:
+                    raise NeedsText
+            else:
+                ways = self._machine.resumed(frame, at, outcome, not room)
+                if ways is POP:
+                    return b"", node, ()  # not worth remembering
+                found = self._walk_ways(ways, node, room)
+            self._frame_walks[key] = found
+        return found
+
+    def _walk_on(self, frame: Frame, at: int, outcome: int, node: Node, room: int) -> FrameWalk:
+        """As `_frame_walk`, where what follows does not depend on the text."""
+        key = (frame, at, outcome, node, room)
+        found = self._frame_walks[key]
+        if found is None:
+            ways = self._machine.resumed(frame, at, outcome, not room)
+            found = self._frame_walks[key] = self._walk_ways(ways, node, room)
+        return found
+
+    def _walk_ways(self, ways: tuple[Alternative, ...], node: Node, room: int) -> FrameWalk:
+        """What a frame does from ``node`` that goes on in one of ``ways``."""
+        walker = self._walker
+        number = node.number if type(node) is Cluster else node
+        closed: list[Node] = []
+        ends: list[Ends] = []
+        tokens = b""
+        for way in ways:
+            leaf, frames = way.leaf, way.frames
+            exits: Exits
+            if leaf is None:
+                exits = ((0, node),)
+            else:
+                memo = self._store.walks if leaf.is_shared else self._walks
+                walk = memo.kept[(leaf.number << 32 | way.q) << NODE_BITS | number]
+                if walk is None:
+                    anew = self._walk_of_grammar if leaf.of_grammar else walker.walk_anew
+                    walk = anew(leaf, way.q, node, memo)
+                _, more, exits, inner = walk
+                if leaf.labels[way.q] >= 0:  # it may be empty: walks tell where text of it ends
+                    exits = (*exits, (leaf.labels[way.q], node))
+                tokens += more
+                if inner:
+                    ends.append((leaf, inner, frames))
+            for next_outcome, exit_node in exits:
+                if frames:
+                    tokens += self._close(frames, next_outcome, exit_node, room, closed, ends)
+                else:
+                    closed.append(exit_node)
+        self._store.used += len(tokens) + 300
+        closed_at: Node = _NO_NODE
+        if closed:
+            closed_at = self._store.join(closed) if closed[1:] else closed[0]
+        return tokens, closed_at, tuple(ends)
+
+    def _close(
+        self,
+        frames: tuple[tuple[Frame, int], ...],
+        outcome: int,
+        node: Node,
+        room: int,
+        closed: list[Node],
+        ends: list[Ends],
+    ) -> Tokens:
+        """Walk on through ``frames`` (top first); nodes where the last one is closed are added.
+
+        ``room`` is that of the last one.
+        """
+        tokens = b""
+        for frame, at in frames:
+            frames = frames[1:]
+            here = room
+            if room < self._most_room:  # those that nest above the last one
+                nested = frame.nests and bool(frames)
+                here = max(0, room - nested - sum(above.nests for above, _ in frames[:-1]))
+            more, closed_at, inner = self._frame_walk(frame, at, outcome, node, here)
+            tokens += more
+            if inner:
+                ends.append((None, inner, frames))
+            if closed_at == _NO_NODE:
+                return tokens
+            outcome, node = 0, closed_at
+        closed.append(node)
+        return tokens
