@@ -7,22 +7,22 @@ allows. What all outputs of one type share, the automaton, its masks and memos, 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import MARK
-from structgen.automaton.core import DEAD, GROW, NeedsText, TextHistory
+from structgen.automaton.core import DEAD, GROW, TextHistory
 from structgen.automaton.work import FREE, WORK
 from structgen.errors import BudgetTooSmall, CompileLimitExceeded, TokenNotAllowed
-from structgen.masks import FAR, Reach
 from structgen.vocabulary import Plan
 
-from .rows import fill_for_draft
+from .budget import is_tight, n_affordable, restrict, text_after
+from .forced import first_open, forced_from, needless_tokens
+from .refused_tokens import about_tokens, tokens_in_words, whole_number, why_not
+from .rows import bytes_of, fill_for_draft
 
 if TYPE_CHECKING:
     from structgen.masks import Mask
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     from .rows import Rows
 
 _T = TypeVar("_T")
-
-_FORCED_LIMIT = 4096
-"""Most bytes that are forced at once."""
-
-_HAS_WORDS = re.compile(rb"[^\x00-\x7f]|\w")
-"""Bytes that may be part of a word, of which a token may be written in many ways."""
-
-_WORD = np.dtype(np.uint32)
 
 
 class Cursor:
@@ -86,8 +78,8 @@ class Cursor:
             minimum = plan.size + 1
             if max_tokens < minimum:
                 raise BudgetTooSmall(
-                    f"a budget of {_tokens(max_tokens)} is too small: {engine.output.name} "
-                    f"needs {_about(minimum)}, the end-of-sequence token included.",
+                    f"a budget of {tokens_in_words(max_tokens)} is too small: {engine.output.name} "
+                    f"needs {about_tokens(minimum)}, the end-of-sequence token included.",
                     minimum=minimum,
                     budget=max_tokens,
                 )
@@ -194,7 +186,8 @@ class Cursor:
             ValueError: ``out`` has another length, or is no array.
         """
         if out is not self._out:
-            self._look_at(out)
+            self._bytes = bytes_of(out, self._engine.size)
+            self._out = out
         if self._finished:
             out[:] = 0
             self._free = None
@@ -263,11 +256,13 @@ class Cursor:
 
     def _cut(self, _: int) -> None:
         """Clear the bits, in the array that was filled last, of what the budget does not allow."""
-        if self._is_tight():
+        engine, state, left, text = self._engine, self._trail[-1], self._left, self._text
+        assert left is not None
+        if is_tight(engine, state, left, text):
             out = self._out
             assert out is not None
             free = out.copy()
-            self._restrict(out)
+            restrict(engine, state, left, self._held(), text, out)
             self._free = None if np.array_equal(free, out) else free
 
     @property
@@ -278,25 +273,6 @@ class Cursor:
         allowed here and was not there, the budget alone has barred.
         """
         return self._free
-
-    def _look_at(self, out: npt.NDArray[np.uint32]) -> None:
-        """Keep a view of the bytes of ``out``, where it is made as masks are."""
-        n_words = (self._engine.size + 31) // 32
-        if type(out) is np.ndarray and out.dtype is _WORD:
-            view = memoryview(out)  # type: ignore[arg-type]
-            if view.shape == (n_words,) and view.c_contiguous:
-                self._out, self._bytes = out, view.cast("B")
-                return
-        elif not isinstance(out, np.ndarray):
-            kind = type(out).__name__
-            raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
-        if out.shape != (n_words,):
-            raise ValueError(
-                f"a mask for {self._engine.size:,} tokens is uint32 [{n_words}], got "
-                f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
-                "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
-            )
-        self._out, self._bytes = out, None
 
     def allowed_count(self) -> int:
         """How many tokens `fill_mask` allows now."""
@@ -312,7 +288,7 @@ class Cursor:
             TypeError: ``token_id`` is no whole number.
         """
         if type(token_id) is not int:
-            token_id = _whole_number(token_id)
+            token_id = whole_number(token_id)
         engine = self._engine
         size = engine.size
         if self._left is None and not self._finished and 0 <= token_id < size:
@@ -346,7 +322,7 @@ class Cursor:
             else:
                 to, plan = self._call("token", token_id, self._next)
         if to == DEAD:
-            raise TokenNotAllowed(self._why_not(token_id), token_id=token_id)
+            raise TokenNotAllowed(why_not(self._engine, self._state, token_id), token_id=token_id)
         if self._left is not None:
             self._left -= 1
         if plan is not None:
@@ -375,7 +351,8 @@ class Cursor:
         """The state after a token, and the plan held there; a budget has to allow it."""
         to, plan = self._engine.advance(self._trail[-1], token_id, self._text), None
         # Where every token is affordable no plan is needed: it may be thousands of tokens long.
-        if to != DEAD and self._left is not None and self._is_tight():
+        left, state = self._left, self._trail[-1]
+        if to != DEAD and left is not None and is_tight(self._engine, state, left, self._text):
             plan = self._plan_after(token_id, to)
             if plan is None:
                 raise TokenNotAllowed(
@@ -455,27 +432,18 @@ class Cursor:
         machine = self._engine.machine
         following = machine.next_bytes(state)
         if following or not machine.is_accepting(state):
-            n_closed = self._first_open(tokens, forced, following)
-        n_affordable = len(tokens)
+            n_closed = first_open(vocabulary, tokens, forced, following)
+        n_paid = len(tokens)
         if self._left is not None:
-            count = partial(self._n_affordable, tokens, state)
-            n_affordable = self._call("forced", self._left, count)
-        if n_affordable < n_closed:
-            return tokens[:n_affordable], frozenset()
+            count = partial(n_affordable, self._engine, self._state, tokens, state, self._text)
+            n_paid = self._call("forced", self._left, count)
+        if n_paid < n_closed:
+            return tokens[:n_paid], frozenset()
         if n_closed == len(tokens):
             return tokens, frozenset()
-        done = sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed])
-        needless, reaching = self._begun(forced[done:], following)
-        if reaching - {tokens[n_closed]} and not _HAS_WORDS.search(forced[done:]):
-            # Which token punctuation begins with is settled by the byte after it, nearly always.
-            for byte in sorted(following):
-                spelt = (spell or vocabulary.encode_bytes)(forced + bytes([byte]))
-                if byte >= 0x80 or list(spelt[:n_closed]) != tokens[:n_closed]:
-                    break
-                reaching.discard(spelt[n_closed])
-            else:
-                needless |= reaching
-        return tokens[:n_closed], frozenset(needless - {tokens[n_closed]})
+        spelling = spell or vocabulary.encode_bytes
+        needless = needless_tokens(vocabulary, spelling, tokens, n_closed, forced, following)
+        return tokens[:n_closed], needless
 
     def min_tokens_to_finish(self) -> int:
         """Tokens, end-of-sequence included, with which the output can certainly be finished.
@@ -493,24 +461,6 @@ class Cursor:
 
     # -- budget -----------------------------------------------------------------------------
 
-    def _is_tight(self) -> bool:
-        """Whether some token allowed by the grammar might not be affordable."""
-        assert self._left is not None
-        # The token itself, the completion after it, and end of sequence.
-        reach, spare = self._engine.reach, self._left - 2
-        if reach.most_roughly(self._state) <= spare or reach.most_bytes(self._state) <= spare:
-            return False
-        most = reach.most(self._state)
-        if most < FAR or not isinstance(reach, Reach):
-            return most > spare
-        # How far a token leads depends on the text.
-        return reach.most_after(self._state, self._text()) > spare
-
-    def _text_after(self, tokens: list[int]) -> Callable[[], TextHistory]:
-        """Gives the text after ``tokens`` from here."""
-        known = self._engine.named.tokens
-        return lambda: self._text().after(b"".join(known[t] for t in tokens))
-
     def _held(self) -> Plan:
         """The plan held here; made now if every token before was affordable without one."""
         here = len(self._trail) - 1
@@ -523,7 +473,8 @@ class Cursor:
     def _plan_after(self, token_id: int, to: int) -> Plan | None:
         """Affordable tokens that finish after ``token_id``, or None."""
         assert self._left is not None
-        engine, held, text = self._engine, self._held(), self._text_after([token_id])
+        engine, held = self._engine, self._held()
+        text = text_after(engine, self._text, [token_id])
         if held.size and held.first == token_id:
             size = engine.plan_size(to, text)
             best = held.rest() if held.size - 1 <= size else engine.plan(to, text)
@@ -531,151 +482,15 @@ class Cursor:
             best = engine.plan(to, text)
         return best if best.size + 2 <= self._left else None
 
-    def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
-        """Clear the bits of tokens after which the output could not be finished in time."""
-        assert self._left is not None
-        engine = self._engine
-        held = self._held()
-        # The token itself and the end of the sequence have to be paid for as well.
-        reach, spare = engine.reach, self._left - 2
-        if not isinstance(reach, Reach):
-            reach.restrict(self._state, spare, out)
-            if held.size:
-                out[held.first >> 5] |= np.uint32(1 << (held.first & 31))
-            return
-        doubtful, hopeless = reach.sort_out(self._state, spare, self._text)
-        tokens = [t for t in doubtful.tolist() if out[t >> 5] >> (t & 31) & 1]
-        flags = np.zeros(len(out) * 32, np.uint8)
-        flags[hopeless] = 1
-        for token in tokens:
-            to = engine.advance(self._state, token, self._text)
-            needed = engine.plan_size(to, self._text_after([token]))
-            flags[token] = needed + 2 > self._left
-        if held.size:
-            flags[held.first] = 0  # what is held is affordable, whatever else follows that token
-        out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
-
     # -- forced text ------------------------------------------------------------------------
 
     def _forced(self, _: int) -> tuple[bytes, int]:
-        """The forced bytes, and the state after them."""
-        machine = self._engine.machine
-        forced = bytearray()
-        state = self._state
-        while not self._finished and len(forced) < _FORCED_LIMIT:
-            byte = machine.forced_byte(state)
-            if byte < 0 or byte == MARK:
-                break  # named tokens are no text to be spelt
-            to = machine.step(state, byte)
-            if machine.is_pending(to):
-                break
-            forced.append(byte)
-            state = to
-        return bytes(forced), state
-
-    def _n_affordable(self, tokens: list[int], state: int, left: int) -> int:
-        """How many of ``tokens``, forced and leading to ``state``, fit into ``left``."""
-        try:
-            rest = self._engine.machine.shortest_completion(state)
-        except NeedsText:
-            pass
-        else:
-            if len(tokens) + len(rest) + 1 <= left:
-                return len(tokens)
-        at = self._state
-        for i, token in enumerate(tokens):
-            at = self._engine.advance(at, token, self._text)
-            needed = self._engine.plan_size(at, self._text_after(tokens[: i + 1]))
-            if needed + 1 > left - i - 1:
-                return i
-        return len(tokens)
-
-    def _reaches(self, text: bytes, following: Collection[int]) -> bool:
-        """Whether some token begins with ``text`` and goes on with one of ``following``."""
-        trie = self._engine.vocabulary.trie
-        node = trie.node_of(text)
-        return (
-            node is not None
-            and bool(trie.n_children[node])
-            and any((node << 8 | byte) in trie.child for byte in following)
-        )
-
-    def _first_open(self, tokens: list[int], forced: bytes, following: Collection[int]) -> int:
-        """Index of the first token from whose start some token could reach beyond ``forced``."""
-        vocabulary = self._engine.vocabulary
-        start = len(forced)
-        first = len(tokens)
-        for i in range(len(tokens) - 1, -1, -1):
-            start -= len(vocabulary.tokens[tokens[i]])
-            if len(forced) - start > vocabulary.trie.max_depth:
-                break
-            if self._reaches(forced[start:], following):
-                first = i
-        return first
-
-    def _begun(self, rest: bytes, following: Collection[int]) -> tuple[set[int], set[int]]:
-        """The tokens that only begin ``rest``: those after which no token reaches an open place,
-        and the others."""
-        trie = self._engine.vocabulary.trie
-        needless: set[int] = set()
-        reaching: set[int] = set()
-        node = 0
-        for length in range(1, len(rest)):
-            step = trie.child.get(node << 8 | rest[length - 1])
-            if step is None:
-                break
-            node = step
-            ids = trie.ids_at(node)
-            if ids:
-                reaches = self._reaches(rest[length:], following)
-                (reaching if reaches else needless).update(ids)
-        return needless, reaching
-
-    def _why_not(self, token_id: int) -> str:
-        vocabulary = self._engine.vocabulary
-        if not 0 <= token_id < vocabulary.size:
-            return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
-        named = self._engine.named
-        text = named.texts[token_id]
-        if not text:
-            return f"token {token_id} stands for no text (a special or unused id)."
-        following = self._engine.machine.next_bytes(self._state)
-        allowed = bytes(sorted(following - {MARK}))
-        if not allowed and following:
-            may = "a special token has to follow"
-        elif not allowed:
-            may = "nothing may follow: the text is whole"
-        elif len(allowed) == 1:
-            may = f"the next byte may be {repr(allowed)[1:]}"
-        elif len(allowed) <= 24:
-            may = f"the next byte may be one of {repr(allowed)[1:]}"
-        else:
-            may = f"the next byte may be one of {len(allowed)} different ones"
-        return f"token {token_id} ({text!r}) is not allowed here; {may}."
+        if self._finished:
+            return b"", self._state
+        return forced_from(self._engine.machine, self._state)
 
     def __repr__(self) -> str:
         return (
             f"Cursor(accepted={len(self._trail) - 1}, is_accepting={self.is_accepting}, "
             f"is_finished={self._finished})"
         )
-
-
-_MOST_SAID = 10**15
-
-
-def _tokens(n: int) -> str:
-    return f"{n:,} token" if n == 1 else f"{n:,} tokens"
-
-
-def _about(n: int) -> str:
-    """So many tokens, or perhaps a few fewer."""
-    return f"more than {_tokens(_MOST_SAID)}" if n > _MOST_SAID else f"about {_tokens(n)}"
-
-
-def _whole_number(token_id: object) -> int:
-    if isinstance(token_id, bool) or not isinstance(token_id, (int, np.integer)):
-        raise TypeError(
-            f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
-            "accept each id of vocabulary.encode_bytes(text.encode())."
-        )
-    return int(token_id)

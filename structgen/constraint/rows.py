@@ -18,6 +18,8 @@ from structgen.vocabulary import Vocabulary
 Rows: TypeAlias = "npt.NDArray[np.int32] | npt.NDArray[np.uint32]"
 """Masks, one under the other: ``[n, ceil(vocabulary.size / 32)]``."""
 
+_WORD = np.dtype(np.uint32)
+
 
 class Movable(Protocol):
     """What a draft needs of a cursor."""
@@ -125,3 +127,26 @@ def _token(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"a draft is whole numbers, the ids of tokens; got {value!r}.")
     return int(value)
+
+
+def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
+    """The bytes of a mask, where it is made as masks are; else None.
+
+    Raises:
+        ValueError: it is no array, or not for so many tokens.
+    """
+    n_words = (size + 31) // 32
+    if type(out) is np.ndarray and out.dtype is _WORD:
+        view = memoryview(out)  # type: ignore[arg-type]
+        if view.shape == (n_words,) and view.c_contiguous:
+            return view.cast("B")
+    elif not isinstance(out, np.ndarray):
+        kind = type(out).__name__
+        raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
+    if out.shape != (n_words,):
+        raise ValueError(
+            f"a mask for {size:,} tokens is uint32 [{n_words}], got "
+            f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
+            "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
+        )
+    return None

@@ -1,10 +1,10 @@
 """Values while they are written: what of a growing output is settled, and what it is.
 
 In reading order: `reader` (JSON byte by byte: what has opened, grown, closed), `shapes` (what a
-type says of each part), `document` (the tree that grows), `parts` (text in parts), `partial`
-(what users see of it), `growing` (text in, partial values out) and `checks` (what code says of
-values as they close). Knows no models, tokens or masks: text that a mask let through comes in, and
-nothing of it is repaired or guessed.
+type says of each part), `document` (the tree that grows), `parts` (text in parts), `partial` (what
+users see of it), `growing` (text in, partial values out) `judgeable` (which values can be judged
+alone) and `checks` (what code says of values as they close). Knows no models, tokens or masks: text
+that a mask let through comes in, and nothing of it is repaired or guessed.
 """
 
 from __future__ import annotations
