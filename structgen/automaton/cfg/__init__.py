@@ -1,10 +1,10 @@
 """Context-free grammars as a pushdown machine over bytes.
 
-In reading order: `terminals` (over `threads`: what ``re.match`` takes), `terminal_sets`, `exits`,
-`minterm_bytes`, `lexer` (all expected terminals as one leaf), `loops`, `nonterminals` (nonterminals
-as automata), `stacks` (open goals), `neighbours`, `completion`, `machine`; `embedded_terminals` and
-`embedding` (other output types inside grammars, and grammars beside them); `spellings` (states
-named for sharing).
+In reading order: `terminal_patterns`, `terminals` (over `threads`: what ``re.match`` takes),
+`terminal_sets`, `exits`, `minterm_bytes`, `lexer` (all expected terminals as one leaf), `loops`,
+`nonterminals` (nonterminals as automata), `stacks` (open goals), `demands`, `goal_ends`,
+`neighbours`, `completion`, `entries`, `machine`; `embedded_terminals` and `embedding` (other output
+types inside grammars, and grammars beside them); `spellings` (states named for sharing).
 """
 
 from __future__ import annotations

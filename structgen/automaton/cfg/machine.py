@@ -27,11 +27,11 @@ from structgen.grammar import ir
 
 from .completion import Completion
 from .embedded_terminals import EmbeddedTerminal
+from .entries import Entries
 from .lexer import Lexer, shared_lexer
 from .neighbours import Neighbours
 from .nonterminals import NonterminalAutomata
 from .stacks import Stacks
-from .terminal_sets import Expected
 from .terminals import Terminals
 
 _LEXER_BITS = 32
@@ -39,8 +39,7 @@ _LEXER_MASK = (1 << _LEXER_BITS) - 1
 _ACCEPT = -1
 _START = 1
 _BUILT = {"lexer", "stacks", "ignore", "guests", "states", "_rest", "_completion", "_entries"}
-_BUILT |= {"_finish", "_state_ids", "_accepting", "_steps"}
-_MAX_EXITS = 500
+_BUILT |= {"_finish", "_state_ids", "_accepting", "_steps", "_beginnings"}
 
 _MOST_NAMED = 3
 _WORTH_KEEPING = 10
@@ -48,11 +47,6 @@ _WORTH_KEEPING = 10
 
 MAX_CONFIGURATIONS = 20_000
 """Most configurations of one state."""
-
-
-_Asked = tuple[tuple[tuple[int, frozenset[int]], ...], dict[int, list[int]]]
-"""Questions to the stacks of a place: the number of a top, and demands, of which one is to be met
-by its continuation; and for each terminal the questions of which one is to be answered with yes."""
 
 
 class GrammarFacts(Protocol):
@@ -170,13 +164,7 @@ class CfgMachine:
                 self.lexer = self._own_lexer(terminals)
             self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
-            self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
-            # See `_fine` and `_met`.
-            self._asked: dict[tuple[int, ...], _Asked] = {}
-            self._answered: dict[
-                tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
-            ] = {}
-            self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
+            self._beginnings = self._new_beginnings()
             self._finish: dict[int, Text] = {}
             found: set[int] = set()
             self._begin(self.stacks.start, self._rest.anything, found)
@@ -199,13 +187,20 @@ class CfgMachine:
     def _own_lexer(self, terminals: Terminals) -> Lexer:
         """A lexer that asks the machine how terminals may end, and does not keep it alive."""
         machine = weakref.ref(self)
+        return Lexer(terminals, lambda place, c: _alive(machine)._beginnings.can_finish(place, c))
 
-        def permits(place: int, condition: int) -> bool:
-            asked = machine()
-            assert asked is not None, "the lexer of a machine is used after it"
-            return asked._can_finish(place, condition)
-
-        return Lexer(terminals, permits)
+    def _new_beginnings(self) -> Entries:
+        machine = weakref.ref(self)
+        return Entries(
+            self.stacks,
+            self.lexer,
+            self.ignore,
+            self.guests,
+            self.is_free,
+            lambda place, ended: _alive(machine).after(place, ended),
+            lambda: _alive(machine)._neighbours,
+            self._completion,
+        )
 
     @functools.cached_property
     def _neighbours(self) -> Neighbours:
@@ -344,7 +339,7 @@ class CfgMachine:
         key = (place, condition)
         found = self._entries.get(key)
         if found is None:
-            found = self._entries[key] = self._entry(place, condition)
+            found = self._entries[key] = self._beginnings.find(place, condition)
         return found
 
     def union(self, places: tuple[int, ...]) -> int:
@@ -359,105 +354,11 @@ class CfgMachine:
                 if terminal not in self.guests:
                     continue
                 after = self.stacks.shift(place, terminal)
-                if self.is_free or self._can_finish(after, self._rest.anything):
+                if self.is_free or self._beginnings.can_finish(after, self._rest.anything):
                     out.append((terminal, after))
         return out
 
     # -- growth -----------------------------------------------------------------------------------
-
-    def _entry(self, place: int, condition: int) -> int:
-        if self.is_free:
-            states = self.stacks.shapes[place]
-            if not states and not self.stacks.accepting[place]:
-                return -1
-            found = self._free_entries.get((states, condition))
-            if found is None:
-                q = self.lexer.entry(self.stacks.expected(place) | self.ignore, condition)
-                found = q if self.lexer.goes_on(q) else -1
-                self._free_entries[states, condition] = found
-            return found
-        fine, others = self._fine(place)
-        met, unclear = self._met(condition)
-        sure = fine & met
-        doubtful = (others & met) | (self.stacks.expected(place) | self.ignore) & unclear
-        if not doubtful:
-            q = self.lexer.entry(sure, condition)
-            return q if self.lexer.goes_on(q) else -1
-        chosen: list[Expected] = [(terminal, None) for terminal in sure]
-        chosen += self._chosen(place, condition, doubtful)
-        q = self.lexer.entry(tuple(sorted(chosen, key=lambda e: e[0])), condition)
-        return q if self.lexer.goes_on(q) else -1
-
-    def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Of the terminals that may begin at a place: those after any end of which the text can
-        surely be finished, and the others.
-
-        What the goal states say is found once for all places that have them. The stacks below are
-        asked a few questions, and all with the same answers have the same terminals.
-        """
-        shape, neighbours = self.stacks.shapes[place], self._neighbours
-        asked = self._asked.get(shape)
-        if asked is None:
-            numbers: dict[tuple[int, frozenset[int]], int] = {}
-            terminals: dict[int, list[int]] = {}
-            for terminal in (self.stacks.expected(place) | self.ignore).difference(self.guests):
-                WORK.spend(1 + (len(shape) >> 2))
-                terminals[terminal] = [
-                    numbers.setdefault((i, ends), len(numbers))
-                    for i, state in enumerate(shape)
-                    if (ends := neighbours.ends_after(state, terminal))
-                ]
-            asked = self._asked[shape] = tuple(numbers), terminals
-        questions, terminals = asked
-        tops = self.stacks.places[place]
-        WORK.spend(1 + (len(questions) >> 3))
-        answers = tuple([neighbours.can_end(tops[i][1], demands) for i, demands in questions])
-        found = self._answered.get((shape, answers))
-        if found is None:
-            fine = frozenset(t for t, asks in terminals.items() if any(answers[n] for n in asks))
-            found = self._answered[shape, answers] = fine, frozenset(terminals).difference(fine)
-        return found
-
-    def _met(self, condition: int) -> tuple[frozenset[int], frozenset[int]]:
-        """The terminals whose first character meets a condition, whichever it is; and those of
-        which that depends on the character."""
-        found = self._met_by.get(condition)
-        if found is None:
-            every = [t for t, start in enumerate(self.lexer.terminals.starts) if start >= 0]
-            is_met = {t: self.lexer.is_met_at_once(t, condition) for t in every}
-            met = every if condition == self._rest.anything else [t for t in every if is_met[t]]
-            unclear = frozenset(t for t in every if is_met[t] is False).difference(met)
-            found = self._met_by[condition] = frozenset(met), unclear
-        return found
-
-    def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
-        """Which of some terminals may begin at a place, and how they may end."""
-        chosen: list[Expected] = []
-        for terminal in sorted(expected.difference(self.guests)):
-            after = self.after(place, (terminal,))
-            met = condition == self._rest.anything
-            if not met:
-                at_once = self.lexer.is_met_at_once(terminal, condition)
-                if at_once is None:
-                    continue
-                met = at_once
-            if met and self._neighbours.is_certain(after, terminal):
-                chosen.append((terminal, None))
-                continue
-            start = self.lexer.terminals.starts[terminal]
-            exits = self.lexer.exits.from_state(terminal, start, condition, _MAX_EXITS)
-            if exits is None:
-                chosen.append((terminal, after))
-                continue
-            live = frozenset(c for c in exits if self._can_finish(after, c))
-            if live:
-                chosen.append((terminal, None if len(live) == len(exits) else live))
-        return chosen
-
-    def _can_finish(self, place: int, condition: int) -> bool:
-        if self._neighbours.is_possible(place, condition):
-            return True
-        return self._completion.is_possible(place, condition)
 
     def _begin(
         self, place: int, condition: int, found: set[int], following: int | None = None
@@ -584,3 +485,9 @@ class CfgMachine:
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):
                 best = put(text, rest)
         return best
+
+
+def _alive(machine: weakref.ref[CfgMachine]) -> CfgMachine:
+    asked = machine()
+    assert asked is not None, "what a machine is made of is used after it"
+    return asked

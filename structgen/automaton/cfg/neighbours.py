@@ -7,36 +7,29 @@ where a mask will not do, `Neighbours` tells that no demand can ever lead to a d
 that a place can be finished after any end of a terminal (`is_certain`), and how (`of_place`). It
 may say no where a closer look (`completion`) would say yes, never the other way round.
 
-What a goal needs is computed once for all stacks: for a goal state and a demand, the fewest bytes
-that end the goal, for each demand it can end with, those left out that are worse in every way.
-These summaries are a least fixpoint over the goal automata (Knuth 1977), grown as they are asked
-for; a stack is then finished goal by goal, memoised per continuation.
+What a goal needs is computed once for all stacks (`goal_ends`); a stack is then finished goal by
+goal, memoised per continuation.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 
 from structgen.automaton.bits import bits
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 
+from .demands import MAX_DEMANDS, Demands
+from .goal_ends import GoalEnds, Node
 from .lexer import Lexer
 from .nonterminals import NonterminalAutomata
 from .stacks import BOTTOM, Stacks, unpack
 
-_Node = tuple[int, int]
-"""A goal state, or ``~goal`` for the beginning of a goal, and the demand there: a condition on the
-rest, or, below 0, one of the demands that stand for all those of a terminal."""
-
 Rest = tuple[int, Text, "tuple[int, int] | None"]
 """Length of a whole completion, its first part, and (continuation, demand) that it goes on with."""
 
-_MAX_DEMANDS = 16
 _MAX_SURVEY = 5_000
 _MAX_PENDING = 300
-_MAX_STATES = 5_000
 
 
 def spelt(
@@ -71,53 +64,14 @@ class Neighbours:
         self._goals: NonterminalAutomata = stacks.goals
         self._lexer = lexer
         self._ignore = ignore
-        terminals = lexer.terminals
-        self._demands = [
-            terminals.demands(t) if start >= 0 or t in terminals.guests else (0, False, None)
-            for t, start in enumerate(terminals.starts)
-        ]
-        self._first = [
-            terminals.first(t) if start >= 0 or t in terminals.guests else 0
-            for t, start in enumerate(terminals.starts)
-        ]
-        # For each demand: the minterms that settle it, and whether the text may end.
-        self._settling: dict[int, tuple[int, bool]] = {
-            ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self._demands)
-        }
-        self._met: dict[int, tuple[int, int]] = {}
-        self._texts: dict[tuple[int, int], dict[int, Text]] = {}
-        self._ends: dict[_Node, dict[int, Text]] = {}
-        # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
-        self._heads: dict[_Node, dict[tuple[_Node, Text], None]] = {}
-        self._callers: dict[_Node, dict[tuple[_Node, int], None]] = {}
-        self._todo: list[tuple[int, _Node, int, Text]] = []
+        self._demands = Demands(lexer)
+        self._ends = GoalEnds(stacks.goals, self._demands, ignore, self._anything)
         self._rests: dict[tuple[int, int], Rest | None] = {}
         self._spelt: dict[tuple[int, int], Text] = {}
         self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
         self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
         self._follow, self._last = stacks.goals.neighbours()
         self._left = self._all_left()
-
-    def _settles(self, demand: int) -> tuple[int, bool]:
-        found = self._settling.get(demand)
-        if found is None:
-            found = self._settling[demand] = self._lexer.terminals.settled_by([demand])
-        return found
-
-    def _meeting(self, demand: int) -> tuple[int, int]:
-        """The terminals of which some first character settles a demand, and those of which some
-        does not, as masks."""
-        found = self._met.get(demand)
-        if found is None:
-            settling = self._settles(demand)[0]
-            some = others = 0
-            for t, first in enumerate(self._first):
-                if first & settling:
-                    some |= 1 << t
-                if first & ~settling:
-                    others |= 1 << t
-            found = self._met[demand] = some, others
-        return found
 
     def unsettled(self) -> tuple[int, int] | None:
         """A terminal and a guest after it whose first character may leave open what is demanded."""
@@ -127,12 +81,12 @@ class Neighbours:
         before = {**self._follow, **dict.fromkeys(self._ignore, guests)}
         for terminal, following in before.items():
             for guest in bits(following & guests):
-                if self._first[guest] == terminals.end_of_text:
+                if self._demands.first[guest] == terminals.end_of_text:
                     continue
                 if self._left is None:
                     return terminal, guest
                 for demand in self._left_by(terminal):
-                    open_minterms = self._first[guest] & ~self._settles(demand)[0]
+                    open_minterms = self._demands.first[guest] & ~self._demands.settling(demand)[0]
                     if demand < 0:
                         if open_minterms:
                             return terminal, guest
@@ -151,7 +105,7 @@ class Neighbours:
         def fits(terminal: int, following: int) -> bool:
             for demand in self._left_by(terminal):
                 if demand != self._anything:
-                    for t in bits(following & ~self._meeting(demand)[0]):
+                    for t in bits(following & ~self._demands.meeting(demand)[0]):
                         if not self._hands_on(demand, t):
                             return False
             return True
@@ -164,7 +118,7 @@ class Neighbours:
             if not fits(terminal, following) and not any(fits(terminal, 1 << i) for i in ignore):
                 return False
         last = [*bits(self._last), *ignore]
-        return all(self._settles(d)[1] for t in last for d in self._left_by(t))
+        return all(self._demands.settling(d)[1] for t in last for d in self._left_by(t))
 
     def _hands_on(self, demand: int, terminal: int) -> bool:
         """Whether a terminal of one text can be read under a demand, which then it makes itself."""
@@ -194,7 +148,7 @@ class Neighbours:
                 todo.append((terminal, demand))
 
         for terminal in {*follow, *ignore}:
-            for demand in self._demanded(terminal):
+            for demand in self._demands.of(terminal):
                 add(terminal, demand)
         total = 0
         ignored = sum(1 << t for t in ignore)
@@ -204,23 +158,20 @@ class Neighbours:
             if demand == self._anything:
                 continue  # nobody cares
             following = everything if terminal in ignore else follow.get(terminal, 0) | ignored
-            following &= self._meeting(demand)[1]  # nearly always nothing is left
+            following &= self._demands.meeting(demand)[1]  # nearly always nothing is left
             for t in bits(following):
                 if demand < 0:
                     # A guess will not do.
-                    exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
-                    if exact[2] is None:
+                    exact = self._demands.look_closer(terminal)
+                    if exact is None:
                         return None
-                    self._demands[terminal] = exact
-                    self._settling[demand] = exact[:2]
-                    del self._met[demand]
-                    if len(exact[2]) > _MAX_DEMANDS:
+                    if len(exact) > MAX_DEMANDS:
                         # Their sum may.
-                        if following & self._meeting(demand)[1]:
+                        if following & self._demands.meeting(demand)[1]:
                             return None
                         break
                     left[terminal].discard(demand)
-                    for known in exact[2]:
+                    for known in exact:
                         add(terminal, known)
                     break
                 if self._lexer.is_met_at_once(t, demand) is not False:
@@ -248,7 +199,7 @@ class Neighbours:
             return False
         root = self._goals.goal_of[self._goals.origin]
         safe = dict.fromkeys(wanted, True)
-        users: dict[_Node, set[_Node]] = {}
+        users: dict[Node, set[Node]] = {}
         todo = list(safe)
         while todo:
             node = todo.pop()
@@ -256,7 +207,7 @@ class Neighbours:
                 continue
             goal = self._goals.goal_of[node[0]]
             good = False
-            for end in self._ends_of(node):
+            for end in self._ends.of(node):
                 after = [(state, end) for state in returns.get(goal, ())]
                 for caller in after:
                     users.setdefault(caller, set()).add(node)
@@ -264,7 +215,7 @@ class Neighbours:
                         safe[caller] = True
                         todo.append(caller)
                 if goal == root:
-                    good = good or self._settles(end)[1]
+                    good = good or self._demands.settling(end)[1]
                 else:
                     good = good or all(safe[caller] for caller in after)
             if not good:
@@ -276,11 +227,11 @@ class Neighbours:
                 return False
         return True
 
-    def _survey(self) -> tuple[dict[int, list[int]] | None, set[_Node]]:
+    def _survey(self) -> tuple[dict[int, list[int]] | None, set[Node]]:
         """The states that call each goal and go on, and all states with the demands met there."""
         goals = self._goals
         returns: dict[int, list[int]] = {}
-        wanted: set[_Node] = {(goals.origin, self._anything)}
+        wanted: set[Node] = {(goals.origin, self._anything)}
         started: set[int] = set()
         seen = {goals.origin}
         for state in (todo := [goals.origin]):
@@ -302,26 +253,6 @@ class Neighbours:
                 return None, wanted
         return returns, wanted
 
-    def _demanded(self, terminal: int) -> tuple[int, ...]:
-        demands = self._demands[terminal][2]
-        return (~terminal,) if demands is None or len(demands) > _MAX_DEMANDS else demands
-
-    def _steps(self, demand: int, terminal: int) -> dict[int, Text]:
-        """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""
-        key = (demand, terminal)
-        found = self._texts.get(key)
-        if found is None:
-            mask = self._settles(demand)[0] & self._first[terminal]
-            if mask:
-                text, after = self._lexer.exits.shortest_beginning(terminal, mask)
-                found = {after: text}
-            elif demand >= 0 and self._first[terminal]:
-                found = self._lexer.exits.near_of(terminal, demand)
-            else:
-                found = {}
-            self._texts[key] = found
-        return found
-
     # -- places -----------------------------------------------------------------------------------
 
     def of_place(self, place: int, demand: int) -> Text | None:
@@ -339,8 +270,8 @@ class Neighbours:
         """Whether a text can surely be finished from ``place`` after any end of ``terminal``."""
         if self._of_place(place, ~terminal) is not None:
             return True
-        demands = self._demands[terminal][2]
-        if demands is None or len(demands) > _MAX_DEMANDS:
+        demands = self._demands.known[terminal][2]
+        if demands is None or len(demands) > MAX_DEMANDS:
             return False
         return all(self._of_place(place, demand) is not None for demand in demands)
 
@@ -352,7 +283,7 @@ class Neighbours:
         key = (state, terminal)
         found = self._ends_after.get(key)
         if found is None:
-            goals, ends_of = self._goals, self._ends_of
+            goals, ends_of = self._goals, self._ends.of
             WORK.spend(1 + (len(goals.edges(state)) >> 1))
             out: set[int] = set()
             if terminal in self._ignore:
@@ -377,12 +308,12 @@ class Neighbours:
         return found
 
     def _of_place(self, place: int, demand: int) -> Rest | None:
-        if self._stacks.accepting[place] and self._settles(demand)[1]:
+        if self._stacks.accepting[place] and self._demands.settling(demand)[1]:
             return (0, b"", None)
         best: Rest | None = None
         WORK.spend(len(self._stacks.places[place]) >> 1)
         for state, below in self._stacks.places[place]:
-            for after, text in self._ends_of((state, demand)).items():
+            for after, text in self._ends.of((state, demand)).items():
                 rest = self._of_continuation(below, after)
                 if rest is not None and (best is None or rest[0] + len(text) < best[0]):
                     best = (rest[0] + len(text), text, (below, after))
@@ -403,11 +334,11 @@ class Neighbours:
             WORK.spend(len(self._stacks.continuations[at[0]]) >> 1)
             for top in self._stacks.continuations[at[0]]:
                 if top == BOTTOM:
-                    if self._settles(at[1])[1]:
+                    if self._demands.settling(at[1])[1]:
                         best = (0, b"", None)
                     continue
                 state, below = unpack(top)
-                for after, text in self._ends_of((state, at[1])).items():
+                for after, text in self._ends.of((state, at[1])).items():
                     if (below, after) not in self._rests:
                         missing.append((below, after))
                         continue
@@ -422,92 +353,6 @@ class Neighbours:
                 stack.pop()
         return self._rests[key]
 
-    # -- goals ------------------------------------------------------------------------------------
-
-    def _ends_of(self, node: _Node) -> dict[int, Text]:
-        """For the demands a goal can end with: the fewest bytes until then."""
-        if node not in self._ends:
-            self._add(node)
-            self._open(node)
-            while self._todo:
-                _, at, demand, text = heapq.heappop(self._todo)
-                self._end(at, demand, text)
-        return self._ends[node]
-
-    def _add(self, node: _Node) -> None:
-        WORK.hold(400)
-        self._ends[node], self._heads[node], self._callers[node] = {}, {}, {}
-
-    def _open(self, start: _Node) -> None:
-        goals = self._goals
-        opened = [start]
-        for node in opened:
-            WORK.spend(3)
-            state, demand = node
-            if state >= 0 and goals.accepts[state]:
-                heapq.heappush(self._todo, (0, node, demand, b""))
-            edges = goals.edges(state) if state >= 0 else goals.start(~state)
-            steps = list(edges.items())
-            if demand < 0 or self._settles(demand) != self._settles(self._anything):
-                # Only a demand makes it worth while to write what is ignored.
-                steps += [(terminal, state) for terminal in self._ignore]
-            WORK.hold(150 * len(steps))
-            for symbol, to in steps:
-                if symbol < 0:
-                    inner = (symbol, demand)
-                    if inner not in self._ends:
-                        self._add(inner)
-                        opened.append(inner)
-                    self._callers[inner][node, to] = None
-                    for after, more in list(self._ends[inner].items()):
-                        self._go_on(node, to, after, more)
-                    continue
-                for after, text in self._steps(demand, symbol).items():
-                    inner = (to, after)
-                    if inner not in self._ends:
-                        self._add(inner)
-                        opened.append(inner)
-                    self._heads[inner][node, text] = None
-                    for end, more in self._ends[inner].items():
-                        self._push(node, end, put(text, more))
-
     @property
     def _anything(self) -> int:
         return self._lexer.terminals.rest.anything
-
-    def _push(self, node: _Node, demand: int, text: Text) -> None:
-        if not self._is_beaten(node, demand, text):
-            WORK.hold(120)
-            heapq.heappush(self._todo, (len(text), node, demand, text))
-
-    def _is_beaten(self, node: _Node, demand: int, text: Text) -> bool:
-        """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
-        WORK.spend(1 + (len(self._ends[node]) >> 2))
-        mask, may_end = self._settles(demand)
-        for other, known in self._ends[node].items():
-            if len(known) <= len(text):
-                settling, ends = self._settles(other)
-                if other == demand or (mask and mask & ~settling == 0 and ends >= may_end):
-                    return True
-        return False
-
-    def _end(self, node: _Node, demand: int, text: Text) -> None:
-        if self._is_beaten(node, demand, text):
-            return
-        self._ends[node][demand] = text
-        for head, before in self._heads[node]:
-            self._push(head, demand, put(before, text))
-        for caller, to in list(self._callers[node]):
-            self._go_on(caller, to, demand, text)
-
-    def _go_on(self, caller: _Node, to: int, demand: int, text: Text) -> None:
-        """A goal called by ``caller`` can end under ``demand`` after ``text``; ``to`` follows."""
-        node = (to, demand)
-        if node not in self._ends:
-            self._add(node)
-            self._open(node)
-        if (caller, text) not in self._heads[node]:
-            WORK.hold(200)
-            self._heads[node][caller, text] = None
-            for after, more in list(self._ends[node].items()):
-                self._push(caller, after, put(text, more))

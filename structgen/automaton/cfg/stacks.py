@@ -13,7 +13,7 @@ This module knows terminals by number only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sized
 
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
@@ -67,13 +67,7 @@ class Stacks:
         """The number of a continuation."""
         found = self._continuation_ids.get(tops)
         if found is None:
-            WORK.spend(1 + (len(tops) >> 2))
-            WORK.hold(200 + 70 * len(tops))
-            found = len(self.continuations)
-            if found > MAX_PLACES:
-                raise CompileLimitExceeded(
-                    "too many continuations are open", limit=MAX_PLACES, actual=found
-                )
+            found = _next(self.continuations, len(tops), "too many continuations are open")
             self._continuation_ids[tops] = found
             self.continuations.append(tops)
         return found
@@ -210,19 +204,23 @@ class Stacks:
         key = (accepting, pairs)
         found = self._place_ids.get(key)
         if found is None:
-            WORK.spend(1 + (len(pairs) >> 2))
-            WORK.hold(300 + 70 * len(pairs))
-            found = len(self.places)
-            if found > MAX_PLACES:
-                raise CompileLimitExceeded(
-                    "too many places in the grammar", limit=MAX_PLACES, actual=found
-                )
+            found = _next(self.places, len(pairs), "too many places in the grammar")
             self._place_ids[key] = found
             self.places.append(pairs)
             self.accepting.append(accepting)
             shape = tuple([state for state, _ in pairs])
             self.shapes.append(self._shapes.setdefault(shape, shape))
         return found
+
+
+def _next(made: Sized, n_tops: int, problem: str) -> int:
+    """The number of one more place or continuation with so many tops, counted and bounded."""
+    WORK.spend(1 + (n_tops >> 2))
+    WORK.hold(300 + 70 * n_tops)
+    number = len(made)
+    if number > MAX_PLACES:
+        raise CompileLimitExceeded(problem, limit=MAX_PLACES, actual=number)
+    return number
 
 
 def unpack(top: int) -> tuple[int, int]:

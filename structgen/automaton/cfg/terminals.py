@@ -24,16 +24,15 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.derivatives import char_sets
 from structgen.automaton.regex.expressions import EPSILON, NONE
 from structgen.automaton.regex.lookarounds import Moves
-from structgen.automaton.regex.probing import MANY_BEGINNINGS, MAX_PROBED
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded, OutputTypeError, PatternError, UnsupportedFeature
+from structgen.errors import CompileLimitExceeded, OutputTypeError, UnsupportedFeature
 from structgen.grammar import ir
 from structgen.grammar.regex import context as regex_context
-from structgen.grammar.regex import facts as regex_facts
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree
 
 from .embedded_terminals import EmbeddedTerminal
+from .terminal_patterns import Assertions, check_growth, literal_of, may_be_large
 from .threads import DEAD, HAS_BEHIND, Item, LookaheadAutomaton, Threads
 
 _Key = tuple[tuple[tuple[int, int], ...], tuple[int, ...], int, int]
@@ -43,19 +42,11 @@ far as it matters), terminal."""
 MAX_STATES = 100_000
 """Most states of one terminal."""
 
-_PROBED_CHARACTERS = 64
-_LONG_PATTERN = 40
-"""Characters of a pattern beyond which its states are looked at before it is used."""
 
 _MAX_EAGER = 300
 _UNORDERED = -2
 _MAX_EXPLORED = 100
 _MAX_EXPLORED_LOOKING = 2_000
-
-
-def _may_be_large(pattern: str) -> bool:
-    """Whether a pattern may have more states than its few characters, each once."""
-    return len(pattern) > _LONG_PATTERN or "{" in pattern
 
 
 def _never(index: int) -> bool:
@@ -97,17 +88,17 @@ class Terminals:
         written = set().union(*[text for text in texts if text is not None])
         for char in written:
             sets.add(((ord(char), ord(char)),))
-        self._aheads: dict[tree.Look | ir.EndAnchor, ir.Regex] = {}
-        self._behinds: dict[tree.Look, tuple[ir.Regex, int]] = {}
+        assertions = Assertions()
+        behinds = assertions.behinds
         self._names = [t.name for t in terminals]
         for terminal, parsed in zip(terminals, trees, strict=True):
             if parsed is not None:
                 try:
-                    self._collect(terminal, parsed, sets)
+                    assertions.collect(terminal, parsed, sets)
                 except OutputTypeError as error:
                     error.terminal = terminal.name
                     raise
-        if self._behinds:
+        if behinds:
             sets |= char_sets(ir.ANY_TEXT)
         self.alphabet = Alphabet(sets)
         self._writable = self.alphabet.mask(chars.ranges)
@@ -116,11 +107,11 @@ class Terminals:
         self.rest = LookaheadAutomaton(self.alphabet)
         self._behind_automata = [
             RegexAutomaton(ir.Concat((ir.ANY_TEXT, regex)), self.alphabet)
-            for regex, _ in self._behinds.values()
+            for regex, _ in behinds.values()
         ]
-        self._behind_widths = [width for _, width in self._behinds.values()]
-        numbers = {look: i for i, look in enumerate(self._behinds)}
-        self._threads = Threads(self.rest, self._writable, self._aheads, numbers)
+        self._behind_widths = [width for _, width in behinds.values()]
+        numbers = {look: i for i, look in enumerate(behinds)}
+        self._threads = Threads(self.rest, self._writable, assertions.aheads, numbers)
         self._keys: list[_Key] = []
         # States without lookarounds or conditions; such are all that follow them.
         self._is_plain: list[bool] = []
@@ -146,37 +137,13 @@ class Terminals:
                 start = self._start_of_text(i, text, node)
                 self._first[i] = 1 << minterms[text[0]]
             else:
-                literal = self._literal(parsed)
+                literal = literal_of(parsed, self.alphabet, self._writable)
                 if literal:
                     self.literals[i] = literal
                 start = self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
             self.starts.append(start)
-            if parsed is not None and start >= 0 and _may_be_large(terminal.pattern):
-                self._probe(i, start)
-
-    def _probe(self, terminal: int, start: int) -> None:
-        """Look at what texts of a few dozen characters lead to: what grows out of all proportion
-        is refused before anybody reads it.
-
-        Raises:
-            CompileLimitExceeded: these are too many states.
-        """
-        seen, level = {start}, [start]
-        for _ in range(_PROBED_CHARACTERS):
-            following: list[int] = []
-            for q in level:
-                for _, to in self.moves(q):
-                    if to not in seen:
-                        seen.add(to)
-                        following.append(to)
-            if len(seen) > MAX_PROBED:
-                raise CompileLimitExceeded(
-                    f"terminal {self._names[terminal]} needs too many automaton states: "
-                    f"{MANY_BEGINNINGS}",
-                    limit=MAX_PROBED,
-                    actual=len(seen),
-                )
-            level = following
+            if parsed is not None and start >= 0 and may_be_large(terminal.pattern):
+                check_growth(self._names[i], start, self.moves)
 
     def content(self, terminal: int) -> bytes:
         """What tells a terminal from all others, in this grammar or another: a digest."""
@@ -519,59 +486,3 @@ class Terminals:
             error.terminal = self._names[terminal]
             raise error
         return False
-
-    def _literal(self, parsed: tree.Tree) -> bytes:
-        """The one text that a tree matches, if it is one that may be written; else nothing."""
-        text = ""
-        for part in parsed.parts if isinstance(parsed, tree.Seq) else (parsed,):
-            if not isinstance(part, ir.CharSet) or len(part.ranges) != 1:
-                return b""
-            low, high = part.ranges[0]
-            if low != high or not self.alphabet.mask(part.ranges) & self._writable:
-                return b""
-            text += chr(low)
-        return text.encode()
-
-    # -- construction -------------------------------------------------------------------------
-
-    def _collect(self, terminal: ir.Terminal, parsed: tree.Tree, sets: set[ir.Ranges]) -> None:
-        stack = [parsed]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, ir.CharSet):
-                sets.add(node.ranges)
-            elif isinstance(node, tree.Seq | tree.Alt):
-                stack.extend(node.parts)
-            elif isinstance(node, tree.Rep):
-                stack.append(node.body)
-            elif isinstance(node, ir.StartAnchor):
-                raise PatternError(
-                    f"Terminal {terminal.name} has a ^ or \\A, which would tie it to the start of "
-                    "the text. Remove it: a terminal stands where the rules put it.",
-                    pattern=terminal.pattern,
-                )
-            elif isinstance(node, ir.EndAnchor):
-                self._aheads[node] = ir.EndAnchor()
-            elif node.behind:
-                if tree.has_look(node.body) or regex_context.has_anchor(node.body):
-                    raise UnsupportedFeature(
-                        f"A lookbehind or a multi-line ^ in terminal {terminal.name} looks for the "
-                        "start of the text, or has another assertion inside.",
-                        fix="Write the terminal without it.",
-                    )
-                regex = tree.lower(node.body)
-                width = regex_facts.width(regex)[1]
-                assert width is not None
-                self._behinds.setdefault(node, (regex, width))
-                sets |= char_sets(regex)
-            else:
-                self._aheads[node] = self._ahead(node, terminal)
-                sets |= char_sets(self._aheads[node])
-
-    def _ahead(self, look: tree.Look, terminal: ir.Terminal) -> ir.Regex:
-        if regex_context.has_behind(look.body):
-            raise UnsupportedFeature(
-                f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",
-                fix="Write the lookahead with a class of characters.",
-            )
-        return regex_context.ahead(look)

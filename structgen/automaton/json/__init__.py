@@ -1,12 +1,13 @@
 """The values of a JSON Schema as leaves and frames.
 
 In reading order: `options`; `document` and `lazy_root` (the whole text); `values` (what a value may
-look like), `conjunctions`, `branches`, `negation`, `rules`, `rule_reader`, `string_reader` (what a
-value owes); `objects`, `members`, `requirements`, `rule_needs`, `spare_keys`, `closing`,
-`object_steps`, `open_members`, `array_spec`, `array_closing`, `arrays` (open values); `scalars`,
-`schema_scalars`, `numbers`, `number_reader`, `decimals`, `keys`, `key_symbols`, `whitespace`,
-`array_leaf`, `excluding` (leaves); `emptiness`, `contradiction`, `nesting`, `quick_checks`,
-`early_check` (what has no value, and why); `evaluate` (the schema as a validator of Python values).
+look like), `conjunctions`, `partial_branch`, `branches`, `unevaluated`, `negation`, `rules`,
+`rule_reader`, `string_reader` (what a value owes); `objects`, `members`, `requirements`,
+`rule_needs`, `spare_keys`, `closing`, `object_steps`, `open_members`, `array_spec`,
+`array_closing`, `arrays` (open values); `scalars`, `schema_scalars`, `numbers`, `number_reader`,
+`decimals`, `keys`, `key_symbols`, `whitespace`, `array_leaf`, `excluding` (leaves); `emptiness`,
+`contradiction`, `nesting`, `quick_checks`, `early_check` (what has no value, and why); `evaluate`
+(the schema as a validator of Python values).
 """
 
 from __future__ import annotations

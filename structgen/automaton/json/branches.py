@@ -15,29 +15,28 @@ branch that is known, so they become an ordinary node listing what they do not s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
 from structgen.grammar.json_schema import (
     ALL_TYPES,
-    ARRAY,
     FALSE,
     OBJECT,
     STRING,
     TRUE,
-    Contains,
     Node,
     json_key,
 )
 
 from .negation import Choice, negate
 from .outlines import Outlines
+from .partial_branch import Branch, Owned, Partial, subsets, without_redundant
 from .rule_reader import RuleReader
 from .rules import Rule
 from .string_reader import StringReader, counts_only
+from .unevaluated import items_left, properties_left
 
 MAX_MULTIPLIED = 64
 """Most partial branches that are looked at before what objects may be becomes a rule."""
@@ -51,48 +50,8 @@ _LOOK_AHEAD = 16
 MAX_BRANCHES = 4096
 """Most branches one value's alternatives may multiply out to."""
 
-MAX_SUBSETS = 6
-"""Most ``anyOf`` branches beside an ``unevaluated…`` keyword: all their subsets are tried."""
-
-Owned: TypeAlias = "tuple[int, frozenset[int]]"
-"""An requirement, with the nodes whose ``unevaluated…`` sees what it evaluates."""
 
 _NOBODY: frozenset[int] = frozenset()
-
-
-@dataclass(slots=True, frozen=True)
-class Branch:
-    """One way to satisfy a conjunction: all of ``nodes`` by their own assertions."""
-
-    types: int
-    nodes: tuple[int, ...]
-
-
-class _Partial:
-    """A branch under construction."""
-
-    __slots__ = ("choices", "contributors", "kept", "negated", "rules", "seen", "todo", "types")
-
-    def __init__(self) -> None:
-        self.todo: list[Owned] = []
-        self.seen: set[Owned] = set()
-        self.kept: set[int] = set()
-        self.types = ALL_TYPES
-        self.choices: list[list[tuple[Owned, ...]]] = []
-        self.contributors: dict[int, set[int]] = {}
-        self.rules: list[Rule] = []
-        self.negated: list[int] = []
-
-    def copy(self) -> _Partial:
-        other = _Partial()
-        other.seen = set(self.seen)
-        other.kept = set(self.kept)
-        other.types = self.types
-        other.rules = list(self.rules)
-        other.negated = list(self.negated)
-        other.choices = list(self.choices)
-        other.contributors = {k: set(v) for k, v in self.contributors.items()}
-        return other
 
 
 class Brancher:
@@ -142,7 +101,7 @@ class Brancher:
         if found is None or self._texts(found) > MAX_STRINGS:
             found = self._expand(requirements, compact | STRING)
         assert found is not None
-        return _without_redundant(found)
+        return without_redundant(found)
 
     def _texts(self, branches: list[Branch]) -> int:
         """The number of branches with automata for strings of their own; lists share one."""
@@ -152,11 +111,11 @@ class Brancher:
     def _expand(self, requirements: tuple[int, ...], compact: int) -> list[Branch] | None:
         """The branches, those of the types in ``compact`` in one wherever that can be; None when
         there are too many and types are left to compact."""
-        stack: list[_Partial] = []
+        stack: list[Partial] = []
         for types in (ALL_TYPES & ~compact, compact & STRING, compact & OBJECT):
             if not types:
                 continue
-            first = _Partial()
+            first = Partial()
             first.todo = [(ob, _NOBODY) for ob in requirements]
             first.types = types
             stack.append(first)
@@ -223,7 +182,7 @@ class Brancher:
 
     # -- one partial branch -----------------------------------------------------------------
 
-    def _absorb(self, partial: _Partial) -> bool:
+    def _absorb(self, partial: Partial) -> bool:
         """Work off ``partial.todo``; False when the branch contradicts itself."""
         while partial.todo:
             owned = partial.todo.pop()
@@ -257,13 +216,13 @@ class Brancher:
                 self._apply(node, owners, partial)
         return True
 
-    def _apply(self, node: Node, owners: frozenset[int], partial: _Partial) -> None:
+    def _apply(self, node: Node, owners: frozenset[int], partial: Partial) -> None:
         partial.todo.extend((child, owners) for child in (*node.refs, *node.all_of))
         choices = partial.choices
         if node.any_of is not None:
             ways: list[tuple[Owned, ...]] = [((child, owners),) for child in node.any_of]
             if owners and len(ways) > 1:
-                ways = _subsets([w[0] for w in ways])
+                ways = subsets([w[0] for w in ways])
                 if any(self._nodes[owner].some_unevaluated_item != FALSE for owner in owners):
                     # What does not hold evaluates nothing: here that has to be certain.
                     children = node.any_of
@@ -312,7 +271,7 @@ class Brancher:
     def _without(self, node: Node, name: str) -> int:
         return self.add(Node(node.path, properties={name: FALSE}, not_evaluating=True))
 
-    def _split_objects(self, partial: _Partial) -> _Partial | None:
+    def _split_objects(self, partial: Partial) -> Partial | None:
         """Where something is a rule about an object's members, go on with objects alone; gives the
         rest."""
         if not partial.types & OBJECT or partial.types == OBJECT:
@@ -324,7 +283,7 @@ class Brancher:
         partial.types = OBJECT
         return others
 
-    def _absorb_negated(self, partial: _Partial) -> bool:
+    def _absorb_negated(self, partial: Partial) -> bool:
         """Turn what must not hold into rules, or into choices; False when one cannot hold."""
         negated, partial.negated = partial.negated, []
         for number in negated:
@@ -342,7 +301,7 @@ class Brancher:
             partial.choices.append([tuple((ob, _NOBODY) for ob in way) for way in ways])
         return True
 
-    def _absorb_rules(self, partial: _Partial) -> bool:
+    def _absorb_rules(self, partial: Partial) -> bool:
         """Turn choices that are rules about members into such; False when one cannot hold."""
         remaining: list[list[tuple[Owned, ...]]] = []
         for choice in partial.choices:
@@ -358,7 +317,7 @@ class Brancher:
         partial.choices = remaining
         return True
 
-    def _list_names(self, requirements: Iterable[int], partial: _Partial) -> None:
+    def _list_names(self, requirements: Iterable[int], partial: Partial) -> None:
         """Have the branch list the properties of what became a rule, in their order."""
         names: dict[str, None] = {}
         for requirement in requirements:
@@ -366,7 +325,7 @@ class Brancher:
         listed = Node("$", properties=dict.fromkeys(names, TRUE), not_evaluating=True)
         partial.todo.append((self.add(listed), _NOBODY))
 
-    def _absorb_texts(self, partial: _Partial) -> bool:
+    def _absorb_texts(self, partial: Partial) -> bool:
         """Turn choices, and what must not hold, into expressions over strings; False when one
         matches nothing. What only counts characters stays: such strings may be spelt freely."""
         negated, partial.negated = partial.negated, []
@@ -417,7 +376,7 @@ class Brancher:
                 path=self._nodes[requirements[0] >> 1].path,
             )
 
-    def _next_choice(self, partial: _Partial) -> list[tuple[Owned, ...]] | None:
+    def _next_choice(self, partial: Partial) -> list[tuple[Owned, ...]] | None:
         """Take one open choice out of ``partial``; empty when none is left, None when one has no
         way that is still possible. The choice with the fewest ways comes first."""
         best: tuple[int, list[tuple[Owned, ...]]] | None = None
@@ -438,7 +397,7 @@ class Brancher:
         remaining.remove(best[1])
         return best[1]
 
-    def _viable(self, way: tuple[Owned, ...], partial: _Partial) -> bool:
+    def _viable(self, way: tuple[Owned, ...], partial: Partial) -> bool:
         types = partial.types
         for requirement, owners in way:
             if requirement == FALSE or (requirement ^ 1, owners) in partial.seen:
@@ -457,7 +416,7 @@ class Brancher:
 
     # -- unevaluated… -----------------------------------------------------------------------
 
-    def _with_unevaluated(self, partial: _Partial) -> tuple[int, ...]:
+    def _with_unevaluated(self, partial: Partial) -> tuple[int, ...]:
         if partial.rules:
             rule = self._reader.book.all(partial.rules)
             partial.rules = []
@@ -468,56 +427,14 @@ class Brancher:
             node = self._nodes[owner]
             parts = [self._nodes[n] for n in partial.contributors[owner] if n != owner] + [node]
             for synthetic in (
-                self._unevaluated_properties(node, parts),
-                self._unevaluated_items(node, parts),
+                properties_left(node, parts),
+                items_left(node, parts, self.add),
             ):
                 if synthetic is not None:
                     requirement = self.add(synthetic)
                     if (requirement, _NOBODY) not in partial.seen:
                         partial.todo.append((requirement, _NOBODY))
         return tuple(sorted(partial.kept))
-
-    def _unevaluated_properties(self, owner: Node, parts: list[Node]) -> Node | None:
-        if owner.unevaluated_properties == TRUE:
-            return None
-        if any(
-            p.evaluates_all_properties or (p is not owner and p.unevaluated_properties != TRUE)
-            for p in parts
-        ):
-            return None
-        # A nested unevaluatedProperties: true evaluates everything too; it is not kept as such.
-        names: dict[str, int] = {}
-        patterns: dict[ir.Regex, int] = {}
-        for part in parts:
-            if not part.not_evaluating:
-                names.update(dict.fromkeys(part.properties, TRUE))
-                patterns.update({regex: TRUE for regex, _ in part.pattern_properties})
-        return Node(
-            owner.path,
-            properties=names,
-            pattern_properties=tuple(patterns.items()),
-            additional=owner.unevaluated_properties,
-        )
-
-    def _unevaluated_items(self, owner: Node, parts: list[Node]) -> Node | None:
-        some = owner.some_unevaluated_item
-        if owner.unevaluated_items == TRUE and some == FALSE:
-            return None
-        if any(
-            p.evaluates_all_items or (p is not owner and p.unevaluated_items != TRUE) for p in parts
-        ):
-            return None if some == FALSE else Node(owner.path, types=ALL_TYPES & ~ARRAY)
-        prefix = max(len(p.prefix) for p in parts)
-        found = [
-            c.requirement for p in parts if p.contains_evaluates for c in p.contains if not c.start
-        ]
-        if some != FALSE:
-            if found:
-                some = self.add(Node(owner.path, all_of=(some, *(ob ^ 1 for ob in found))))
-            return Node(owner.path, types=ARRAY, contains=(Contains(some, start=prefix),))
-        ways = [owner.unevaluated_items, *found]
-        rest = ways[0] if len(ways) == 1 else self.add(Node(owner.path, any_of=tuple(ways)))
-        return Node(owner.path, prefix=(TRUE,) * prefix, items=rest)
 
     def _too_many(self, requirements: Iterable[int]) -> str:
         """What has too many branches, and what to do about it."""
@@ -547,33 +464,3 @@ def _content(node: Node) -> tuple[Any, ...]:
             value = tuple((json_key(v), repr(v)) for v in value)  # 1 and 1.0 are spelt apart
         out.append((name, value))
     return tuple(out)
-
-
-def _subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
-    """All non-empty subsets: every branch that holds may evaluate something."""
-    if len(ways) > MAX_SUBSETS:
-        raise CompileLimitExceeded(
-            "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches; use "
-            "oneOf if only one of them can hold, or write additionalProperties: false "
-            "(items: false) into each instead",
-            limit=MAX_SUBSETS,
-            actual=len(ways),
-        )
-    return [
-        tuple(way for i, way in enumerate(ways) if bits >> i & 1)
-        for bits in range(1, 1 << len(ways))
-    ]
-
-
-def _without_redundant(branches: list[Branch]) -> list[Branch]:
-    """Drop branches that assert more than another one: they add nothing."""
-    if len(branches) > 64:
-        return branches
-    sets = [set(b.nodes) for b in branches]
-    return [
-        b
-        for i, b in enumerate(branches)
-        if not any(
-            j != i and s < sets[i] and not b.types & ~branches[j].types for j, s in enumerate(sets)
-        )
-    ]

@@ -28,7 +28,7 @@ from structgen.grammar.json_schema import (
 )
 
 if TYPE_CHECKING:
-    from .branches import Branch
+    from .partial_branch import Branch
     from .values import JsonLanguage
 
 _MOST_SHOWN = 3

@@ -19,11 +19,11 @@ from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import FALSE, NUMBER, STRING, Node
 
 from .arrays import ArrayPlan
-from .branches import Branch
 from .conjunctions import Conjunctions
 from .excluding import bytes_of_many
 from .nesting import UNLIMITED, height_of_text
 from .objects import ObjectPlan
+from .partial_branch import Branch
 from .quick_checks import QuickChecks
 
 Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]

@@ -41,7 +41,7 @@ from structgen.grammar.json_schema import (
 
 from . import evaluate
 from .arrays import ArrayPlan
-from .branches import Branch, Brancher
+from .branches import Brancher
 from .emptiness import Emptiness, Shapes
 from .lazy_root import PlainRoot
 from .listings import Listings
@@ -49,6 +49,7 @@ from .nesting import UNLIMITED, NestingBound, watch_from
 from .objects import ObjectPlan
 from .options import JsonOptions
 from .outlines import Outlines
+from .partial_branch import Branch
 from .quick_checks import QuickChecks
 from .rule_reader import RuleReader
 from .rules import RuleBook
