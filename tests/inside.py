@@ -70,11 +70,6 @@ def masks(holder: Any) -> Any:
     return holder._masks
 
 
-def met(holder: Any) -> Any:
-    """``_met`` of ``holder``."""
-    return holder._met
-
-
 def model(holder: Any) -> Any:
     """``_model`` of ``holder``."""
     return holder._model

@@ -110,13 +110,13 @@ def test_what_may_begin_is_what_a_look_at_each_terminal_says(name: str) -> None:
         cursor.accept(token)
     assert not machine.is_free
     assert len(inside.entries(machine)) > 30
-    sure = 0
+    sure, beginnings = 0, machine._beginnings
     for (place, condition), entry in inside.entries(machine).items():
         expected = machine.stacks.expected(place) | machine.ignore
-        chosen = machine._chosen(place, condition, expected)
+        chosen = beginnings._chosen(place, condition, expected)
         q = machine.lexer.entry(tuple(chosen), condition)
         assert entry == (q if machine.lexer.goes_on(q) else -1)
-        sure += len(machine._fine(place)[0] & inside.met(machine)(condition)[0])
+        sure += len(beginnings._fine(place)[0] & beginnings._met(condition)[0])
     assert sure > len(inside.entries(machine)) / 2
 
 
