@@ -5,8 +5,8 @@ here is imported by the rest of structgen. An adapter is thin: what it needs, th
 reading order: `support` (what each does, as one table), `sequences` (the cursors of a batch, kept
 in step with its token ids, which logits processors share), `numpy`, `transformers`, `llama_cpp`,
 `requests` (the cursors of requests that come and go), `vllm`; `closing` (schemas as frameworks mean
-them), `frameworks` (what adapters to these share), `pydantic_ai`, `langchain`,
-`llama_index` (a Runner's models), `llm` (a plugin), `mcp` (a Runner as a server of tools).
+them), `frameworks` (what adapters to these share), `pydantic_ai`, `langchain`, `llama_index`,
+`haystack` (a Runner's models), `llm` (a plugin), `mcp` (a Runner as a server of tools).
 """
 
 from __future__ import annotations

@@ -13,7 +13,15 @@ from functools import cache
 from typing import Any
 
 from structgen.errors import OptionError
-from structgen.runner import EmbeddingResponse, Runner
+from structgen.runner import (
+    ChatChunk,
+    Choice,
+    ChunkChoice,
+    EmbeddingResponse,
+    Runner,
+    TokenLogprob,
+    Usage,
+)
 
 from .closing import closed
 
@@ -85,26 +93,81 @@ def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 # -- answers ----------------------------------------------------------------------------------
 
 
-def details_of(choice: Any, trace: Any) -> dict[str, Any]:
-    """What is known of an answer at its end, beside what it says.
+class Told:
+    """What an answer's choice tells beside what it says, over all its chunks.
 
-    Args:
-        choice: of a whole answer, or of the chunk that ends it.
-        trace: its steps.
+    Attributes:
+        logprobs: of its tokens so far, where they were asked for.
     """
-    details: dict[str, Any] = {"finish_reason": choice.finish_reason}
-    if choice.logprobs is not None:
-        details["logprobs"] = choice.logprobs.model_dump(mode="json")["content"]
-    if choice.shortened:
-        details["shortened"] = choice.shortened
-    if choice.confidence is not None:
-        details["confidence"] = {
-            path: known.model_dump(mode="json") for path, known in choice.confidence.items()
-        }
-        details["abstained"] = [known.path for known in choice.result.abstained]
-    if trace:
-        details["trace"] = [step.model_dump(mode="json") for step in trace]
-    return details
+
+    def __init__(self) -> None:
+        self.logprobs: list[TokenLogprob] | None = None
+        self._steps: dict[int, Any] = {}
+
+    def add(self, choice: Choice | ChunkChoice) -> dict[str, Any]:
+        """Take a whole choice, or a chunk of one; return all that was told where it ends."""
+        for step in choice.trace or ():  # one may come again, with more known of it
+            self._steps[step.index] = step
+        if choice.logprobs is not None:
+            self.logprobs = [*(self.logprobs or ()), *(choice.logprobs.content or ())]
+        if choice.finish_reason is None:
+            return {}
+        details: dict[str, Any] = {"finish_reason": choice.finish_reason}
+        if self.logprobs is not None:
+            details["logprobs"] = [token.model_dump(mode="json") for token in self.logprobs]
+        if choice.shortened:
+            details["shortened"] = choice.shortened
+        if choice.confidence is not None and choice.result is not None:
+            details["confidence"] = {
+                path: known.model_dump(mode="json") for path, known in choice.confidence.items()
+            }
+            details["abstained"] = [known.path for known in choice.result.abstained]
+        if self._steps:
+            details["trace"] = [step.model_dump(mode="json") for step in self._steps.values()]
+        return details
+
+
+def details_of(choice: Choice) -> dict[str, Any]:
+    """What a whole choice tells beside what it says."""
+    return Told().add(choice)
+
+
+class Growing:
+    """What the chunks of an answer that came so far make together.
+
+    Attributes:
+        text: the content.
+        thought: what was thought.
+        calls: of tools, in OpenAI's shape; the arguments of the last may be unfinished.
+        usage: of the tokens, once it is known.
+        details: as `Told` has them, once it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.thought = ""
+        self.calls: list[dict[str, Any]] = []
+        self.usage: Usage | None = None
+        self.details: dict[str, Any] = {}
+        self._told = Told()
+
+    @property
+    def logprobs(self) -> list[TokenLogprob] | None:
+        """Of the tokens so far, where they were asked for."""
+        return self._told.logprobs
+
+    def add(self, chunk: ChatChunk) -> None:
+        """Take a chunk of a request for one answer."""
+        self.usage = chunk.usage or self.usage
+        for choice in chunk.choices:
+            self.text += choice.delta.content or ""
+            self.thought += choice.delta.reasoning_content or ""
+            for call in choice.delta.tool_calls or ():
+                if call.index == len(self.calls):
+                    function = {"name": call.function.name, "arguments": ""}
+                    self.calls.append({"id": call.id, "type": "function", "function": function})
+                self.calls[call.index]["function"]["arguments"] += call.function.arguments
+            self.details = self._told.add(choice) or self.details
 
 
 def vectors_of(made: EmbeddingResponse) -> list[list[float]]:

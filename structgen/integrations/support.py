@@ -101,6 +101,16 @@ INTEGRATIONS: tuple[Integration, ...] = (
         tried="llama-index-core 0.14.25, in CI",
     ),
     Integration(
+        name="Haystack",
+        module="structgen.integrations.haystack",
+        extra="haystack",
+        enforced="`response_format`, arguments of tools, `tool_choice`, "
+        "`parallel_tool_calls`; within `max_tokens`",
+        validated="nothing: texts of a `response_format` are valid for its JSON Schema",
+        unsupported="images, files; streams of several answers",
+        tried="haystack-ai 3.4.0, in CI",
+    ),
+    Integration(
         name="llm, a plugin",
         module="structgen.integrations.llm",
         extra="llm",

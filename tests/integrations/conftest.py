@@ -11,7 +11,8 @@ import pytest
 from structgen import Runner
 
 # Frameworks phone home unless told otherwise, and wait where there is no network.
-os.environ.setdefault("LANGSMITH_TRACING", "false")
+os.environ["LANGSMITH_TRACING"] = "false"
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 
 collect_ignore = []
 if importlib.util.find_spec("pydantic_ai") is None:  # it needs Python 3.11

@@ -287,6 +287,10 @@ def test_metadata_tells_of_tokens_and_of_confidence(model: ChatStructgen) -> Non
     assert "$.country" in metadata["confidence"]
     assert isinstance(metadata["abstained"], list)
     assert metadata["trace"][0]["index"] == 0
+    full: Any = None
+    for chunk in asked.stream("Rome is in Italy."):
+        full = chunk if full is None else full + chunk
+    assert full.response_metadata == metadata
 
 
 def test_thoughts_stand_beside_the_answer(runner: Runner) -> None:

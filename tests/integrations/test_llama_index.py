@@ -154,8 +154,9 @@ async def test_an_agent_calls_a_tool_and_answers(llm: StructgenLLM) -> None:
 
 async def test_streams_are_the_answer(llm: StructgenLLM) -> None:
     chat = [ChatMessage("Say hi.")]
-    whole = llm.chat(chat, max_tokens=8)
-    pieces = list(llm.stream_chat(chat, max_tokens=8))
+    whole = llm.chat(chat, max_tokens=8, logprobs=True)
+    pieces = list(llm.stream_chat(chat, max_tokens=8, logprobs=True))
+    assert pieces[-1].logprobs == whole.logprobs
     assert "".join(one.delta or "" for one in pieces) == whole.message.content
     assert pieces[-1].message == whole.message
     assert pieces[-1].additional_kwargs == whole.additional_kwargs

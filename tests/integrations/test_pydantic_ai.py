@@ -379,16 +379,17 @@ def test_log_probabilities_and_confidence(model: StructgenModel) -> None:
     assert known["probability"] == sure[result.output.country]
     assert sum(sure.values()) == pytest.approx(1, abs=0.01)
     assert details["abstained"] == ["$.country"] or known["probability"] >= 0.999999
-    asked = {"structgen_trace": True, "max_tokens": 4}
+    asked = {"structgen_trace": True, "structgen_logprobs": True, "max_tokens": 4}
 
     async def streamed() -> Any:
         async with agent(model).run_stream("Say hi.", model_settings=asked) as stream:
             await stream.get_output()
             return stream.response.provider_details
 
-    trace = run(streamed())["trace"]
+    told = run(streamed())
+    trace = told["trace"]
     whole = agent(model).run_sync("Say hi.", model_settings=asked).response
-    assert trace == whole.provider_details["trace"]
+    assert told == whole.provider_details
     assert "".join(step["token"] for step in trace if not step["is_end"]) == whole.text
 
 

@@ -21,7 +21,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 
 from structgen.runner import ChatChunk, ChatResponse, Usage
 
-from ..frameworks import details_of
+from ..frameworks import Told, details_of
 
 PROVIDER = "structgen"
 """What LangChain calls the provider."""
@@ -53,7 +53,7 @@ def result_of(answer: ChatResponse) -> ChatResult:
             tool_calls=calls,
             invalid_tool_calls=broken,
             usage_metadata=usage_of(answer.usage) if index == 0 else None,
-            response_metadata=_metadata(answer.model, details_of(choice, choice.trace)),
+            response_metadata=_metadata(answer.model, details_of(choice)),
         )
         found.append(ChatGeneration(message=message))
     return ChatResult(generations=found)
@@ -63,7 +63,7 @@ class Pieces:
     """The chunks of one answer, as LangChain's."""
 
     def __init__(self) -> None:
-        self._trace: list[Any] = []
+        self._told = Told()
 
     def of(self, chunk: ChatChunk) -> Iterator[ChatGenerationChunk]:
         """What a chunk says: nothing, or a piece."""
@@ -73,10 +73,8 @@ class Pieces:
             yield ChatGenerationChunk(message=message)
         for choice in chunk.choices:
             delta = choice.delta
-            self._trace += choice.trace or ()
-            metadata: dict[str, Any] = {}
-            if choice.finish_reason is not None:
-                metadata = _metadata(chunk.model, details_of(choice, self._trace))
+            details = self._told.add(choice)
+            metadata = _metadata(chunk.model, details) if details else {}
             calls = [
                 tool_call_chunk(
                     name=call.function.name,

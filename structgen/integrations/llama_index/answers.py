@@ -22,7 +22,7 @@ from llama_index.core.base.llms.types import (
 
 from structgen import runner
 
-from ..frameworks import details_of
+from ..frameworks import Growing, details_of
 
 
 def response_of(answer: runner.ChatResponse) -> ChatResponse:
@@ -33,8 +33,8 @@ def response_of(answer: runner.ChatResponse) -> ChatResponse:
     return ChatResponse(
         message=_message(message.content or "", message.reasoning_content or "", calls),
         raw=answer.model_dump(mode="json"),
-        logprobs=_logprobs(choice.logprobs),
-        additional_kwargs={**_usage(answer.usage), **details_of(choice, choice.trace)},
+        logprobs=_logprobs(None if choice.logprobs is None else choice.logprobs.content),
+        additional_kwargs={**_usage(answer.usage), **details_of(choice)},
     )
 
 
@@ -53,41 +53,26 @@ class Pieces:
     """The answer that the chunks so far make."""
 
     def __init__(self) -> None:
-        self._text = ""
-        self._thought = ""
-        self._calls: list[dict[str, Any]] = []
-        self._known: dict[str, Any] = {}
-        self._trace: list[Any] = []
-        self._logprobs: list[list[LogProb]] | None = None
+        self._made = Growing()
 
     def of(self, chunk: runner.ChatChunk) -> Iterator[ChatResponse]:
         """What there is after a chunk: nothing that is new, or a piece."""
+        made = self._made
+        made.add(chunk)
         delta = ""
         is_new = chunk.usage is not None
-        if chunk.usage is not None:
-            self._known |= _usage(chunk.usage)
         for choice in chunk.choices:
             delta = choice.delta.content or ""
-            self._text += delta
-            self._thought += choice.delta.reasoning_content or ""
-            for call in choice.delta.tool_calls or ():
-                if call.index == len(self._calls):
-                    function = {"name": call.function.name, "arguments": ""}
-                    self._calls.append({"id": call.id, "type": "function", "function": function})
-                self._calls[call.index]["function"]["arguments"] += call.function.arguments
-            self._trace += choice.trace or ()
-            if choice.finish_reason is not None:
-                self._known |= details_of(choice, self._trace)
-                self._logprobs = _logprobs(choice.logprobs)
             said = delta or choice.delta.reasoning_content or choice.delta.tool_calls
             is_new = is_new or bool(said)
         if is_new:
+            known = {} if made.usage is None else _usage(made.usage)
             yield ChatResponse(
-                message=_message(self._text, self._thought, self._calls),
+                message=_message(made.text, made.thought, made.calls),
                 delta=delta,
                 raw=chunk.model_dump(mode="json"),
-                logprobs=self._logprobs,
-                additional_kwargs=dict(self._known),
+                logprobs=_logprobs(made.logprobs),
+                additional_kwargs={**known, **made.details},
             )
 
 
@@ -129,7 +114,7 @@ def _logprobs(given: Any) -> list[list[LogProb]] | None:
             _logprob(token),
             *(_logprob(top) for top in token.top_logprobs if top.token != token.token),
         ]
-        for token in given.content or ()
+        for token in given
     ]
 
 

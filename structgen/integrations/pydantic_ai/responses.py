@@ -25,7 +25,7 @@ from pydantic_ai.usage import RequestUsage
 
 from structgen.runner import AsyncChunkStream, ChatChunk, ChatResponse, Usage
 
-from ..frameworks import details_of
+from ..frameworks import Told
 from .provider import SYSTEM, errors_of
 
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "tool_calls": "tool_call"}
@@ -54,7 +54,7 @@ def response_of(answer: ChatResponse, tags: Tags) -> ModelResponse:
         usage=usage_of(answer.usage),
         model_name=answer.model,
         provider_name=SYSTEM,
-        provider_details=_details(choice, choice.trace, answer.model),
+        provider_details=_details(Told(), choice, answer.model),
         provider_response_id=answer.id,
         finish_reason=_REASONS[choice.finish_reason],
     )
@@ -74,15 +74,15 @@ def usage_of(usage: Usage) -> RequestUsage:
     )
 
 
-def _details(choice: Any, trace: Any, model: str) -> dict[str, Any]:
+def _details(told: Told, choice: Any, model: str) -> dict[str, Any]:
     """What else is known of an answer at its end.
 
     Raises:
         ModelTimeoutError: ``timeout`` cut it.
     """
-    if choice.result.finish_reason == "cancelled":
+    if choice.result is not None and choice.result.finish_reason == "cancelled":
         raise ModelTimeoutError(model, "timeout cut the answer before it was whole.")
-    return details_of(choice, trace)
+    return told.add(choice)
 
 
 @dataclass
@@ -94,7 +94,7 @@ class StructgenStreamedResponse(StreamedResponse):
     _chunks: AsyncChunkStream[ChatChunk]
     _tags: Tags
     _timestamp: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
-    _trace: list[Any] = field(default_factory=list)
+    _told: Told = field(default_factory=Told)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         self.provider_response_id = self._first.id
@@ -128,10 +128,10 @@ class StructgenStreamedResponse(StreamedResponse):
                     args=call.function.arguments,
                     tool_call_id=call.id,
                 )
-            self._trace += choice.trace or ()
+            details = _details(self._told, choice, self._model)
             if choice.finish_reason is not None:
                 self.finish_reason = _REASONS[choice.finish_reason]
-                self.provider_details = _details(choice, self._trace, self._model)
+                self.provider_details = details
 
     async def close_stream(self) -> None:
         """End the answer, within one pass of the model."""
