@@ -27,6 +27,7 @@ from structgen.vocabulary import Vocabulary
 
 from .digit_walks import Digits
 from .grouping import distinct, ranges
+from .state_rows import StateRows
 from .walk_store import (
     HANDED,
     NO_WALK,
@@ -281,9 +282,9 @@ class Walker:
     def _wide_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
         """As `_sparse_walk`, level by level over arrays."""
         trie = self.store.trie
-        table: _Table | None = memo.tables[leaf]
+        table: StateRows | None = memo.tables[leaf]
         if table is None:
-            table = memo.tables[leaf] = _Table(leaf, self.store.charge)
+            table = memo.tables[leaf] = StateRows(weakref.ref(leaf), self.store.charge)
         nodes = np.array(self.store.real(node), np.int64)
         states = np.full(len(nodes), q, np.int64)
         seen_nodes: list[npt.NDArray[np.int64]] = []
@@ -315,43 +316,6 @@ class Walker:
                 exits.append((outcome, alone))
         ending = tuple(distinct(all_states[last > first]).tolist())
         return None, ids, tuple(exits), ending
-
-
-class _Table:
-    """A leaf's transitions as an array, one row of 256 a state, filled as states are met."""
-
-    def __init__(self, leaf: Leaf, charge: Callable[[int], None]) -> None:
-        self._leaf = weakref.ref(leaf)
-        self._charge = charge
-        self.rows = np.full((16, 256), -1, np.int32)
-        self.labels = np.full(16, -1, np.int32)
-        self._filled = np.zeros(16, bool)
-        charge(self.rows.nbytes)
-
-    def cover(self, states: npt.NDArray[np.int64]) -> None:
-        """Make sure that every one of ``states`` has its row."""
-        if not len(states):
-            return
-        top = int(states.max())
-        if top >= len(self._filled):
-            size = max(2 * len(self._filled), top + 1)
-            for name, fill in (("rows", -1), ("labels", -1), ("_filled", False)):
-                old = getattr(self, name)
-                new = np.full((size, *old.shape[1:]), fill, old.dtype)
-                new[: len(old)] = old
-                setattr(self, name, new)
-            self._charge(1024 * (size - len(old)))
-        missing = ~self._filled[states]
-        if not missing.any():
-            return
-        leaf = self._leaf()
-        assert leaf is not None
-        for state in distinct(states[missing]).tolist():
-            row = leaf.row(state)
-            if row:
-                self.rows[state, list(row)] = list(row.values())
-            self.labels[state] = leaf.label(state)
-            self._filled[state] = True
 
 
 class CacheInfo(NamedTuple):

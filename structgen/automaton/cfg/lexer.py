@@ -289,13 +289,6 @@ class Lexer(Leaf):
             live |= mask
         return self._minterm_bytes.width(live) > _WIDE
 
-    def byte_row(self, q: int) -> npt.NDArray[np.int32]:
-        """The next state for each byte, -1 where there is none: int32 [256]."""
-        known = self.row(q)
-        row = np.full(256, -1, np.int32)
-        row[list(known)] = list(known.values())
-        return row
-
     def following_bytes(self, outcome: int) -> npt.NDArray[np.bool_]:
         """The bytes that may follow where terminals end with ``outcome``: bool [256]."""
         return self.bytes_under(*(condition for condition, _ in self.outcomes[outcome]))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from structgen.automaton.cfg import Lexer
 from structgen.automaton.work import WORK
+from structgen.masks.state_rows import StateRows
 from structgen.vocabulary import Trie
 
 from .byte_runs import Order
@@ -40,12 +41,7 @@ class LexerTables(Protocol):
     trie: Trie
     order: Order
     n_words: int
-    rows: npt.NDArray[np.int32]
-    labels: npt.NDArray[np.int32]
-    loops: npt.NDArray[np.bool_]
-
-    def cover(self, states: npt.NDArray[np.int32]) -> None:
-        """Fill the rows of ``states``."""
+    states: StateRows
 
     def goes_on(self, node: int, outcome: int) -> int:
         """The nodes below ``node`` that may follow an outcome, or -1."""
@@ -177,8 +173,8 @@ class Search:
         seen_states: list[npt.NDArray[np.int32]] = []
         depth = 0
         while len(nodes):
-            walks.cover(states)
-            looping = walks.loops[states]
+            walks.states.cover(states)
+            looping = walks.states.loops[states]
             if looping.any():
                 there, which = nodes[looping], states[looping]
                 for state in np.flatnonzero(np.bincount(which)).tolist():
@@ -193,7 +189,7 @@ class Search:
             depth += 1
             count = trie.n_children[nodes]
             children = sets.below(nodes)
-            to = walks.rows[np.repeat(states, count), trie.byte[children]]
+            to = walks.states.rows[np.repeat(states, count), trie.byte[children]]
             alive = np.flatnonzero(to >= 0)
             nodes, states = children[alive], to[alive]
             seen_nodes.append(nodes)
@@ -204,12 +200,12 @@ class Search:
     def _take(self, nodes: npt.NDArray[np.int32], states: npt.NDArray[np.int32]) -> None:
         """Tokens that end at ``nodes``, and terminals that do."""
         walks, sets, trie = self._walks, self._nodes, self._trie
-        walks.cover(states)
+        walks.states.cover(states)
         self._parts.append(sets.tokens_at(nodes))
         held = trie.token_start[nodes] != trie.token_start[nodes + 1]
         ending = np.flatnonzero(np.bincount(states[held])).tolist()
         self._ends.update(dict.fromkeys(ending))
-        labels = walks.labels[states]
+        labels = walks.states.labels[states]
         leaving = np.flatnonzero(labels >= 0)
         if len(leaving):
             nodes, labels = nodes[leaving], labels[leaving]

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.automaton.cfg import Lexer
+from structgen.masks.state_rows import StateRows
 from structgen.vocabulary import Trie, Vocabulary
 
 from .byte_runs import Order, order_of
@@ -30,10 +31,6 @@ _FEW = 10
 _MANY_BYTES = 8
 """Terminals that go on with more bytes than these are walked apart from large nodes."""
 
-_NO_ROWS = np.zeros((0, 256), np.int32)
-_NO_LABELS = np.zeros(0, np.int32)
-_NO_FLAGS = np.zeros(0, bool)
-
 
 class Walks:
     """The walks of one lexer over one vocabulary.
@@ -41,9 +38,7 @@ class Walks:
     Attributes:
         lexer: the lexer.
         nodes: nodes of the trie, and sets of them.
-        rows: int32 [states, 256]; the next state, or -1, of the states that `cover` has seen.
-        labels: int32 [states]; their outcomes, or -1.
-        loops: bool [states]; whether a run leads back to them.
+        states: where bytes lead from the lexer's states.
         charge: counts bytes of what is remembered, all of it the vocabulary's.
     """
 
@@ -54,8 +49,7 @@ class Walks:
         self._terminals = TerminalWalks(lexer, vocabulary)
         self.nodes: NodeSets = self._terminals.shared.nodes
         self.n_words = (vocabulary.size + 31) // 32
-        self.rows, self.labels, self.loops = _NO_ROWS, _NO_LABELS, _NO_FLAGS
-        self._filled = _NO_FLAGS
+        self.states = StateRows(lambda: lexer, _free_of_charge, lambda q: lexer.loop(q) is not None)
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
         self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.rest.anything
@@ -271,24 +265,6 @@ class Walks:
         there = nodes.going_on(nodes.real(node), self.allowed_after(outcome))
         return nodes.of(there) if len(there) else -1
 
-    # -- transitions ------------------------------------------------------------------------------
 
-    def cover(self, states: npt.NDArray[np.int32]) -> None:
-        """Make sure that every one of ``states`` has its row."""
-        if not len(states):
-            return
-        top = int(states.max())
-        if top >= len(self._filled):
-            size = max(2 * len(self._filled), top + 1, 64)
-            for name, fill in (("rows", -1), ("labels", -1), ("loops", 0), ("_filled", 0)):
-                old = getattr(self, name)
-                new = np.full((size, *old.shape[1:]), fill, old.dtype)
-                new[: len(old)] = old
-                setattr(self, name, new)
-        missing = ~self._filled[states]
-        if missing.any():
-            for state in np.flatnonzero(np.bincount(states[missing])).tolist():
-                self.rows[state] = self.lexer.byte_row(state)
-                self.labels[state] = self.lexer.label(state)
-                self.loops[state] = self.lexer.loop(state) is not None
-                self._filled[state] = True
+def _free_of_charge(_: int) -> None:
+    """The rows of a grammar's lexer are counted with its states."""
