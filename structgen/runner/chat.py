@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -65,6 +65,9 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
+_BEGINNING = 40
+"""Characters that tell one prompt from another, where there is a choice of processes."""
+
 _FIELDS = {
     "max_new_tokens": "max_tokens",
     "max_length": "max_tokens",
@@ -83,7 +86,9 @@ class Work:
     """What a request comes to on a model.
 
     Attributes:
-        generator: makes the outputs.
+        host: the model.
+        place: which of its processes makes the outputs.
+        generator: makes them, in that.
         prompts: each as a generator takes it.
         options: of the calls.
         n: how many outputs of each prompt.
@@ -93,6 +98,8 @@ class Work:
         thinking: the field that asks for thoughts, if any.
     """
 
+    host: TextHost
+    place: int
     generator: WorkerGenerator[Any]
     prompts: Sequence[Any]
     options: dict[str, Any]
@@ -119,8 +126,9 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     asked = wanted(request)
     options = search_of(request)
     limit, think = limits(request, host.context_length)
+    place = host.place_for(_beginning(request))
     try:
-        generator = await host.generator(asked.key, asked.type, think)
+        generator = await host.generator(asked.key, asked.type, think, place)
     except OutputTypeError as error:
         raise await asyncio.to_thread(refusal, error, asked, request) from error
     except OptionError as error:
@@ -137,7 +145,22 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     n = request.n or 1
     settings = search_options.resolve(search_options.parse(options), host.search_defaults)
     made = n if settings.get("do_sample") else 1
-    return Work(generator, prompts, options, n, made, asked, began, _thinking_field(request))
+    field = _thinking_field(request)
+    return Work(host, place, generator, prompts, options, n, made, asked, began, field)
+
+
+def _beginning(request: Sampled) -> Hashable:
+    """What the prompts of a conversation have in common, whatever is said later in it."""
+    if isinstance(request, ChatRequest):
+        found = []
+        for message in request.messages:
+            found.append((message.role, message.text))
+            if message.role == "user":
+                break
+        return hash(tuple(found))
+    prompt = getattr(request, "prompt", None)
+    first = prompt[0] if isinstance(prompt, (list, tuple)) and prompt else prompt
+    return hash(str(first if isinstance(first, (str, list)) else prompt)[:_BEGINNING])
 
 
 def _prompt(host: TextHost, place: int, prompt: str | list[int]) -> str | TokenPrompt:
@@ -174,7 +197,8 @@ async def results_of(work: Work) -> list[list[GenerationResult[Any]]]:
 
     tasks = [asyncio.ensure_future(outputs(prompt)) for prompt in work.prompts]
     try:
-        return [await task for task in tasks]
+        with work.host.work_at(work.place):
+            return [await task for task in tasks]
     except BatchError as several:
         first = next(iter(several.errors.values()))
         raise told(first, work) from first
@@ -390,12 +414,13 @@ async def _pieces(
     tasks = [asyncio.ensure_future(read(number, one)) for number, one in enumerate(streams)]
     left = len(tasks)
     try:
-        while left:
-            number, piece = await arrived.get()
-            if isinstance(piece, Exception):
-                raise told(piece, work)
-            left -= isinstance(piece, GenerationResult)
-            yield number, piece
+        with work.host.work_at(work.place):
+            while left:
+                number, piece = await arrived.get()
+                if isinstance(piece, Exception):
+                    raise told(piece, work)
+                left -= isinstance(piece, GenerationResult)
+                yield number, piece
     finally:
         for task in tasks:
             task.cancel()

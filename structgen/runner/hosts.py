@@ -22,7 +22,7 @@ import importlib.metadata
 import os
 import platform
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -36,6 +36,12 @@ from .configuration import Kind, ModelConfig
 
 _KEPT_GENERATORS = 128
 """Most generators that are kept for a model, one for each output type."""
+
+_KEPT_HOMES = 4096
+"""Most beginnings of prompts of which it is kept which process has read them."""
+
+_AHEAD = 2
+"""How many requests a process may have more than another before it is passed over."""
 
 _EMBEDDINGS_AT_ONCE = 2
 """Most calls that an embedder works on side by side: each uses several cores by itself."""
@@ -61,6 +67,8 @@ class TextHost:
         self._is_here = any(model.pid == os.getpid() for model in models)
         self._generators: OrderedDict[Hashable, list[WorkerGenerator[Any]]] = OrderedDict()
         self._turn = 0
+        self._busy = [0] * len(models)
+        self._homes: OrderedDict[Hashable, int] = OrderedDict()
 
     @classmethod
     async def open(cls, config: ModelConfig) -> TextHost:
@@ -163,8 +171,36 @@ class TextHost:
             one or _size_of(model.folder) for one, model in zip(held, self.models, strict=True)
         )
 
-    async def generator(self, key: Hashable, output_type: Any, think: Any) -> WorkerGenerator[Any]:
-        """A generator of outputs of a type, in the process whose turn it is.
+    def place_for(self, beginning: Hashable) -> int:
+        """Which process a prompt goes to: the one that has read what it begins with, if it has not
+        much more to do than another."""
+        if len(self.models) == 1:
+            return 0
+        self._turn = (self._turn + 1) % len(self.models)
+        least = min(self._busy)
+        place = self._homes.get(beginning)
+        if place is None or self._busy[place] >= least + _AHEAD:
+            order = [(self._turn + i) % len(self.models) for i in range(len(self.models))]
+            place = next(i for i in order if self._busy[i] == least)
+            self._homes.setdefault(beginning, place)
+            if len(self._homes) > _KEPT_HOMES:
+                self._homes.popitem(last=False)
+        self._homes.move_to_end(beginning)
+        return place
+
+    @contextlib.contextmanager
+    def work_at(self, place: int) -> Iterator[None]:
+        """Count a request that runs in a process."""
+        self._busy[place] += 1
+        try:
+            yield
+        finally:
+            self._busy[place] -= 1
+
+    async def generator(
+        self, key: Hashable, output_type: Any, think: Any, place: int = 0
+    ) -> WorkerGenerator[Any]:
+        """A generator of outputs of a type.
 
         Compiling runs in a thread, so that a large type holds up nobody.
 
@@ -172,6 +208,7 @@ class TextHost:
             key: equal for what is the same; None: not known, so that it is made each time.
             output_type: of the outputs.
             think: as for `structgen.Generator`.
+            place: of the process.
 
         Raises:
             OutputTypeError: the type cannot be enforced.
@@ -187,8 +224,7 @@ class TextHost:
                     self._generators.popitem(last=False)
         if whole is not None and whole in self._generators:
             self._generators.move_to_end(whole)
-        self._turn = (self._turn + 1) % len(known)
-        return known[self._turn]
+        return known[place]
 
     def _made(self, output_type: Any, think: Any) -> list[WorkerGenerator[Any]]:
         options = {} if think is None else {"think": think}

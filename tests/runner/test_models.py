@@ -28,6 +28,7 @@ from structgen import (
 )
 from structgen.decisions import Choice, Predicate, Score
 from structgen.runner import ModelConfig
+from structgen.runner.hosts import TextHost
 
 
 @pytest.fixture(scope="module")
@@ -443,3 +444,35 @@ def test_several_processes_of_one_model(tmp_path: Path) -> None:
         assert len({runner.complete(asked).text for _ in range(4)}) == 1
         pids = [one.pid for one in runner._registry.entry("two").host.models]  # type: ignore[union-attr]
         assert len(set(pids)) == 2
+
+
+def test_a_conversation_stays_in_the_process_that_has_read_it(tmp_path: Path) -> None:
+    config = {"source": tiny_model(tmp_path), "processes": 2, "threads": 1}
+    with Runner({"two": config}) as runner:
+        prompts = [f"{word} " * 20 for word in ("the", "in", "a")]
+        for turn in range(3):
+            for prompt in prompts:
+                more = prompt + "the in " * turn
+                usage = runner.complete(prompt=more, max_tokens=1).usage
+                assert usage is not None
+                cached = usage.prompt_tokens_details.cached_tokens
+                assert (cached >= usage.prompt_tokens // 2) == (turn > 0)
+
+        async def together() -> None:
+            asked = [runner.acomplete(prompt=prompts[0], max_tokens=9) for _ in range(8)]
+            await asyncio.gather(*asked)
+
+        host = runner._registry.entry("two").host
+        assert isinstance(host, TextHost)
+        most = [0, 0]
+        count = host.work_at
+
+        def counted(place: int) -> Any:
+            most[place] += 1
+            return count(place)
+
+        host.work_at = counted  # type: ignore[method-assign]
+        asyncio.run(together())
+        assert sum(most) == 8
+        assert min(most) >= 2  # what one has read the other reads, too, rather than stand idle
+        assert host._busy == [0, 0]
