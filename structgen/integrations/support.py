@@ -15,7 +15,7 @@ class Integration:
 
     Attributes:
         name: of the engine or framework.
-        module: where the adapter is.
+        module: where the adapter is, or what serves the client.
         extra: of the package to install, ``pip install 'structgen[extra]'``; empty: none needed.
         enforced: what a mask enforces while tokens are chosen.
         validated: what is checked when a text is whole.
@@ -128,6 +128,79 @@ INTEGRATIONS: tuple[Integration, ...] = (
         validated="arguments of the tools, before a model is asked",
         unsupported="HTTP from other machines; resources, prompts, sampling",
         tried="mcp 2.3.0 with its client, over stdio and streamable HTTP, in CI",
+    ),
+    Integration(
+        name="openai, through the server",
+        module="structgen.server",
+        extra="server",
+        enforced="`response_format`, `text_format`, tools, of chats and responses; decisions",
+        validated="what only a class can check, by `parse`",
+        unsupported="fields that [the server](server.md#fields) refuses by name",
+        tried="3.54, in CI",
+    ),
+    Integration(
+        name="OpenAI Agents SDK, through the server",
+        module="structgen.server",
+        extra="server",
+        enforced="`output_type`, function tools, hand-overs; chats, responses, streams",
+        validated="outputs, by the SDK",
+        unsupported="hosted tools; images, voice",
+        tried="0.24, in CI",
+    ),
+    Integration(
+        name="instructor, through the server",
+        module="structgen.server",
+        extra="server",
+        enforced="`TOOLS`, `JSON_SCHEMA`, `RESPONSES_TOOLS`, `PARALLEL_TOOLS`; `JSON` and "
+        "`MD_JSON` where `extra_body` has the form",
+        validated="validators of the class, by instructor, with its retries",
+        unsupported="`create_iterable` of a class: its schema lets the list be left out",
+        tried="1.17, by hand",
+    ),
+    Integration(
+        name="LiteLLM, through the server",
+        module="structgen.server",
+        extra="server",
+        enforced="`response_format`, tools, as `openai/ID` and `hosted_vllm/ID`; streams",
+        validated="nothing",
+        unsupported="fields that the server refuses by name",
+        tried="1.106, by hand",
+    ),
+    Integration(
+        name="DSPy, through the server",
+        module="structgen.server",
+        extra="server",
+        enforced="typed signatures, with `JSONAdapter` and a provider that is registered",
+        validated="fields, by DSPy",
+        unsupported="signatures with `dict` outputs, `ReAct` among them: DSPy sends no schema",
+        tried="3.4, by hand",
+    ),
+    Integration(
+        name="smolagents, through the server",
+        module="structgen.server",
+        extra="server",
+        enforced="arguments of tools, `response_format`; streams",
+        validated="arguments, by smolagents",
+        unsupported="the code of a `CodeAgent`, which is free text; images",
+        tried="1.26, in CI",
+    ),
+    Integration(
+        name="BAML, through the server",
+        module="structgen.server",
+        extra="server",
+        enforced="a function's output, where the client has its `response_format`",
+        validated="the text, by BAML's parser",
+        unsupported="images, audio",
+        tried="0.226, in CI",
+    ),
+    Integration(
+        name="Vercel AI SDK, through the server",
+        module="structgen.server",
+        extra="server",
+        enforced="`generateObject`, `streamObject`, `Output.object`, tools",
+        validated="objects and arguments, by zod",
+        unsupported="images, files",
+        tried="ai 6.0.326 on Node 20.20, by hand",
     ),
 )
 

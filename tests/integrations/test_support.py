@@ -29,3 +29,14 @@ def test_what_a_row_names_is_there(one: Integration):
     for cell in (one.enforced, one.validated, one.unsupported, one.tried):
         assert cell
         assert "|" not in cell
+
+
+def test_every_client_and_framework_has_a_row():
+    names = " ".join(one.name for one in INTEGRATIONS)
+    for name in (
+        *("NumPy", "Transformers", "llama-cpp-python", "vLLM"),
+        *("pydantic-ai", "LangChain", "LlamaIndex", "llm", "MCP"),
+        *("openai", "OpenAI Agents SDK", "instructor", "LiteLLM", "DSPy", "smolagents"),
+        *("BAML", "Vercel AI SDK"),
+    ):
+        assert name in names, name
