@@ -131,6 +131,38 @@ def test_a_stream_has_those_of_the_tokens_so_far():
     assert [scores.token for scores in stream.result.logprobs] == [b"h", b"e"]
 
 
+@pytest.mark.parametrize("stop", [(), ("€b", "zz"), ("bb",), ("é",)])
+@pytest.mark.parametrize("trace", [False, True])
+def test_each_piece_of_a_stream_has_those_of_the_tokens_whose_text_ends_in_it(stop, trace):
+    generator = Generator(FakeModel("a€€ ébbSTOP the bob€"))
+    ended: list[bytes] = []  # tokens whose text has ended by now
+    text = ""
+    with generator.stream("x", logprobs=True, top_logprobs=2, trace=trace, stop=stop) as stream:
+        told = []
+        for chunk in stream:
+            text += chunk
+            told += chunk.logprobs
+            ended = [scores.token for scores in told]
+            before = b"".join(ended[:-1])
+            assert text.encode().startswith(before)
+            together = b"".join(ended)
+            if not together.decode(errors="ignore").endswith(stop or "\0"):
+                assert text.encode().startswith(together)
+                assert len(text.encode()) - len(together) < 8  # and no sooner than need be
+        result = stream.result
+    assert result.text == text
+    assert [scores.logprob for scores in told] == [
+        scores.logprob for scores in result.logprobs[: len(told)]
+    ]
+    assert [scores.top for scores in told] == [scores.top for scores in result.logprobs][
+        : len(told)
+    ]
+    if not stop:
+        assert len(told) == len(result.logprobs)
+    with generator.stream("x") as plain:
+        assert all(chunk.logprobs == () for chunk in plain)
+
+
 def test_they_are_there_when_asked_for():
     generator = Generator(FakeModel("hello"))
     for options in ({}, {"trace": True}):
