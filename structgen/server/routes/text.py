@@ -105,9 +105,8 @@ def check_sure(made: BaseModel) -> None:
         Abstained: so it is.
     """
     for choice in getattr(made, "choices", ()):
-        result = getattr(choice, "result", None)
-        if result is not None:
-            result.check_sure()
+        if choice.finish_reason is not None and choice.result is not None:
+            choice.result.check_sure()
 
 
 def said(error: Exception, told: Callable[[BaseException], ApiError]) -> Exception:
