@@ -180,13 +180,16 @@ class _Stream(Generic[T]):
     def _begin(self, put: Callable[[T | _End], object]) -> None:
         if self._work is None:
             self._work = self._thread.begin(_pump(self._make(), put))
+            finalizer = weakref.finalize(self, self._work.cancel)
 
             def ended(work: Future[None]) -> None:  # also where it never began
+                # The traceback of an error leads back to this stream: what keeps the one would
+                # keep the other, for ever.
+                finalizer.detach()
                 with contextlib.suppress(asyncio.CancelledError):
                     put(_End(_closed()))
 
             self._work.add_done_callback(ended)
-            weakref.finalize(self, self._work.cancel)
 
     def _taken(self, piece: T | _End) -> T | None:
         """A piece; None at the end, and where this stream was closed."""

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
@@ -476,3 +477,24 @@ def test_a_conversation_stays_in_the_process_that_has_read_it(tmp_path: Path) ->
         assert sum(most) == 8
         assert min(most) >= 2  # what one has read the other reads, too, rather than stand idle
         assert host._busy == [0, 0]
+
+
+def test_a_stream_that_fails_leaves_nothing_behind(several: Runner) -> None:
+    asked: Any = {"model": "small", "messages": "-", "max_tokens": 1, "stop": [""]}
+
+    async def tried() -> weakref.ref[Any]:
+        stream = several.astream_chat(asked)
+        with pytest.raises(RequestError):
+            await anext(stream)
+        return weakref.ref(stream)
+
+    stream = several.stream_chat(asked)
+    with pytest.raises(RequestError):
+        next(stream)
+    found = [weakref.ref(stream), asyncio.run(tried())]
+    del stream
+    end = time.monotonic() + 60
+    while any(one() is not None for one in found):  # a moment later, in the Runner's thread
+        assert time.monotonic() < end
+        time.sleep(0.01)
+        gc.collect()
