@@ -16,14 +16,21 @@ from structgen.automaton.regex import TokenHorizon
 from .character_arrays import LongEdge
 from .ends import TextWalk
 from .runs import TextRuns
-from .tables import DEAD
+from .tables import DEAD, TextTables
 
 
-class TextLevels(TextRuns):
+class TextLevels:
     """States of one symbol automaton that tokens of some length cannot tell apart."""
 
     _far: TokenHorizon | None = None
     _nearer: Sequence[TokenHorizon] = ()
+
+    def __init__(self, tables: TextTables, runs: TextRuns) -> None:
+        self._tables = tables
+        self._symbols = tables.symbols
+        self._points = tables.points
+        self._characters = tables.characters
+        self._runs = runs
 
     def alike(self, state: int) -> int:
         """A state from which every token is taken that is from ``state``, and no other; after any
@@ -32,26 +39,26 @@ class TextLevels(TextRuns):
         if found is None:
             return state
         expression, at = found
-        if expression is self._symbols and (lone := self.lone_run(at)) is not None:
+        if expression is self._symbols and (lone := self._runs.lone_run(at)) is not None:
             run, _, most = lone
             return expression.without_most(at) if most > run.longest else state
         if self._far is None:
             # One more for a character that is cut.
             self._far = TokenHorizon(
-                expression, self.characters.longest + 1, self._points.most_in_order
+                expression, self._characters.longest + 1, self._points.most_in_order
             )
         to = self._far.alike(at)
         return state if to == at else self._symbols.in_expression(to)
 
-    def _near(self, state: int) -> tuple[int, int]:
+    def near(self, state: int) -> tuple[int, int]:
         """As `alike`, for tokens of at most so many characters, one of `Characters.levels`;
         ``state`` itself where that would not help."""
         found = self._symbols.expression(state)
-        levels, longest = self.characters.levels, self.characters.longest
+        levels, longest = self._characters.levels, self._characters.longest
         if found is None or levels[0] >= longest:
             return state, longest
         expression, at = found
-        if not expression.has_expressions or self._is_one_run(state):
+        if not expression.has_expressions or self._runs.is_one_run(state):
             return state, longest
         if not self._nearer:
             most_of = self._points.most_in_order
@@ -65,15 +72,15 @@ class TextLevels(TextRuns):
                 return to, level
         return to, levels[0]
 
-    def _long_ones(self, state: int, level: int, out: TextWalk) -> None:
+    def long_ones(self, state: int, level: int, out: TextWalk) -> None:
         """The tokens and quotes beyond ``level`` characters.
 
         Most of them stay in one run, if not in the first character's then in the next one's. States
         are made where a run is left.
         """
         below, spelt, lengths, masks, first = self._points.long(level)
-        edges, symbols = self.characters.long(level), self._symbols
-        longest = self.characters.longest
+        edges, symbols = self._characters.long(level), self._symbols
+        longest = self._characters.longest
         found: list[int] = []
         runs: dict[int, int] = {}
         stack: list[tuple[int, int, int]] = []
@@ -123,7 +130,7 @@ class TextLevels(TextRuns):
         chars, most = self._symbols.run(start)
         if chars >> minterm & 1 and count != most:
             return start, count + 1
-        return int(self._table(self._symbols.after_run(start, count))[minterm]), 0
+        return int(self._tables.table(self._symbols.after_run(start, count))[minterm]), 0
 
     def _long_ends(
         self, start: int, count: int, edge: LongEdge, found: list[int], out: TextWalk
@@ -133,7 +140,7 @@ class TextLevels(TextRuns):
         before = len(found)
         found += edge.tokens
         if edge.partials:
-            tails = self._points.tails_of(self._live(self._symbols.after_run(start, count)))
+            tails = self._points.tails_of(self._tables.live(self._symbols.after_run(start, count)))
             if tails is not None:
                 found += [token for token, tail in edge.partials if tails[tail]]
         if edge.quote >= 0:

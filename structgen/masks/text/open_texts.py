@@ -18,14 +18,20 @@ from .ends import ANEW, Counted, FreeWalk, TextWalk
 from .tables import DEAD, TextTables
 
 
-class OpenTexts(TextTables):
+class OpenTexts:
     """Walks of one symbol automaton where texts are told by their ends."""
 
     _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
 
-    def _whole(self, state: int, places: Int32, out: TextWalk) -> Counted | None:
+    def __init__(self, tables: TextTables) -> None:
+        self._tables = tables
+        self._symbols = tables.symbols
+        self._points = tables.points
+        self._characters = tables.characters
+
+    def whole(self, state: int, places: Int32, out: TextWalk) -> Counted | None:
         """Every text may be read: all that matters is where it is closed."""
-        characters = self.characters
+        characters = self._characters
         whole = characters.whole(places)
         if whole.counted is None:
             out.ids.append(whole.ids)
@@ -34,19 +40,19 @@ class OpenTexts(TextTables):
             self._quotes_one_by_one(state, place, out)
         return None if whole.counted is None else (whole.counted, characters.longest)
 
-    def _but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
+    def but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
         """Every text may be read, and ``unnamed`` says what it is called once it is closed, unless
         it is one of the special texts of ``state``."""
-        characters, symbols = self.characters, self._symbols
+        characters, symbols = self._characters, self._symbols
         if self._unnamed is None:
             self._unnamed = characters.cache()
         key = (unnamed, *places)
         walk = self._unnamed.get(key)
         if walk is None:
             walk = TextWalk(None, [], {}, {}, set())
-            counted = self._whole(unnamed, np.array(places, np.int32), walk)
+            counted = self.whole(unnamed, np.array(places, np.int32), walk)
             for label, found in walk.single.items():
-                self._quoted(walk, label)[found] = True
+                self._tables.quoted(walk, label)[found] = True
             walk = self._unnamed[key] = TextWalk(counted, walk.ids, walk.quotes, {}, set())
             n_quotes = sum(mask.nbytes for mask in walk.quotes.values())
             characters.charge(n_quotes + sum(ids.nbytes for ids in walk.ids) + 500)
@@ -68,7 +74,7 @@ class OpenTexts(TextTables):
 
     def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
         """As `walk`, where every text may be read and all but a few have the same label."""
-        symbols, characters = self._symbols, self.characters
+        symbols, characters = self._symbols, self._characters
         free = symbols.free(state)
         if free is None:
             return None
@@ -91,9 +97,9 @@ class OpenTexts(TextTables):
                         single.setdefault(label, []).extend(texts[text])
         return FreeWalk(whole, usual, (*sorted(special),), single, runs)
 
-    def _names(self, names: Names, place: int, out: TextWalk) -> None:
+    def names(self, names: Names, place: int, out: TextWalk) -> None:
         """Nothing but some names may be read, each of which has one spelling."""
-        characters = self.characters
+        characters = self._characters
         edges, ends, below, start, allowed = names
         # The masks of a large set are large: none is made where no name below is barred.
         is_whole = allowed == below[start]
@@ -128,13 +134,13 @@ class OpenTexts(TextTables):
             at, here = stack.pop()
             found[at] = None
             for point, to in self._symbols.special(at):
-                spelt = self.characters.plain(point)
-                stack += [(to, x) for x in self.characters.spelt_below(here, point, spelt)]
+                spelt = self._characters.plain(point)
+                stack += [(to, x) for x in self._characters.spelt_below(here, point, spelt)]
         return list(found)
 
     def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
         """The closing quotes below ``place``, on all paths of text that lead to one."""
-        characters, symbols = self.characters, self._symbols
+        characters, symbols = self._characters, self._symbols
         code, minterm_of = characters.views.code, self._points.minterm_of
         room = characters.text_before_quotes
         stack = [(state, place)]
@@ -150,7 +156,7 @@ class OpenTexts(TextTables):
                     out.single.setdefault(label, []).append(quote)
             children = characters.towards_quotes.get(here)
             if children:
-                table = self._table(at)
+                table = self._tables.table(at)
                 for child in children:
                     to = int(table[minterm_of[code[child]]])
                     if to != DEAD:

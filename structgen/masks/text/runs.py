@@ -15,12 +15,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.regex import SymbolAutomaton
 from structgen.masks.grouping import starts_of
 
 from .character_arrays import Depths, Int32
 from .character_runs import Run
-from .characters import Characters
 from .ends import Counted, TextWalk
 from .lone_runs import LoneRun
 from .tables import DEAD, FEW, TextTables, grouped
@@ -35,16 +33,18 @@ _Phase: TypeAlias = "tuple[int, int, bool, int]"
 that may be read."""
 
 
-class TextRuns(TextTables):
+class TextRuns:
     """Runs of one symbol automaton under one encoding.
 
     Args:
-        characters: the vocabulary.
-        symbols: the automaton.
+        tables: where its characters lead.
     """
 
-    def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
-        super().__init__(characters, symbols)
+    def __init__(self, tables: TextTables) -> None:
+        self._tables = tables
+        self._symbols = tables.symbols
+        self._points = tables.points
+        self._characters = tables.characters
         self._known_phases: dict[int, tuple[_Phase, ...] | None] = {}
         self._root_edges: dict[int, tuple[Int32, Int32, Depths]] = {}
         self._lone_keys: dict[int, bytes] = {}
@@ -68,22 +68,22 @@ class TextRuns(TextTables):
             alive = points.tails_of(chars)
             key = b"" if alive is None else alive.tobytes()
             key = self._lone_keys[chars] = _FEW_CHARACTERS if sum(weights) <= FEW else key
-            self.characters.charge(len(key) + 100)
+            self._characters.charge(len(key) + 100)
         if key is _FEW_CHARACTERS:
             return None
         cut = points.slice(chars)
         run = cut.lone.get(key)
         if run is None:
-            run = cut.lone[key] = LoneRun(self.characters, cut, points.tails_of(chars))
-            self.characters.charge(run.n_bytes)
+            run = cut.lone[key] = LoneRun(self._characters, cut, points.tails_of(chars))
+            self._characters.charge(run.n_bytes)
         return run, least, most
 
-    def _is_one_run(self, state: int) -> bool:
+    def is_one_run(self, state: int) -> bool:
         """Whether nothing may be read but one run, as far as is plain to see."""
         chars, most = self._symbols.run(state)
         phases = self._phases(state)
         if phases is None:
-            return most >= 0 and not self._live(state) & ~chars
+            return most >= 0 and not self._tables.live(state) & ~chars
         return bool(chars) and not any(live & ~chars for _, _, _, live in phases)
 
     def _phases(self, state: int) -> tuple[_Phase, ...] | None:
@@ -98,14 +98,16 @@ class TextRuns(TextTables):
             counts = range(symbols.settled(state) + 1)
         phases = None
         if counts is not None:
-            longest = self.characters.longest
+            longest = self._characters.longest
             states = [(n, symbols.after_run(state, n)) for n in counts if n <= longest]
-            phases = tuple([(n, at, symbols.label(at) >= 0, self._live(at)) for n, at in states])
+            phases = tuple(
+                [(n, at, symbols.label(at) >= 0, self._tables.live(at)) for n, at in states]
+            )
         self._known_phases[state] = phases
-        self.characters.charge(200)
+        self._characters.charge(200)
         return phases
 
-    def _is_run(self, state: int, size: int) -> bool:
+    def is_run(self, state: int, size: int) -> bool:
         """Whether to take the run of ``state`` at once, in subtrees of so many nodes."""
         return (
             size > _RUN
@@ -113,11 +115,11 @@ class TextRuns(TextTables):
             and self._symbols.phases(state) is not None
         )
 
-    def _run(
+    def run(
         self, state: int, places: Int32, out: TextWalk
     ) -> tuple[Counted | None, list[tuple[int, Int32]]]:
         """The run of ``state``, and where it is left, by state."""
-        characters, symbols = self.characters, self._symbols
+        characters, symbols = self._characters, self._symbols
         chars, most = symbols.run(state)
         is_endless = most < 0
         most = characters.longest if is_endless else min(most, characters.longest)
@@ -131,7 +133,7 @@ class TextRuns(TextTables):
         tokens = cut.tokens
         stays = is_endless and not symbols.settled(state)
         if stays:
-            alive = self._points.tails_of(self._live(state))
+            alive = self._points.tails_of(self._tables.live(state))
             if alive is not None:
                 tokens = characters.endless(cut, alive)
         self._leave(state, cut.run, most, out, with_partials=not stays)
@@ -141,13 +143,13 @@ class TextRuns(TextTables):
         self, state: int, run: Run, most: int, out: TextWalk, with_partials: bool = True
     ) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
-        characters, symbols, phases = self.characters, self._symbols, self._phases(state)
+        characters, symbols, phases = self._characters, self._symbols, self._phases(state)
         if phases is None or any(is_end for _, _, is_end, _ in phases):
             chosen, steps = _up_to(run.quotes(), most)
             for at, which in self._by_count(state, steps):
                 label = symbols.label(at)
                 if label >= 0:
-                    self._quoted(out, label)[chosen[which]] = True
+                    self._tables.quoted(out, label)[chosen[which]] = True
         cut = self._points.cut
         if not with_partials or (
             phases is not None and not any(live & cut for _, _, _, live in phases)
@@ -158,7 +160,7 @@ class TextRuns(TextTables):
             tails = characters.partial_tail[chosen]
             keep = np.zeros(len(chosen), bool)
             for at, which in self._by_count(state, steps):
-                alive = self._points.tails_of(self._live(at))
+                alive = self._points.tails_of(self._tables.live(at))
                 if alive is not None:
                     keep[which] = alive[tails[which]]
             out.ids.append(characters.partial[chosen[keep]])
@@ -167,10 +169,10 @@ class TextRuns(TextTables):
         """Where characters lie outside a run, their minterms, and the characters before them."""
         found = self._root_edges.get(chars) if run.is_root else None
         if found is None:
-            characters = self.characters
+            characters = self._characters
             edges = run.left
             minterms = self._points.minterms[characters.code[edges]]
-            text = minterms < self._n_minterms
+            text = minterms < self._tables.n_minterms
             edges, minterms = edges[text], minterms[text]
             found = edges, minterms, run.steps_to(edges) - np.asarray(1, characters.depth.dtype)
             if run.is_root:
@@ -180,7 +182,7 @@ class TextRuns(TextTables):
 
     def _edges(self, state: int, chars: int, run: Run, most: int) -> list[tuple[int, Int32]]:
         """Where characters outside the run lead, and those after the whole of it, by state."""
-        characters, symbols = self.characters, self._symbols
+        characters, symbols = self._characters, self._symbols
         phases = self._phases(state)
         if phases is not None:
             leaving = [phase for phase in phases if phase[3] & ~chars]
@@ -191,7 +193,7 @@ class TextRuns(TextTables):
             short = steps <= most
             edges, minterms, steps = edges[short], minterms[short], steps[short]
             # Where one part of an expression has ended its count, others may go on.
-            if not is_endless and self._live(symbols.after_run(state, most)) & chars:
+            if not is_endless and self._tables.live(symbols.after_run(state, most)) & chars:
                 more = run.nodes_after(most + 1)
                 edges = np.concatenate((edges, more)).astype(np.int32)
                 steps = np.concatenate((steps, np.full(len(more), most, steps.dtype)))
@@ -203,8 +205,8 @@ class TextRuns(TextTables):
         targets = np.full(len(edges), DEAD, np.int64)
         last = symbols.after_run(state, most)
         for at, which in self._by_count(state, steps):
-            if at == last or self._live(at) & ~chars:
-                targets[which] = self._table(at)[minterms[which]]
+            if at == last or self._tables.live(at) & ~chars:
+                targets[which] = self._tables.table(at)[minterms[which]]
         return grouped(targets, edges)
 
     def _edges_by_phase(
@@ -230,7 +232,7 @@ class TextRuns(TextTables):
             later = phases[phases.index(phase) + 1 :]
             last = min(most, later[0][0] - 1) if later else most
             which = (steps >= count) & (steps <= last)
-            targets[which] = self._table(at)[minterms[which]]
+            targets[which] = self._tables.table(at)[minterms[which]]
         return grouped(targets, edges)
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
@@ -248,7 +250,7 @@ class TextRuns(TextTables):
             return [(at, which) for at, which in by_phase if len(which)]
         symbols = self._symbols
         if symbols.run(state)[1] < 0:
-            settled = min(symbols.settled(state), self.characters.longest)
+            settled = min(symbols.settled(state), self._characters.longest)
             steps = np.minimum(steps, np.asarray(settled, steps.dtype))
         order = np.argsort(steps, kind="stable")
         ordered = steps[order]

@@ -35,10 +35,16 @@ _PATIENCE = 400
 """Int32 that are gone into one by one before the rest of them is taken together."""
 
 
-class TextSteps(TextTables):
+class TextSteps:
     """Walks of one symbol automaton, a character at a time."""
 
-    def _one_by_one(
+    def __init__(self, tables: TextTables) -> None:
+        self._tables = tables
+        self._symbols = tables.symbols
+        self._points = tables.points
+        self._characters = tables.characters
+
+    def one_by_one(
         self, pairs: list[tuple[int, int]], out: TextWalk, set_aside: bool = False
     ) -> tuple[list[tuple[int, Int32]], list[tuple[int, Int32]]]:
         """Walk from some states, each at one place, character by character.
@@ -53,7 +59,7 @@ class TextSteps(TextTables):
             Int32 that were not gone into by state, ascending, none below another; and where it
             was not gone on.
         """
-        characters, is_open = self.characters, self._symbols.is_open
+        characters, is_open = self._characters, self._symbols.is_open
         end, code = characters.views.end, characters.views.code
         start, stop = characters.views.own_start, characters.views.own_stop
         all_partials = characters.partials
@@ -77,7 +83,7 @@ class TextSteps(TextTables):
                 if not patience:
                     stack.append((at, here))
                     break
-                if beyond - here > SMALL and (is_open(at) or not self._is_few(at)):
+                if beyond - here > SMALL and (is_open(at) or not self._tables.is_few(at)):
                     aside.setdefault(at, []).append(here)
                     continue
             met.add(at)
@@ -86,7 +92,7 @@ class TextSteps(TextTables):
                 found += ids[first:last]
             partials = all_partials.get(here)
             if partials:
-                tails = self._points.tails_of(self._live(at))
+                tails = self._points.tails_of(self._tables.live(at))
                 if tails is not None:
                     alive = memoryview(tails)  # type: ignore[arg-type]
                     found += [token for token, tail in partials if alive[tail]]
@@ -94,8 +100,8 @@ class TextSteps(TextTables):
                 continue  # where the state leads need not be known
             moves = known.get(at)
             if moves is None:
-                narrow = self._narrow(at)
-                table = () if narrow is not None else view(self._table(at))
+                narrow = self._tables.narrow(at)
+                table = () if narrow is not None else view(self._tables.table(at))
                 moves = known[at] = narrow, table
             narrow, table = moves
             if narrow is not None:
@@ -128,9 +134,9 @@ class TextSteps(TextTables):
         ]
         return groups, [(at, np.array([here], np.int32)) for at, here in stack]
 
-    def _together(self, groups: list[tuple[int, Int32]], out: TextWalk) -> None:
+    def together(self, groups: list[tuple[int, Int32]], out: TextWalk) -> None:
         """Walk from many places in many states at once, level by level."""
-        characters, table, minterms = self.characters, self._rows, self._points.minterms
+        characters, table, minterms = self._characters, self._tables.rows, self._points.minterms
         nodes = np.concatenate([places for _, places in groups])
         lengths = [len(places) for _, places in groups]
         at = np.repeat([table.number(state) for state, _ in groups], lengths).astype(np.int32)
@@ -142,7 +148,7 @@ class TextSteps(TextTables):
             is_deep = len(seen) >= _DEEP and len(nodes) <= _FEW_CHAINS
             if int(sizes.sum()) <= (_CHAINS if is_deep else SMALL):
                 states = [table.states[number] for number in at.tolist()]
-                self._one_by_one(list(zip(states, nodes.tolist(), strict=True)), out)
+                self.one_by_one(list(zip(states, nodes.tolist(), strict=True)), out)
                 break
             seen.append((nodes, at))
             # Where no token goes on, where the state leads need not be known.
@@ -163,7 +169,7 @@ class TextSteps(TextTables):
 
     def _visited(self, nodes: Int32, at: Int32, out: TextWalk) -> None:
         """What ends at some nodes, each read in a state of `_rows`."""
-        characters, states = self.characters, self._rows.states
+        characters, states = self._characters, self._tables.rows.states
         first, last = characters.own_start[nodes], characters.own_stop[nodes]
         out.ids.append(characters.token_ids[ranges(first, last)])
         out.runs.update((states[number], 0) for number in distinct(at[first != last]).tolist())
@@ -176,20 +182,20 @@ class TextSteps(TextTables):
         chosen = characters.holds_partials[nodes].nonzero()[0]
         found: list[int] = []
         for number, place in zip(at[chosen].tolist(), nodes[chosen].tolist(), strict=True):
-            tails = self._points.tails_of(self._live(states[number]))
+            tails = self._points.tails_of(self._tables.live(states[number]))
             if tails is not None:
                 found += [token for token, tail in characters.partials[place] if tails[tail]]
                 out.runs.add((states[number], 0))
         if found:
             out.ids.append(np.array(found, np.int32))
 
-    def _one_step(self, state: int, places: Int32, out: TextWalk) -> list[tuple[int, Int32]]:
+    def one_step(self, state: int, places: Int32, out: TextWalk) -> list[tuple[int, Int32]]:
         """What ends at ``places``, and where one more character leads, by state."""
-        number = self._rows.number(state)
+        number = self._tables.rows.number(state)
         self._visited(places, np.full(len(places), number, np.int32), out)
-        children, _ = self.characters.children_of(places)
-        minterms = self._points.minterms[self.characters.code[children]]
-        return grouped(self._table(state)[minterms], children)
+        children, _ = self._characters.children_of(places)
+        minterms = self._points.minterms[self._characters.code[children]]
+        return grouped(self._tables.table(state)[minterms], children)
 
 
 def apart(characters: Characters, places: list[int]) -> list[list[int]]:

@@ -34,35 +34,39 @@ FEW = 4
 class TextTables:
     """Where the characters of a vocabulary lead in one symbol automaton.
 
-    Args:
+    Attributes:
         characters: the vocabulary.
         symbols: the automaton.
+        n_minterms: how many minterms it has.
+        points: the characters by these.
     """
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         self.characters = characters
-        self._symbols = symbols
-        self._n_minterms = symbols.alphabet.n_minterms
-        self._points = characters.points_of(symbols.alphabet)
+        self.symbols = symbols
+        self.n_minterms = symbols.alphabet.n_minterms
+        self.points = characters.points_of(symbols.alphabet)
         self._narrows: dict[int, tuple[tuple[int, bytes, int], ...] | None] = {}
         self._tables: dict[int, npt.NDArray[np.int64]] = {}
 
     @functools.cached_property
-    def _rows(self) -> TransitionTable:
-        return TransitionTable(self._symbols, self.characters.charge)
+    def rows(self) -> TransitionTable:
+        """Transitions of many states at once."""
+        return TransitionTable(self.symbols, self.characters.charge)
 
-    def _quoted(self, out: TextWalk, label: int) -> npt.NDArray[np.bool_]:
+    def quoted(self, out: TextWalk, label: int) -> npt.NDArray[np.bool_]:
+        """The closing quotes of ``out`` with a label, to be added to."""
         found = out.quotes.get(label)
         if found is None:
             found = out.quotes[label] = np.zeros(len(self.characters.quotes), bool)
         return found
 
-    def _table(self, state: int) -> npt.NDArray[np.int64]:
+    def table(self, state: int) -> npt.NDArray[np.int64]:
         """Next state by minterm; the last entry stands for characters of no text."""
         table = self._tables.get(state)
         if table is None:
-            table = np.full(self._n_minterms + 1, DEAD, np.int64)
-            for mask, to in self._symbols.moves(state):
+            table = np.full(self.n_minterms + 1, DEAD, np.int64)
+            for mask, to in self.symbols.moves(state):
                 while mask:
                     bit = mask & -mask
                     mask ^= bit
@@ -71,7 +75,7 @@ class TextTables:
             self.characters.charge(table.nbytes + 200)
         return table
 
-    def _narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
+    def narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
         """Each character that ``state`` may read, its plain spelling, and where it leads.
 
         None where there are many.
@@ -79,10 +83,10 @@ class TextTables:
         found = self._narrows.get(state, False)
         if found is not False:
             return found  # type: ignore[return-value]
-        weights = self._points.weights
+        weights = self.points.weights
         total = 0
         steps: list[tuple[int, int]] = []
-        for mask, to in self._symbols.moves(state):
+        for mask, to in self.symbols.moves(state):
             while mask:
                 bit = mask & -mask
                 mask ^= bit
@@ -97,22 +101,22 @@ class TextTables:
             (point, spelt, to)
             for minterm, to in steps
             if weights[minterm]
-            for point, spelt in self._points.listed(minterm)
+            for point, spelt in self.points.listed(minterm)
         )
         self._narrows[state] = narrow
         self.characters.charge(100 * len(narrow) + 100)
         return narrow
 
-    def _live(self, state: int) -> int:
+    def live(self, state: int) -> int:
         """All minterms that ``state`` may read."""
         live = 0
-        for mask, _ in self._symbols.moves(state):
+        for mask, _ in self.symbols.moves(state):
             live |= mask
         return live
 
-    def _is_few(self, state: int) -> bool:
+    def is_few(self, state: int) -> bool:
         """Whether so few characters may be read that the way they lead is gone one by one."""
-        narrow = self._narrow(state)
+        narrow = self.narrow(state)
         return narrow is not None and len(narrow) <= FEW
 
 

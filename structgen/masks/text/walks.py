@@ -4,7 +4,7 @@ A text's automaton mostly stays where it is, and runs are taken as a whole (`run
 are left, what is left is walked on together, small subtrees one by one (`steps`). `TextWalks`
 chooses among these, among texts that may be anything (`open_texts`) and states that tokens cannot
 tell apart (`levels`), and keeps the walks from the root by the content of what is still to be
-read. All these are layers of one object: a walk goes through them in turns.
+read. A walk goes through these in turns.
 
 It knows leaves of text and the vocabulary's characters; what follows a text is `masks`' business.
 """
@@ -24,7 +24,9 @@ from .characters import Characters
 from .ends import ANEW, Counted, TextWalk
 from .levels import TextLevels
 from .open_texts import OpenTexts
+from .runs import TextRuns
 from .steps import SMALL, TextSteps
+from .tables import TextTables
 
 _ROOT_ALONE = [0]
 
@@ -32,24 +34,39 @@ _LARGE = 2000
 """Nodes, with all below them, from which runs are taken as a whole, whatever their phases."""
 
 
-class TextWalks(TextSteps, OpenTexts, TextLevels):
+class TextWalks:
     """Walks of one symbol automaton under one encoding.
 
     Args:
         characters: the vocabulary.
         symbols: the automaton.
+
+    Attributes:
+        lone_run: see `TextRuns.lone_run`.
+        alike: see `TextLevels.alike`.
+        free_walk, special_states: see `OpenTexts`.
     """
 
     _own: GenerationalCache[Any, TextWalk] | None = None
     _contents: StructuralHash | None = None
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
-        super().__init__(characters, symbols)
-        self._runs_anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.characters = characters
+        self._symbols = symbols
+        self._tables = TextTables(characters, symbols)
+        self._runs = TextRuns(self._tables)
+        self._levels = TextLevels(self._tables, self._runs)
+        self._steps = TextSteps(self._tables)
+        self._open = OpenTexts(self._tables)
+        self.lone_run = self._runs.lone_run
+        self.alike = self._levels.alike
+        self.free_walk = self._open.free_walk
+        self.special_states = self._open.special_states
+        self._anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def is_wide(self, state: int) -> bool:
         """Whether ``state`` may read so many characters that this kind of walk pays."""
-        return self._narrow(state) is None
+        return self._tables.narrow(state) is None
 
     def content(self, state: int) -> bytes | None:
         """What is the same for equal expressions, whose walks are the same but for the names of
@@ -63,10 +80,10 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
 
     def runs_anew(self, state: int, place: int) -> list[tuple[int, int]]:
         """`TextWalk.runs` of a walk from ``place``, without the help of walks that were kept."""
-        found = self._runs_anew.get((state, place))
+        found = self._anew.get((state, place))
         if found is None:
             walk = self._walk(state, [place])
-            found = self._runs_anew[state, place] = list(walk.runs)
+            found = self._anew[state, place] = list(walk.runs)
             self.characters.charge(100 * len(found) + 100)
         return found
 
@@ -80,21 +97,21 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
         if names is not None and self.characters.is_canonical:
             for place in places:
                 out.runs.add((state, -1 - place))
-                self._names(names, place, out)
+                self._open.names(names, place, out)
             return out
         unnamed = self._symbols.unnamed(state)
         if unnamed is not None:
-            return self._but_for_names(state, unnamed, places)
+            return self._open.but_for_names(state, unnamed, places)
         if self.characters.is_canonical:
             others = self._symbols.beside_names(state)
             if others is not None:
                 return self._beside_names(state, others, places)
         is_open = self._symbols.is_open(state)
-        if not is_open and places == _ROOT_ALONE and self._narrow(state) is None:
-            near, level = self._near(state)
+        if not is_open and places == _ROOT_ALONE and self._tables.narrow(state) is None:
+            near, level = self._levels.near(state)
             if near != state:
                 return self._near_and_long(state, near, level)
-            if not self._is_one_run(state):
+            if not self._runs.is_one_run(state):
                 return self._copy(self._kept(state))
         return self._walk(state, places)
 
@@ -158,28 +175,30 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
         small: list[tuple[int, Int32]] = []
         while groups or few:
             if not groups:
-                groups, left = self._one_by_one(few, out, set_aside=True)
+                groups, left = self._steps.one_by_one(few, out, set_aside=True)
                 few = []
                 small += left
                 continue
             at, where = groups.pop()
             WORK.spend(5)
             if self._symbols.is_open(at):
-                counted = self._whole(at, where, out) or counted
+                counted = self._open.whole(at, where, out) or counted
                 continue
             size = self._size(where)
-            if size <= SMALL or (self._is_few(at) and len(where) <= SMALL):
+            if size <= SMALL or (self._tables.is_few(at) and len(where) <= SMALL):
                 few += [(at, place) for place in where.tolist()]
-            elif not self._is_run(at, size) and (size <= _LARGE or self._narrow(at) is not None):
+            elif not self._runs.is_run(at, size) and (
+                size <= _LARGE or self._tables.narrow(at) is not None
+            ):
                 small.append((at, where))
             elif self._symbols.run(at)[0]:
-                found, more = self._run(at, where, out)
+                found, more = self._runs.run(at, where, out)
                 counted = found or counted
                 groups += more
             else:
-                groups += self._one_step(at, where, out)
+                groups += self._steps.one_step(at, where, out)
         if small:
-            self._together(small, out)
+            self._steps.together(small, out)
         return out._replace(counted=counted)
 
     def _near_and_long(self, state: int, near: int, level: int) -> TextWalk:
@@ -196,7 +215,7 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
             {(state, ANEW)} if (near, ANEW) in whole.runs else {*whole.runs},
             whole.row & tokens,
         )
-        self._long_ones(state, level, out)
+        self._levels.long_ones(state, level, out)
         return out
 
     def _kept(self, state: int) -> TextWalk:
@@ -233,7 +252,7 @@ class TextWalks(TextSteps, OpenTexts, TextLevels):
         for ids in walk.ids:
             flags[ids] = True
         for label, single in walk.single.items():
-            self._quoted(walk, label)[single] = True
+            self._tables.quoted(walk, label)[single] = True
         row = np.packbits(flags, bitorder="little").view("<u4")
         return TextWalk(None, [], walk.quotes, {}, walk.runs, row)
 
