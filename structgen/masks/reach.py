@@ -382,13 +382,13 @@ class Reach:
         for leaf_id, q, below in machine.configurations(state):
             inside = machine.leaves[leaf_id]
             if not self._forgets(below):
-                most = machine.most_bytes(inside, q, below)
+                most = machine.completions.most_bytes(inside, q, below)
                 best = best if most is None else min(best, most)
                 continue
             for frame_id, _ in machine.continuations[below]:
                 frame, at = machine.frames[frame_id]
                 outcome = frame.preferred(at)
-                most = machine.most_bytes(inside, q, below, outcome)
+                most = machine.completions.most_bytes(inside, q, below, outcome)
                 shortest = inside.shortest(q, outcome)
                 if most is None or shortest is None:
                     continue
@@ -428,7 +428,7 @@ class Reach:
 
     def _worst(self, leaf: Leaf, end: int, continuation: int) -> int:
         """Most bytes of a plan that depends on the text so far; `FAR` when unknown."""
-        most = self._machine.most_bytes(leaf, end, continuation)
+        most = self._machine.completions.most_bytes(leaf, end, continuation)
         return FAR if most is None else most
 
 

@@ -197,7 +197,7 @@ class EmbeddingMachine(Machine):
         for frame_id, below in self.continuations[continuation]:
             frame, at = self.frames[frame_id]
             assert isinstance(frame, CfgFrame)
-            way, rest = frame.complete(q, at), self._rest(below)
+            way, rest = frame.complete(q, at), self.completions.rest(below)
             if way is not None and rest is not None:
                 ways.append(put(way, rest))
         return min(ways, key=lambda way: (len(way), way), default=None)

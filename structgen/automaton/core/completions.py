@@ -10,9 +10,9 @@ from typing import Any
 
 from structgen.automaton.texts import Text, flat, joined, put
 
-from .frames import NeedsText
+from .frames import Frame, NeedsText
 from .leaf import Leaf
-from .stacks import BOTTOM, Stacks
+from .stacks import BOTTOM
 from .text_history import TextHistory
 
 
@@ -31,11 +31,18 @@ class AnyText(TextHistory):
         self.told: list[Any] = []
 
 
-class Completions(Stacks):
-    """Completions over the stacks that have been reached."""
+class Completions:
+    """Completions over the stacks that have been reached.
 
-    def __init__(self) -> None:
-        super().__init__()
+    Args:
+        frames, continuations: of `Stacks`, which go on to grow.
+    """
+
+    def __init__(
+        self, frames: list[tuple[Frame, int]], continuations: list[tuple[tuple[int, int], ...]]
+    ) -> None:
+        self._frames = frames
+        self._continuations = continuations
         # most bytes that close a continuation after an outcome
         self._most_closing: dict[tuple[int, int], int | None] = {(BOTTOM, 0): 0}
 
@@ -46,8 +53,8 @@ class Completions(Stacks):
         best = self._completion(leaf, q, continuation, tape, None)
         # The nearest end of the leaf may be the start of something long: what the frame itself
         # would have chosen counts too, so that no completion is longer than `finish` promised.
-        for frame_id, _ in self.continuations[continuation]:
-            frame, at = self.frames[frame_id]
+        for frame_id, _ in self._continuations[continuation]:
+            frame, at = self._frames[frame_id]
             wanted = frame.preferred(at)
             if wanted is not None:
                 best = _shorter(best, self._completion(leaf, q, continuation, tape, wanted))
@@ -71,8 +78,8 @@ class Completions(Stacks):
         """
         if tape is None:
             best: Text | None = out if continuation == BOTTOM else None
-            for frame_id, below in self.continuations[continuation]:
-                rest = self._rest(below)
+            for frame_id, below in self._continuations[continuation]:
+                rest = self.rest(below)
                 own = None if rest is None else self._finish_frame(frame_id, outcome, out, None)
                 if rest is not None and own is not None:
                     best = _shorter(best, put(own, rest))
@@ -83,7 +90,7 @@ class Completions(Stacks):
             if continuation == BOTTOM:
                 return out
             ways: list[tuple[Text, int]] = []
-            for frame_id, below in self.continuations[continuation]:
+            for frame_id, below in self._continuations[continuation]:
                 own = self._finish_frame(frame_id, outcome, out, tape)
                 if own is not None:
                     ways.append((own, below))
@@ -110,7 +117,7 @@ class Completions(Stacks):
         todo = [(continuation, outcome)]
         while todo:
             here, last = todo[-1]
-            links = self.continuations[here]
+            links = self._continuations[here]
             missing = [(below, 0) for _, below in links if (below, 0) not in known]
             if missing:
                 todo += missing
@@ -127,19 +134,19 @@ class Completions(Stacks):
         return known[continuation, outcome]
 
     def _most_of_frame(self, frame_id: int, outcome: int) -> int | None:
-        frame, at = self.frames[frame_id]
+        frame, at = self._frames[frame_id]
         if frame.records(at, outcome) and frame.finish_reads(at, outcome):
             return frame.finish_most(at, outcome)
         own = frame.finish(at, outcome)
         return None if own is None else len(own)
 
-    def _rest(self, continuation: int) -> Text | None:
+    def rest(self, continuation: int) -> Text | None:
         """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""
         # continuation → (bytes in all, those for its own frame, the continuation then)
         known: dict[int, tuple[int, Text, int] | None] = {BOTTOM: (0, b"", BOTTOM)}
         todo = [continuation]
         while todo:
-            links = self.continuations[todo[-1]]
+            links = self._continuations[todo[-1]]
             missing = [below for _, below in links if below not in known]
             if missing:
                 todo += missing
@@ -163,7 +170,7 @@ class Completions(Stacks):
     def _finish_frame(
         self, frame_id: int, outcome: int, out: Text, tape: TextHistory | None
     ) -> Text | None:
-        frame, at = self.frames[frame_id]
+        frame, at = self._frames[frame_id]
         text = None
         if frame.records(at, outcome) and frame.finish_reads(at, outcome):
             if tape is None:

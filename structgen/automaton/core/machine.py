@@ -18,6 +18,7 @@ machine through a trie.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Sequence
 
 from structgen.automaton.texts import Text
@@ -43,7 +44,7 @@ from .states import (
 from .text_history import TextHistory
 
 
-class Machine(Completions, States):
+class Machine(States):
     """A lazy deterministic recogniser of one language.
 
     Args:
@@ -73,6 +74,11 @@ class Machine(Completions, States):
             found: set[int] = set()
             self._enter(start, BOTTOM, found)
             self.start = self._intern(found)
+
+    @functools.cached_property
+    def completions(self) -> Completions:
+        """Short ways to the end."""
+        return Completions(self.frames, self.continuations)
 
     @property
     def n_states(self) -> int:
@@ -360,6 +366,12 @@ class Machine(Completions, States):
                 if path is not None:
                     return error.at(path)
         return error
+
+    def completion(
+        self, leaf: Leaf, q: int, continuation: int, tape: TextHistory | None = None
+    ) -> Text | None:
+        """Bytes from one configuration to the end; None if that one is hopeless."""
+        return self.completions.completion(leaf, q, continuation, tape)
 
     def shortest_completion(self, state: int, tape: TextHistory | None = None) -> Text:
         """Bytes that lead from ``state`` to acceptance: a short way, the same one every time.
