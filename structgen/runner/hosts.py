@@ -232,8 +232,13 @@ class TextHost:
         compiled = first.constraint
         return [first, *(m.make_generator(compiled, **options) for m in self.models[1:])]
 
-    async def with_adapter(self, name: str, path: str | None) -> None:
+    async def with_adapter(self, name: str, path: str | None, before: str | None) -> None:
         """Load an adapter into all processes; without a path, unload it. All of them, or none.
+
+        Args:
+            name: its.
+            path: of its file.
+            before: of the file that it was loaded from, if it is to be unloaded.
 
         Raises:
             ModelError: it cannot be.
@@ -247,9 +252,11 @@ class TextHost:
                     await model.load_adapter(path, name)
                 done.append(model)
         except BaseException:
-            if path is not None:
-                for model in done:
+            for model in done:
+                if path is not None:
                     await asyncio.shield(model.unload_adapter(name))
+                elif before is not None:
+                    await asyncio.shield(model.load_adapter(before, name))
             raise
 
     async def close(self) -> None:

@@ -309,7 +309,9 @@ class Models:
             path = os.path.abspath(os.path.expanduser(path))
         if path is not None or entry.host is not None or name not in entry.config.adapters:
             async with self._registry.lease(entry) as host:
-                await text_host(host, entry).with_adapter(name, path)
+                before = entry.config.adapters.get(name)
+                before = None if before is None else os.fspath(before)
+                await text_host(host, entry).with_adapter(name, path, before)
         adapters: Mapping[str, Any] = {k: v for k, v in entry.config.adapters.items() if k != name}
         if path is not None:
             adapters = {**adapters, name: path}

@@ -59,6 +59,11 @@ def test_adapters_are_loaded_used_kept_and_unloaded(folder: Path) -> None:
         assert sure[0] == sure[1] != sure[2]
         with pytest.raises(ModelError, match="loaded already"):
             runner.load_adapter("turned", turned)
+        with runner.stream_complete(**{**ASKED, "max_tokens": 900}, adapter="turned") as stream:
+            next(stream)
+            with pytest.raises(ModelError, match="cannot be unloaded"):
+                runner.unload_adapter("turned")
+            assert next(stream)
         runner.unload("it")
         assert runner.list_adapters() == ["same", "turned"]
         assert runner.complete(**ASKED, adapter="turned").text == other
@@ -104,6 +109,12 @@ def test_all_processes_of_a_model_have_the_same_adapters(folder: Path) -> None:
         with pytest.raises(ModelError, match="loaded already"):
             runner.load_adapter("turned", turned)
         assert hosts[0].adapters == () == tuple(runner.list_adapters())
+        runner._thread.wait(hosts[1].unload_adapter("turned"))
+        runner.load_adapter("turned", turned)
+        runner._thread.wait(hosts[1].unload_adapter("turned"))
+        with pytest.raises(ModelError, match="No adapter named"):
+            runner.unload_adapter("turned")
+        assert hosts[0].adapters == ("turned",) == tuple(runner.list_adapters())
 
 
 @pytest.fixture(scope="module")
