@@ -23,15 +23,16 @@ let kindBefore = "json_schema";
 function asked() {
   const kind = kindNow();
   const model = $("model").value;
+  const root = $("model").selectedOptions[0]?.dataset.root;  // what programs load it by
   const prompt = $("prompt").value;
   if (kind === "decisions") {
-    return { kind, body: { model, input: prompt, questions: json($("questions").value, "Questions") } };
+    return { kind, root, body: { model, input: prompt, questions: json($("questions").value, "Questions") } };
   }
   const body = { model, messages: [{ role: "user", content: prompt }] };
   for (const [id, name] of [["max-tokens", "max_tokens"], ["temperature", "temperature"], ["seed", "seed"]]) {
     if ($(id).value !== "") body[name] = Number($(id).value);
   }
-  const made = { kind, body };
+  const made = { kind, root, body };
   if (kind === "json_schema") {
     body.response_format = formatOf("answer", json($("schema").value, "The schema"));
   } else if (kind === "pydantic") {
@@ -482,7 +483,11 @@ async function models() {
       `/v1/models/${encodeURIComponent(one.id)}/status`).then(told => told.kind, () => "text")));
     const texts = data.filter((_, i) => !kinds[i] || kinds[i] === "text");
     const chosen = $("model").value;
-    $("model").replaceChildren(...texts.map(one => new Option(one.id, one.id, false, one.is_default)));
+    $("model").replaceChildren(...texts.map(one => {
+      const option = new Option(one.id, one.id, false, one.is_default);
+      option.dataset.root = one.root;
+      return option;
+    }));
     if (texts.some(one => one.id === chosen)) $("model").value = chosen;
     $("error").hidden = true;
     const grammars = await askJson("/v1/grammars");

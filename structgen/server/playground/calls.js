@@ -73,14 +73,14 @@ export function withStructgen(asked) {
     `from structgen import ${["Generator", imports].filter(Boolean).sort().join(", ")}`,
     "",
     ...lines.flatMap(line => [line, ""]),
-    `model = structgen.load(${quoted(body.model)})  # a name of the catalogue, or a folder`,
+    `model = structgen.load(${quoted(asked.root ?? body.model)})  # a name of the catalogue, or a folder`,
     type === "None" ? "generator = Generator(model)" : `generator = Generator(model, ${type})`,
     `messages = ${python(body.messages)}`,
     `print(generator${value}(${["messages", ...options].join(", ")}))`,
   ].join("\n");
 }
 
-function decider({ body }) {
+function decider({ body, root }) {
   const written = body.questions.map((one, index) => {
     const name = quoted(one.name ?? `q${index}`);
     const text = quoted(one.instructions ?? "");
@@ -99,7 +99,7 @@ function decider({ body }) {
   return [
     "from structgen.decisions import Choice, Decider, Predicate, Score",
     "",
-    `decider = Decider(${quoted(body.model)})  # a name of the catalogue, or a folder`,
+    `decider = Decider(${quoted(root ?? body.model)})  # a name of the catalogue, or a folder`,
     `state = ${block(body.input)}`,
     `answers = decider.decide(\n    state,\n    {\n${written.map(one => `        ${pad(one, "        ")},\n`).join("")}    },\n)`,
     "for name, answer in answers.items():",

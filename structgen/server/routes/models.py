@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from structgen.models import catalogue
 from structgen.runner import Runner
 
 from ..errors import told
@@ -25,6 +26,7 @@ def described(runner: Runner, name: str, created: int) -> dict[str, Any]:
         "object": "model",
         "created": created,
         "owned_by": "structgen",
+        "root": info["source"] if info["source"] in catalogue.ENTRIES else info["id"],
         "status": info["status"],
         "aliases": info["aliases"],
         "is_default": info["is_default"],

@@ -33,6 +33,7 @@ class ModelEntry(Answer):
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str
     status: State
     aliases: list[str]
     is_default: bool
