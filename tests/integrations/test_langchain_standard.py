@@ -1,7 +1,9 @@
 """LangChain's conformance tests for chat models and embeddings, on the default model.
 
-Those that a class below skips or expects to fail say why; all others pass. Tests of images, audio
-and documents skip themselves: the models read text.
+All pass but these. Two are expected to fail: they say why. Others skip themselves, for they are
+about what there is not: images, audio, documents (the models read text), environment variables
+(there are no keys), LangChain's own serialisation (a Runner is not written), and recorded HTTP
+(nothing is sent).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ try:
     import haystack as _package
 except ImportError as error:
     raise ModelError(
-        "structgen.integrations.haystack needs the package haystack-ai. Install it: "
-        "pip install 'structgen[haystack]'."
+        "structgen.integrations.haystack needs the package haystack-ai, and Python 3.11. Install "
+        "it: pip install 'structgen[haystack]'."
     ) from error
 
 from .embedders import StructgenDocumentEmbedder, StructgenTextEmbedder
