@@ -341,24 +341,7 @@ _BEYOND_MEMBERS = IN_PLACE | {"enum", "excluded", "min_properties", "max_propert
 _WORTH_A_LOOK = IN_PLACE | {"enum", "min_items"}
 _SURELY_FLAT = NULL | BOOLEAN | STRING | DIGITS
 _SURELY = _SURELY_FLAT | ARRAY | OBJECT
-_NARROWING = IN_PLACE - {"pattern_properties"} | {
-    "enum",
-    "excluded",
-    "minimum",
-    "maximum",
-    "exclusive_minimum",
-    "exclusive_maximum",
-    "multiple_of",
-    "not_multiple_of",
-    "min_length",
-    "patterns",
-    "required",
-    "min_properties",
-    "min_items",
-}
-"""Without any of these fields, a value of each type in `_SURELY` meets a node that allows it: an
-empty one, unless it is a number."""
-_ASSERTIONS = frozenset(
+_OF_SCALARS = frozenset(
     [
         "enum",
         "excluded",
@@ -369,21 +352,28 @@ _ASSERTIONS = frozenset(
         "multiple_of",
         "not_multiple_of",
         "min_length",
-        "max_length",
         "patterns",
+    ]
+)
+_NEEDING = frozenset(["required", "min_properties", "min_items"])
+_NARROWING = IN_PLACE - {"pattern_properties"} | _OF_SCALARS | _NEEDING
+"""Without any of these fields, a value of each type in `_SURELY` meets a node that allows it: an
+empty one, unless it is a number."""
+_ASSERTIONS = (
+    _OF_SCALARS
+    | _NEEDING
+    | {
+        "max_length",
         "properties",
         "pattern_properties",
         "additional",
         "property_names",
-        "required",
-        "min_properties",
         "max_properties",
         "prefix",
         "items",
-        "min_items",
         "max_items",
         "unique",
-    ]
+    }
 )
 
 
