@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+import httpx
 import jsonschema
 import mcp
 import pytest
@@ -291,6 +293,21 @@ def test_the_command_over_stdio() -> None:
     asked(server, work)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+def test_an_interrupt_ends_it_though_nothing_is_sent() -> None:
+    command = [sys.executable, "-m", "structgen", "mcp", "--lazy"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == -signal.SIGINT
+
+
 def test_the_command_over_http() -> None:
     command = [sys.executable, "-m", "structgen", "mcp", "--http", "--port", "0", "--no-embedder"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -301,10 +318,13 @@ def test_the_command_over_http() -> None:
         assert found, line
         made = value(found[0], "generate", prompt="Yes?", choices=["yes", "no"])
         assert made["text"] in ("yes", "no")
+        named = {"Host": "elsewhere.example", "Accept": "application/json, text/event-stream"}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        assert httpx.post(found[0], json=asked, headers=named).status_code == 421
     finally:
         process.terminate()
         _, left = process.communicate(timeout=60)
-    assert left == ""
+    assert left == "Invalid Host header: elsewhere.example\n"
 
 
 def test_a_port_that_is_taken_is_told(runner: Runner) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -32,6 +33,8 @@ _log = logging.getLogger("structgen")
 def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
     """Serve the program that has started this one, until it closes standard input.
 
+    An interrupt ends the process at once, as SIGTERM does; those of models end with it.
+
     Args:
         runner: which is asked; it stays open.
         models: ids of its models that the tools may be asked for.
@@ -44,7 +47,12 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
         async with _loading(runner, models, lazy), stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    asyncio.run(run())
+    # A thread waits for the next line, and nothing else could make it stop.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        asyncio.run(run())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def serve_http(
