@@ -296,16 +296,20 @@ def test_the_command_over_stdio() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_it_though_nothing_is_sent() -> None:
     command = [sys.executable, "-m", "structgen", "mcp", "--lazy"]
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    )
+    with process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
-        process.stdin.flush()
-        assert json.loads(process.stdout.readline())["id"] == 1
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == -signal.SIGINT
+        try:
+            process.stdin.write('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["id"] == 1
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == -signal.SIGINT
+        finally:
+            process.kill()
 
 
 def test_the_command_over_http() -> None:
