@@ -31,9 +31,9 @@ SHARED_BEGINNING = "shared beginning"
 STRANGE_NAME = "strange name"
 
 MEASURED: Mapping[str, str] = {
-    LATE_REASONING: "Measured on extraction, with 135 million parameters: reasons after the facts "
-    "doubled the tokens and made none more right; reasons before them made fewer right. Larger "
-    "models are reported to gain from the latter.",
+    LATE_REASONING: "Measured with 135 million parameters: 15 of 100 small sums were right with "
+    "the reasons first, 1 with them last; in extraction, reasons before the facts made fewer "
+    "right, and after them no more.",
     UNBOUNDED_STRING: "Measured on short texts: no harm.",
     UNBOUNDED_ARRAY: "Measured: without maxItems every output ran into the limit on tokens, with "
     "maxItems none.",
