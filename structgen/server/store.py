@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, final
 
 from structgen.runner import Sessions
+from structgen.storage import fork_safe
 
 from .errors import ApiError
 
@@ -80,7 +81,7 @@ class Store:
         self._most = most
         self._seconds = seconds
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
         if path is not None:
             path = path.expanduser()
             Sessions(path).close()  # makes it, for its owner alone, or says what is wrong with it

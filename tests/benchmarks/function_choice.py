@@ -212,7 +212,7 @@ def tables(files: list[Path]) -> None:
     table(files, WAYS, "requests, the tool right")
     for file in files:
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        whole = file.with_suffix(".whole")
+        whole = file.with_suffix(".whole.jsonl")
         whole.write_text(
             "\n".join(json.dumps({**line, "right": [line.get("whole", False)]}) for line in lines),
             encoding="utf-8",

@@ -70,7 +70,7 @@ def table(files: Iterable[Path], ways: Sequence[str], what: str) -> None:
             way: np.array([np.mean(found[item]["right"] or [False]) for item in items])
             for way, found in by_way.items()
         }
-        print(f"\n{file.stem}: {len(items)} {what}")
+        print(f"\n{file.name.removesuffix('.jsonl')}: {len(items)} {what}")
         print("| way | right | against the first | cut short | tokens | s |")
         print("|---|---|---|---|---|---|")
         for way, found in by_way.items():

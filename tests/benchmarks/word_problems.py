@@ -147,7 +147,7 @@ def tables(files: list[Path]) -> None:
         for file in files:
             lines = file.read_text(encoding="utf-8").splitlines()
             for kind in ("small", "long"):
-                part = Path(folder) / f"{file.stem}, {kind}"
+                part = Path(folder) / f"{file.name.removesuffix('.jsonl')}, {kind}"
                 mine = [line for line in lines if found[json.loads(line)["item"]][0] == kind]
                 part.write_text("\n".join(mine), encoding="utf-8")
                 table([part], [*WAYS], "problems")
