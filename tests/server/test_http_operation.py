@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -336,6 +337,24 @@ def test_a_body_that_never_ends(served: Served) -> None:
 
         sent = asyncio.run(main())
     assert sent[0]["status"] == 408
+
+
+def test_a_long_prompt_does_not_hold_up_a_stream(served: Served) -> None:
+    wait_until_idle(served)
+    long = {"model": "small", "messages": "word " * 1_500, "max_tokens": 1}
+    short = {"model": "small", "messages": "Hi.", "max_tokens": 2, "stream": True}
+    url = f"{served.root}/v1/chat/completions"
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.post, url, json=long, headers=AUTH, timeout=300)
+        while not users(served):
+            assert not asked.done()
+            time.sleep(0.01)
+        with httpx.stream("POST", url, json=short, headers=AUTH, timeout=300) as answer:
+            lines = [line for line in answer.iter_lines() if line]
+        # Its prompt takes some twenty passes; the stream had its turn between them.
+        assert not asked.done()
+        assert lines[-1] == "data: [DONE]"
+        assert asked.result().json()["usage"]["prompt_tokens"] > 1_500
 
 
 # -- clients that dawdle ----------------------------------------------------------------------
