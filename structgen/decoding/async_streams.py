@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Generic, final
 
 from structgen.types import OutputType, T_co
@@ -58,12 +57,7 @@ class AsyncStream(AsyncIterator[Chunk], Generic[T_co]):
     async def __aenter__(self) -> AsyncStream[T_co]:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
 
@@ -116,12 +110,7 @@ class AsyncValueStream(AsyncIterator[Partial[T_co]]):
     async def __aenter__(self) -> AsyncValueStream[T_co]:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
     @property

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
-from types import TracebackType
 from typing import Generic, final
 
 from structgen.errors import StructgenError
@@ -99,12 +98,7 @@ class Stream(Iterator[Chunk], Generic[T_co]):
     def __enter__(self) -> Stream[T_co]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property

@@ -7,7 +7,6 @@ something new, and the parsed value at the end.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 from typing import final
 
 from structgen.types import OutputType, T_co
@@ -76,12 +75,7 @@ class ValueStream(Iterator[Partial[T_co]]):
     def __enter__(self) -> ValueStream[T_co]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property

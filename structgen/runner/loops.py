@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
 from typing import Any, Generic, TypeVar, final
 
 from structgen.errors import StructgenError
@@ -257,12 +256,7 @@ class ChunkStream(_Stream[T], Iterator[T]):
     def __enter__(self) -> ChunkStream[T]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 
@@ -316,10 +310,5 @@ class AsyncChunkStream(_Stream[T], AsyncIterator[T]):
     async def __aenter__(self) -> AsyncChunkStream[T]:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()

@@ -13,7 +13,6 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
-from types import TracebackType
 from typing import Any, TypeVar, final
 
 from structgen.errors import OptionError, StructgenError
@@ -380,21 +379,11 @@ class Runner(Chats, Models):
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Runner:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.aclose()

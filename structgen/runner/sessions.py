@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TypeAlias, final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -300,12 +299,7 @@ class Turn:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._ticket is not None:
             _IN_TURNS.set(_IN_TURNS.get() - {self._ticket})
             self._sessions._leave(self.session_id, self._ticket)
