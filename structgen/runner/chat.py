@@ -128,11 +128,13 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     limit, think = limits(request, host.context_length)
     place = host.place_for(_beginning(request))
     try:
-        generator = await host.generator(asked.key, asked.type, think, place)
+        generator = await host.generator(asked.key, asked.type, _of_type(request, think), place)
     except OutputTypeError as error:
         raise await asyncio.to_thread(refusal, error, asked, request) from error
     except OptionError as error:
-        raise RequestError(str(error), param=_thinking_field(request)) from error
+        is_hint = "with_schema_hint=" in str(error)
+        field = "with_schema_hint" if is_hint else _thinking_field(request)
+        raise RequestError(str(error), param=field) from error
     options |= limit
     prompts: list[Any]
     if isinstance(request, ChatRequest):
@@ -147,6 +149,14 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     made = n if settings.get("do_sample") else 1
     field = _thinking_field(request)
     return Work(host, place, generator, prompts, options, n, made, asked, began, field)
+
+
+def _of_type(request: Sampled, think: Any) -> dict[str, Any]:
+    """Options that go with the form."""
+    options = {} if think is None else {"think": think}
+    if isinstance(request, ChatRequest) and request.with_schema_hint:
+        options["with_schema_hint"] = True
+    return options
 
 
 def _beginning(request: Sampled) -> Hashable:

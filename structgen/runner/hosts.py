@@ -198,7 +198,7 @@ class TextHost:
             self._busy[place] -= 1
 
     async def generator(
-        self, key: Hashable, output_type: Any, think: Any, place: int = 0
+        self, key: Hashable, output_type: Any, options: Mapping[str, Any], place: int = 0
     ) -> WorkerGenerator[Any]:
         """A generator of outputs of a type.
 
@@ -207,17 +207,17 @@ class TextHost:
         Args:
             key: equal for what is the same; None: not known, so that it is made each time.
             output_type: of the outputs.
-            think: as for `structgen.Generator`.
+            options: of `structgen.Generator`.
             place: of the process.
 
         Raises:
             OutputTypeError: the type cannot be enforced.
-            OptionError: there is no room to think.
+            OptionError: there is no room to think, or the type has no schema to tell of.
         """
-        whole = None if key is None else (key, think)
+        whole = None if key is None else (key, *options.items())
         known = None if whole is None else self._generators.get(whole)
         if known is None or whole is None:
-            known = await asyncio.to_thread(self._made, output_type, think)
+            known = await asyncio.to_thread(self._made, output_type, options)
             if whole is not None:
                 self._generators[whole] = known
                 if len(self._generators) > _KEPT_GENERATORS:
@@ -226,10 +226,10 @@ class TextHost:
             self._generators.move_to_end(whole)
         return known[place]
 
-    def _made(self, output_type: Any, think: Any) -> list[WorkerGenerator[Any]]:
-        options = {} if think is None else {"think": think}
+    def _made(self, output_type: Any, options: Mapping[str, Any]) -> list[WorkerGenerator[Any]]:
         first = self.models[0].make_generator(output_type, **options)
-        compiled = first.constraint
+        # What is told of a type is made of what the user wrote.
+        compiled = output_type if "with_schema_hint" in options else first.constraint
         return [first, *(m.make_generator(compiled, **options) for m in self.models[1:])]
 
     async def with_adapter(self, name: str, path: str | None, before: str | None) -> None:

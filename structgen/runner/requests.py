@@ -399,6 +399,8 @@ class ChatRequest(Sampled):
         parallel_tool_calls: whether there may be several calls in an answer.
         logprobs: whether the answer tells the log probabilities of its tokens.
         top_logprobs: how many of the likeliest tokens it lists beside each.
+        with_schema_hint: whether the model is told the JSON Schema of the form in the system
+            message; the form itself does not show it descriptions.
         enable_thinking: whether the model thinks before it answers.
         reasoning_effort: how much.
         thinking_budget: most tokens of the thought; None: as the effort says.
@@ -425,6 +427,7 @@ class ChatRequest(Sampled):
     parallel_tool_calls: StrictBool | None = None
     logprobs: StrictBool | None = None
     top_logprobs: StrictInt | None = None
+    with_schema_hint: StrictBool = False
     enable_thinking: StrictBool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     thinking_budget: Annotated[StrictInt, Field(ge=1)] | None = None

@@ -90,7 +90,7 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
     if asked.type is None:
         return "In free text every token is allowed."
     try:
-        generator = await host.generator(asked.key, asked.type, None)
+        generator = await host.generator(asked.key, asked.type, {})
     except OutputTypeError as error:
         raise refusal(error, asked, form) from error
     constraint = generator.constraint

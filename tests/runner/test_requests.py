@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from structgen import RequestError
+from structgen import RequestError, Runner
 from structgen.decoding import options as search_options
 from structgen.runner import vectors
 from structgen.runner.constraints import wanted
@@ -365,3 +365,22 @@ def test_queries_and_documents_get_the_prompts_of_the_model(
     if input_type is not None:
         with pytest.raises(RequestError, match="input_type"):
             asyncio.run(asked(prompt_name="query"))
+
+
+def test_the_schema_is_told_where_that_is_asked_for(runner: Runner) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean", "description": "whether it rains"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    asked = {
+        "messages": "Hi",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+    }
+    plain, told = (runner.chat({**asked, "with_schema_hint": one}) for one in (False, True))
+    assert told.usage.prompt_tokens > plain.usage.prompt_tokens + 30
+    assert told.choices[0].message.content in ('{"a": true}', '{"a": false}')
+    with pytest.raises(RequestError, match="needs an output type") as caught:
+        runner.chat({"messages": "Hi", "max_tokens": 2, "with_schema_hint": True})
+    assert caught.value.param == "with_schema_hint"
