@@ -21,6 +21,13 @@ settings.register_profile("structgen", deadline=None)
 settings.load_profile("structgen")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse names with an address: each worker process would have tests of other names."""
+    found = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if found:
+        raise pytest.UsageError(f"names of tests hold addresses: {found}. Give ids=.")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def arrays_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.getbasetemp()

@@ -90,7 +90,7 @@ def test_an_answer_of_a_type(runner: Runner) -> None:
         {"grammar": json.dumps(SCHEMA), "grammar_type": "json_schema"},
         {"output_type": Literal["up", "down"]},
     ],
-    ids=lambda fields: str(fields)[:40],
+    ids=lambda fields: " ".join(fields),
 )
 def test_every_way_to_ask_for_a_form_is_kept_and_streams_the_same(
     runner: Runner, fields: dict[str, Any]
@@ -225,7 +225,7 @@ def test_log_probabilities(runner: Runner) -> None:
         {"n": 2, "max_tokens": 6, "trace": True},
         {"enable_thinking": True, "max_tokens": 24},
     ],
-    ids=lambda fields: str(fields)[:40],
+    ids=lambda fields: " ".join(fields),
 )
 def test_log_probabilities_come_with_the_text_that_they_belong_to(
     runner: Runner, fields: dict[str, Any]
