@@ -31,6 +31,7 @@ __all__ = [
     "Usage",
     "Verified",
     "catalogue",
+    "check",
     "convert_gguf",
     "convert_safetensors",
     "doctor",
@@ -75,6 +76,37 @@ def path(
 
     Cost: none once the model is on disk, and no network either.
     """
+    local = _local(name, task)
+    return pull(os.fspath(name), progress, task=task) if local is None else local
+
+
+def check(
+    name: str | os.PathLike[str], *, task: Literal["generate", "embed"] | None = None
+) -> None:
+    """Check that `path` can know a model by a name, as far as that is told without fetching.
+
+    Args:
+        name: as in `path`.
+        task: as in `path`.
+
+    Raises:
+        ModelNotFound: it is no model's folder, nor in the catalogue, nor what a repository can be
+            called; or the catalogue's model does something else. Whether there is such a
+            repository is not asked.
+        OptionError: the name is neither a str nor a path.
+
+    Cost: a few looks at the disk.
+    """
+    if _local(name, task) is None:
+        _check_known(os.fspath(name))
+
+
+def _local(name: str | os.PathLike[str], task: str | None) -> Path | None:
+    """The folder that a name is; None: it is to be fetched.
+
+    Raises:
+        ModelNotFound, OptionError: as in `check`.
+    """
     if not isinstance(name, (str, os.PathLike)):
         raise OptionError(
             f"model={name!r} is not the name of a model. Pass a str or a path: a name of the "
@@ -93,10 +125,15 @@ def path(
         raise _not_a_model(local, text)
     if name in catalogue.ENTRIES:
         _check_task(catalogue.ENTRIES[name], task)
-        return pull(name, progress)
+        return None
     if local.exists():
         raise _not_a_model(local, text)
-    return pull(name, progress, task=task)
+    return None
+
+
+def _check_known(name: str) -> None:
+    if name not in catalogue.ENTRIES and not hub.looks_like(name):
+        raise _unknown(name)
 
 
 def pull(
@@ -124,9 +161,8 @@ def pull(
     the default embedder downloads 104 MB, of which it keeps 23.
     Two processes that want the same model fetch it once.
     """
+    _check_known(name)
     entry = catalogue.ENTRIES.get(name)
-    if entry is None and not hub.looks_like(name):
-        raise _unknown(name)
     place = catalogue.cache_name(name)
     folder = cache.find(place)
     if folder is not None:

@@ -111,8 +111,10 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
     if settings.lazy:
         return
     for id_ in runner.list_models():
+        begun = time.perf_counter()
         try:
             await runner.aload(id_)
+            LOG.info("%s is loaded, after %.1f s", id_, time.perf_counter() - begun)
         except Exception as error:
             LOG.error("%s cannot be loaded: %s", id_, error)
     app.state.is_ready = True
@@ -133,26 +135,29 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = f"{request.method} {request.url.path}"
     if error.status_code == 404:
-        said = ApiError(404, f"There is no {what}. See /docs.", code="not_found")
-    else:
-        headers = dict(error.headers or {})
-        if error.status_code == 405:
-            headers["Allow"] = ", ".join(_methods(request))
+        versioned = f"/v1{request.url.path}"
+        near = f"Did you mean {versioned}?" if _methods(request, versioned) else "See /docs."
+        said = ApiError(404, f"There is no {what}. {near}", code="not_found")
+    elif error.status_code == 405:
+        methods = ", ".join(_methods(request, request.url.path))
+        methods = methods or (error.headers or {}).get("Allow", "")  # in no document: the page
         said = ApiError(
-            error.status_code,
-            f"{what}: {error.detail}.",
-            code="method_not_allowed" if error.status_code == 405 else None,
-            headers=headers,
+            405,
+            f"There is no {what}. Ask with {methods}.",
+            code="method_not_allowed",
+            headers={"Allow": methods},
         )
+    else:
+        said = ApiError(error.status_code, f"{what}: {error.detail}.", headers=error.headers)
     return said.response
 
 
-def _methods(request: Request) -> list[str]:
+def _methods(request: Request, asked: str) -> list[str]:
     """What a path may be asked with: Starlette tells of the first endpoint only."""
     found: dict[str, Any] = {}
     for path, methods in request.app.openapi()["paths"].items():
         pattern = re.sub(r"\\\{\w+\\\}", ".+", re.escape(path))
-        if re.fullmatch(pattern, request.url.path):
+        if re.fullmatch(pattern, asked):
             found[path] = methods
     nearest = max(found, key=lambda path: ("{" not in path, len(path)), default=None)
     return [] if nearest is None else sorted(name.upper() for name in found[nearest])

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import final
+from typing import Literal, final
 
 import uvicorn
 
+from structgen import models
+from structgen.errors import ModelNotFound, OptionError
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
@@ -25,14 +27,19 @@ def runner_of(settings: Settings) -> Runner:
     """A Runner with the models of settings; nothing is loaded.
 
     Raises:
-        OptionError, ModelNotFound: a model, alias or the default is wrong.
+        OptionError, ModelNotFound: a model, alias or the default is wrong, or two models have one
+            id.
     """
-    models = {id_: ModelConfig.of(source) for id_, source in settings.models.items()}
+    configured = {id_: ModelConfig.of(source) for id_, source in settings.models.items()}
     for id_, source in settings.embedders.items():
+        if id_ in configured:
+            raise OptionError(
+                f"{id_!r} is the id of a model and of an embedder. Give one another: ID=MODEL."
+            )
         given = dict(source) if isinstance(source, dict) else {"source": source}
-        models[id_] = ModelConfig.of({"kind": "embedding", **given})
+        configured[id_] = ModelConfig.of({"kind": "embedding", **given})
     return Runner(
-        models,
+        configured,
         default=settings.default_model,
         aliases=settings.aliases,
         memory_budget=settings.memory_budget,
@@ -44,7 +51,7 @@ def runner_of(settings: Settings) -> Runner:
 
 
 def check(settings: Settings) -> list[str]:
-    """Check settings without loading a model or listening.
+    """Check settings without loading or fetching a model, or listening.
 
     Returns:
         What a server would do, a line each.
@@ -55,14 +62,28 @@ def check(settings: Settings) -> list[str]:
     file = settings.api_key_file
     keys = Keys([*settings.api_keys, *([] if file is None else keys_in(file))])
     with runner_of(settings) as runner:
-        models = runner.list_models()
+        _check_sources(settings)
+        ids = runner.list_models()
         default = runner.get_default_model_id()
     said = [f"listens on http://{_shown(settings.host)}:{settings.port}"]
-    said.append(f"models: {', '.join(models)}; {default} unless a request names one")
+    said.append(f"models: {', '.join(ids)}; {default} unless a request names one")
     said.append("asks for an API key" if keys else "asks for no API key")
     if not keys and not settings.is_local:
         said.append("warning: whoever reaches this address may use it: pass --api-key")
     return said
+
+
+def _check_sources(settings: Settings) -> None:
+    """Raise if a name can be no model's: a server that is told so at once need not be watched."""
+    tasks: dict[str, Literal["generate", "embed"] | None] = {"models": None, "embedders": "embed"}
+    for field, task in tasks.items():
+        for id_, given in getattr(settings, field).items():
+            source = ModelConfig.of(given).source
+            try:
+                models.check(source, task=task)
+            except (ModelNotFound, OptionError) as error:
+                where = "" if source == id_ else f"{field}.{id_}: "  # else it names the model
+                raise type(error)(f"{where}{error}") from None
 
 
 def _shown(host: str) -> str:

@@ -178,5 +178,13 @@ def test_what_is_no_json(served: Served) -> None:
 def test_paths_and_methods(served: Served) -> None:
     answer = httpx.get(f"{served.root}/v1/nothing", headers=AUTH)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert answer.json()["error"]["message"].endswith("See /docs.")
+    answer = httpx.post(f"{served.root}/chat/completions", headers=AUTH, json={})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].endswith("Did you mean /v1/chat/completions?")
     answer = httpx.get(f"{served.root}/v1/chat/completions", headers=AUTH)
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert answer.headers["allow"] == "POST"
+    assert "POST" in answer.json()["error"]["message"]
+    answer = httpx.head(f"{served.root}/")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")

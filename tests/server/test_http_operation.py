@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+import uvicorn
 from click.testing import CliRunner
 from one_server import KEY, MODEL, Served, serving
 
@@ -84,7 +85,8 @@ def test_what_is_wrong_says_where(
 
 
 def test_check_loads_nothing(tmp_path: Path) -> None:
-    run = CliRunner().invoke(cli, ["serve", "--check", "a=b", "--embedder", "c", "--host", "::"])
+    names = [f"a={MODEL}", "--embedder", "c=some/repository"]
+    run = CliRunner().invoke(cli, ["serve", "--check", *names, "--host", "::"])
     assert run.exit_code == 0
     assert "models: a, c" in run.output
     assert "warning" in run.output
@@ -92,6 +94,28 @@ def test_check_loads_nothing(tmp_path: Path) -> None:
     assert MODEL in run.output
     run = CliRunner().invoke(cli, ["serve", "--check", "--default-model", "none"])
     assert run.exit_code == 1
+
+
+@pytest.mark.parametrize("flags", [["--check"], ["--port", "0"]])
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        (["smollm2"], "There is no model 'smollm2'. Did you mean"),
+        (["./none"], "There is no folder ./none."),
+        (["--embedder", f"e={MODEL}"], f"embedders.e: {MODEL} is a language model"),
+        (
+            ["a=some/one", "--embedder", "a=some/other"],
+            "'a' is the id of a model and of an embedder",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_is_told_at_once(
+    models: list[str], told: str, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server: pytest.fail("it serves"))
+    run = CliRunner().invoke(cli, ["serve", *models, *flags])
+    assert run.exit_code == 1
+    assert str(run.exception).startswith(told)
 
 
 # -- who may ask ------------------------------------------------------------------------------
