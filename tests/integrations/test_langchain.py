@@ -157,9 +157,19 @@ def test_arguments_are_not_escaped(model: ChatStructgen) -> None:
     assert call["args"]["name"] in ("你好啊集团", "こんにちは")
 
 
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+@pytest.mark.parametrize("schema", [int, Literal["a", "b"], None, {"type": "integer"}])
+def test_a_type_without_a_schema_is_refused(model: ChatStructgen, schema: Any, method: Any) -> None:
+    with pytest.raises(OptionError, match=r"schema=.* model.bind\(output_type="):
+        model.with_structured_output(schema, method=method)
+
+
 def test_a_choice_of_no_tool_is_refused(model: ChatStructgen) -> None:
     with pytest.raises(OptionError, match="none of auto"):
         model.bind_tools([area], tool_choice="volume")
+    with pytest.raises(OptionError, match="there are no tools"):
+        model.bind_tools([], tool_choice="any")
+    model.bind_tools([], tool_choice="none")
 
 
 def test_a_stream_of_calls_is_the_answer(model: ChatStructgen) -> None:

@@ -231,8 +231,12 @@ class ChatStructgen(BaseChatModel):
             kwargs: further fields of the request, such as ``parallel_tool_calls``.
 
         Raises:
-            OptionError: ``tool_choice`` names no tool.
+            OptionError: ``tool_choice`` names no tool, or asks for a call of none.
         """
+        if not tools and tool_choice not in (None, False, "auto", "none"):
+            raise OptionError(
+                f"tool_choice={tool_choice!r} asks for a call, and there are no tools."
+            )
         if tools:
             made = [closed_tool(convert_to_openai_tool(tool)) for tool in tools]
             kwargs["tools"] = made

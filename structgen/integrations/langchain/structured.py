@@ -35,13 +35,13 @@ def structured(
     """A chain of the model, bound to the type, and of a parser.
 
     Raises:
-        OptionError: the method is unknown.
+        OptionError: the method is unknown, or LangChain can read no JSON Schema from the type.
     """
     told = {"ls_structured_output_format": {"kwargs": {"method": method}, "schema": schema}}
     is_class = isinstance(schema, type) and is_basemodel_subclass(schema)
     parser: Runnable[Any, Any]
     if method == "function_calling":
-        name = convert_to_json_schema(schema)["title"]
+        name = _json_schema(schema)["title"]
         one = {"tool_choice": name, "parallel_tool_calls": False}
         bound = model.bind_tools([schema], **{**one, **fields, **told})
         if is_class:
@@ -53,7 +53,7 @@ def structured(
         if is_class and issubclass(schema, BaseModel):
             form, parser = {"output_type": schema}, _Parser(pydantic_object=schema)
         else:  # the mask is of its JSON Schema, as LangChain reads it
-            json_schema = convert_to_json_schema(schema)
+            json_schema = _json_schema(schema)
             named = {"name": json_schema["title"], "schema": json_schema}
             form = {"response_format": {"type": "json_schema", "json_schema": named}}
             reader: BaseOutputParser[Any] = JsonOutputParser()
@@ -70,6 +70,17 @@ def structured(
     )
     failed = RunnablePassthrough.assign(parsed=lambda _: None)
     return RunnableMap(raw=bound) | parsed.with_fallbacks([failed], exception_key="parsing_error")
+
+
+def _json_schema(schema: Any) -> dict[str, Any]:
+    """The JSON Schema of a class, a function or a dict, as LangChain reads it."""
+    try:
+        return convert_to_json_schema(schema)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"schema={schema!r} is no Pydantic class, TypedDict or JSON Schema with a title. For "
+            "other types there is model.bind(output_type=...), whose answers are texts."
+        ) from error
 
 
 class _Parser(PydanticOutputParser[Any]):
