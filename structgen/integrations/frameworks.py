@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from structgen.errors import OptionError
+from structgen.grammar.json_schema import closed
 from structgen.runner import (
     ChatChunk,
     Choice,
@@ -22,8 +23,6 @@ from structgen.runner import (
     TokenLogprob,
     Usage,
 )
-
-from .closing import closed
 
 # -- the Runner -------------------------------------------------------------------------------
 

@@ -85,7 +85,8 @@ _FORMS = {"regex": "regex", "choices": "choice", "grammar": None}
 
 def _fields(prompt: llm.Prompt) -> dict[str, Any]:
     """A prompt as fields of a `structgen.runner.ChatRequest`."""
-    from .closing import closed
+    from structgen.grammar.json_schema import closed
+
     from .frameworks import closed_tool
 
     fields = prompt.options.model_dump(exclude_none=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError
+from structgen.grammar.json_schema import closed
 from structgen.types import JsonSchema
 from structgen.vocabulary import Vocabulary
 
@@ -141,13 +142,14 @@ class Connection:
         async def call(**arguments: Any) -> str:
             return await self._called(tool.name, arguments)
 
+        schema = closed(tool.input_schema)  # servers leave it out, and models would invent members
         function = {
             "name": f"{self._server.prefix}{tool.name}",
             "description": tool.description or tool.title or "",
-            "parameters": tool.input_schema,
+            "parameters": schema,
         }
         try:
-            compile_constraint(JsonSchema(tool.input_schema), _bytes())
+            compile_constraint(JsonSchema(schema), _bytes())
             return Tool(
                 {"type": "function", "function": function}, call, timeout=self._server.timeout
             )

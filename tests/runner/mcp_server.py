@@ -32,6 +32,12 @@ def details(city: str) -> City:
 
 
 @server.tool()
+def noon() -> str:
+    """Whether it is noon."""
+    return "yes"
+
+
+@server.tool()
 def die() -> str:
     """Ends the server."""
     print("the roof is on fire", file=sys.stderr, flush=True)

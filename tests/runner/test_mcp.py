@@ -27,7 +27,7 @@ def run(server: McpServer, name: str, arguments: str = "{}", **options: Any) -> 
     return asyncio.run(tools_of([server])[name].run(arguments, **options))
 
 
-FINE = ("population", "details", "hang", "environment")
+FINE = ("population", "details", "noon", "hang", "environment")
 
 
 def stdio(**options: Any) -> McpServer:
@@ -64,6 +64,13 @@ def test_its_tools_are_tools(server: McpServer) -> None:
     assert tool.schema["function"]["parameters"]["required"] == ["city"]
     outcome = asyncio.run(tool.run('{"city": "Rome", "in_thousands": true}'))
     assert (outcome.content, outcome.error) == ("2755", None)
+
+
+def test_arguments_have_the_members_that_schemas_name(server: McpServer) -> None:
+    # A schema without additionalProperties allows any: models wrote what their prompts show.
+    for name in ("noon", "population"):
+        parameters = tools_of([server])[name].schema["function"]["parameters"]
+        assert parameters["additionalProperties"] is False
 
 
 def test_values_and_errors(server: McpServer) -> None:

@@ -2,11 +2,13 @@
 
 In reading order: `read` (the entry), `graph` (`Node` and `SchemaGraph`), `dialects` (the drafts),
 `reader` (the walk), `keywords` and `checks` (what each keyword says), `documents` (where references
-lead), `hints` and `unreached` (what errors say). Knows no text of a value and no automaton.
+lead), `hints` and `unreached` (what errors say); `closing` (of objects in schemas of tools). Knows
+no text of a value and no automaton.
 """
 
 from __future__ import annotations
 
+from .closing import closed
 from .dialects import (
     DIALECTS,
     KIND_OF,
@@ -73,6 +75,7 @@ __all__ = [
     "by_name",
     "by_uri",
     "child_path",
+    "closed",
     "is_keyword",
     "is_latest",
     "json_key",

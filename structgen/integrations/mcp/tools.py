@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from structgen.errors import ModelNotFound, RequestError
+from structgen.grammar.json_schema import closed
 from structgen.runner import ChatChunk, Runner
 
-from ..closing import closed
 from . import arguments, results
 
 ArgumentsT = TypeVar("ArgumentsT", bound=arguments.Arguments)

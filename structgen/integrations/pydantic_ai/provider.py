@@ -25,9 +25,8 @@ from structgen.errors import (
     StructgenError,
     WorkerDied,
 )
+from structgen.grammar.json_schema import closed
 from structgen.runner import Runner
-
-from ..closing import closed
 
 SYSTEM = "structgen"
 """What pydantic-ai calls the provider."""

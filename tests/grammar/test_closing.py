@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from structgen.integrations.closing import closed
+from structgen.grammar.json_schema import closed
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}}
 CLOSED = {**OBJECT, "additionalProperties": False}

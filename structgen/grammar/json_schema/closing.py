@@ -1,6 +1,7 @@
 """JSON Schemas that leave objects no members but those that they name.
 
-Knows JSON Schema, and no framework.
+How tools and the frameworks that make them mean their schemas. Knows who asks for it as little as
+the reader does: what is compiled is exactly the schema that is given.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from structgen.grammar.json_schema import subschemas
+from .dialects import subschemas
 
 _COMPOSED = ("allOf", "not", "if", "dependentSchemas", "unevaluatedProperties")
 """Keywords that let other schemas speak of an object's members too."""
