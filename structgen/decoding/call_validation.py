@@ -237,8 +237,8 @@ def check_adapter(model: Model, adapter: str | None) -> None:
     if adapter is not None and adapter not in model.adapters:
         loaded = ", ".join(sorted(model.adapters)) or "none"
         raise OptionError(
-            f"adapter={adapter!r} is not loaded (loaded: {loaded}). Load it with "
-            "model.load_adapter(path, name)."
+            f"adapter={adapter!r} is not loaded (loaded: {loaded}). Load it first, with "
+            "load_adapter of the model or of its Runner."
         )
 
 
