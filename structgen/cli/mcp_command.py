@@ -46,6 +46,10 @@ def mcp(
     both = text.keys() & vectors.keys()
     if both:
         raise click.UsageError(f"Two models are called {min(both)}. Write ID=MODEL.")
+    for source in text.values():
+        _models.check(source)  # a host would show its user a server whose tools all fail
+    for source in vectors.values():
+        _models.check(source, task="embed")
     sources = text | {id_: {"source": one, "kind": "embedding"} for id_, one in vectors.items()}
     with Runner(sources) as runner:
         offered = served.Models(tuple(text), tuple(vectors))

@@ -15,10 +15,13 @@ import httpx
 import jsonschema
 import mcp
 import pytest
+from click.testing import CliRunner
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from structgen import OptionError, Runner
+from structgen.cli.commands import cli
+from structgen.errors import ModelNotFound
 from structgen.integrations.mcp import Models, serve_http, server_of
 from structgen.integrations.mcp.arguments import FORMS, Generate
 
@@ -291,6 +294,12 @@ def test_the_command_over_stdio() -> None:
         assert made.structured_content["dimensions"] == 384
 
     asked(server, work)
+
+
+@pytest.mark.parametrize("flags", [["smollm2"], ["--embedder", "e=smollm2-135m-instruct"]])
+def test_a_model_that_cannot_be_is_told_at_once(flags: list[str]) -> None:
+    run = CliRunner().invoke(cli, ["mcp", *flags])
+    assert isinstance(run.exception, ModelNotFound)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
