@@ -49,7 +49,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         enforced="every constraint, in batches, with several returns and within `max_tokens`",
         validated="nothing: parse the text with `constraint.output.parse`",
         unsupported="beams; tokens taken against the mask (prompt lookup, processors after it)",
-        tried="5.23.0 with torch 2.13.0 on the CPU, in CI; not on CUDA",
+        tried="5.23.0 with torch 2.13.0 on the CPU; not on CUDA",
     ),
     Integration(
         name="llama-cpp-python",
