@@ -117,10 +117,11 @@ def costs(runner: Runner, port: int, n: int, tokens: int) -> None:
     ) -> Iterator[tuple[Any, float, float, float]]:
         for i in range(n + 3):
             took, cpu, made = [], [], None
-            for way in (plain, over):
+            for which, way in enumerate((plain, over)):
+                asked = body(2 * i + which)  # of its own: what was read is kept
                 time.sleep(_REST)
                 began, began_cpu = time.perf_counter(), time.process_time()
-                made = way(body(i))
+                made = way(asked)
                 took.append(time.perf_counter() - began)
                 cpu.append(time.process_time() - began_cpu)
             if i >= 3:  # both have compiled it by then, and keep what prompts share
