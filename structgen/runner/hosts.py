@@ -229,8 +229,8 @@ class TextHost:
     def _made(self, output_type: Any, options: Mapping[str, Any]) -> list[WorkerGenerator[Any]]:
         first = self.models[0].make_generator(output_type, **options)
         # What is told of a type is made of what the user wrote.
-        compiled = output_type if "with_schema_hint" in options else first.constraint
-        return [first, *(m.make_generator(compiled, **options) for m in self.models[1:])]
+        of = output_type if "with_schema_hint" in options else first.constraint
+        return [first, *(m.make_generator(of, **options) for m in self.models[1:])]
 
     async def with_adapter(self, name: str, path: str | None, before: str | None) -> None:
         """Load an adapter into all processes; without a path, unload it. All of them, or none.

@@ -6,7 +6,8 @@
     generator.run("Describe the Eiffel Tower.", generation_kwargs={"response_format": Landmark})
 
 In reading order: `messages` (a history as a chat), `answers` (answers and their pieces),
-`generators`, `embedders`. No logic of answers is here: a request becomes one of the Runner's.
+`loading` (whose model it is), `generators`, `embedders`. No logic of answers is here: a request
+becomes one of the Runner's.
 """
 
 from __future__ import annotations

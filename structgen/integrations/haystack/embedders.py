@@ -15,11 +15,12 @@ from haystack import Document, component, default_from_dict, default_to_dict
 from structgen.errors import OptionError
 from structgen.runner import EmbeddingResponse, Runner
 
-from ..frameworks import runner_of, vectors_of
+from ..frameworks import vectors_of
+from .loading import Loading
 
 
 @component
-class StructgenTextEmbedder:
+class StructgenTextEmbedder(Loading):
     """A local embedder of queries."""
 
     def __init__(
@@ -43,14 +44,6 @@ class StructgenTextEmbedder:
         self.dimensions = dimensions
         self.truncate = truncate
 
-    def warm_up(self) -> None:
-        """Load the model."""
-        runner_of(self.runner, self.model).load(self.model)
-
-    async def warm_up_async(self) -> None:
-        """Load the model."""
-        await runner_of(self.runner, self.model).aload(self.model)
-
     def to_dict(self) -> dict[str, Any]:
         """Write the component, without the Runner."""
         made: dict[str, Any] = default_to_dict(
@@ -71,13 +64,13 @@ class StructgenTextEmbedder:
         Returns:
             ``embedding``, and ``meta``: the model and its usage.
         """
-        made = runner_of(self.runner, self.model).embed(self._fields(text))
+        made = self._of().embed(self._fields(text))
         return {"embedding": vectors_of(made)[0], "meta": _meta(made)}
 
     @component.output_types(embedding=list[float], meta=dict[str, Any])
     async def run_async(self, text: str) -> dict[str, Any]:
         """`run`, for asynchronous code."""
-        made = await runner_of(self.runner, self.model).aembed(self._fields(text))
+        made = await self._of().aembed(self._fields(text))
         return {"embedding": vectors_of(made)[0], "meta": _meta(made)}
 
     def _fields(self, text: str) -> dict[str, Any]:
@@ -87,7 +80,7 @@ class StructgenTextEmbedder:
 
 
 @component
-class StructgenDocumentEmbedder:
+class StructgenDocumentEmbedder(Loading):
     """A local embedder of documents."""
 
     def __init__(
@@ -117,14 +110,6 @@ class StructgenDocumentEmbedder:
         self.meta_fields_to_embed = meta_fields_to_embed or []
         self.embedding_separator = embedding_separator
 
-    def warm_up(self) -> None:
-        """Load the model."""
-        runner_of(self.runner, self.model).load(self.model)
-
-    async def warm_up_async(self) -> None:
-        """Load the model."""
-        await runner_of(self.runner, self.model).aload(self.model)
-
     def to_dict(self) -> dict[str, Any]:
         """Write the component, without the Runner."""
         made: dict[str, Any] = default_to_dict(
@@ -152,7 +137,7 @@ class StructgenDocumentEmbedder:
         """
         if not documents:
             return {"documents": [], "meta": {}}
-        made = runner_of(self.runner, self.model).embed(self._fields(documents))
+        made = self._of().embed(self._fields(documents))
         return _with_vectors(documents, made)
 
     @component.output_types(documents=list[Document], meta=dict[str, Any])
@@ -160,7 +145,7 @@ class StructgenDocumentEmbedder:
         """`run`, for asynchronous code."""
         if not documents:
             return {"documents": [], "meta": {}}
-        made = await runner_of(self.runner, self.model).aembed(self._fields(documents))
+        made = await self._of().aembed(self._fields(documents))
         return _with_vectors(documents, made)
 
     def _fields(self, documents: Sequence[Document]) -> dict[str, Any]:

@@ -30,8 +30,9 @@ from pydantic import BaseModel
 from structgen.errors import OptionError
 from structgen.runner import Runner
 
-from ..frameworks import closed_format, closed_tool, runner_of
+from ..frameworks import closed_format, closed_tool
 from .answers import Pieces, replies_of
+from .loading import Loading
 from .messages import chat_of
 
 _TAKEN = (
@@ -47,7 +48,7 @@ _TAKEN = (
 
 
 @component
-class StructgenChatGenerator:
+class StructgenChatGenerator(Loading):
     """A local chat model whose calls of tools and structured outputs have their form by mask.
 
     The model is loaded by the first run, or by ``warm_up``, into a process of its own.
@@ -79,14 +80,6 @@ class StructgenChatGenerator:
         self.streaming_callback = streaming_callback
         self.generation_kwargs = generation_kwargs or {}
         self.tools = tools
-
-    def warm_up(self) -> None:
-        """Load the model."""
-        runner_of(self.runner, self.model).load(self.model)
-
-    async def warm_up_async(self) -> None:
-        """Load the model."""
-        await runner_of(self.runner, self.model).aload(self.model)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the component, without the Runner; a class in it as its JSON Schema."""
@@ -133,7 +126,7 @@ class StructgenChatGenerator:
             requires_async=False,
         )
         fields = self._asked(messages, generation_kwargs, tools, streams=chosen is not None)
-        runner = runner_of(self.runner, self.model)
+        runner = self._of()
         if chosen is None:
             return {"replies": replies_of(runner.chat(fields))}
         pieces = Pieces(ComponentInfo.from_component(self))
@@ -159,7 +152,7 @@ class StructgenChatGenerator:
             requires_async=True,
         )
         fields = self._asked(messages, generation_kwargs, tools, streams=chosen is not None)
-        runner = runner_of(self.runner, self.model)
+        runner = self._of()
         if chosen is None:
             return {"replies": replies_of(await runner.achat(fields))}
         pieces = Pieces(ComponentInfo.from_component(self))
@@ -203,7 +196,7 @@ class StructgenChatGenerator:
 
 
 @component
-class StructgenGenerator:
+class StructgenGenerator(Loading):
     """`StructgenChatGenerator` for texts: a prompt in, texts out."""
 
     def __init__(
@@ -229,14 +222,6 @@ class StructgenGenerator:
         self.system_prompt = system_prompt
         self.streaming_callback = streaming_callback
         self.generation_kwargs = generation_kwargs or {}
-
-    def warm_up(self) -> None:
-        """Load the model."""
-        runner_of(self.runner, self.model).load(self.model)
-
-    async def warm_up_async(self) -> None:
-        """Load the model."""
-        await runner_of(self.runner, self.model).aload(self.model)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the component, without the Runner; a class in it as its JSON Schema."""
