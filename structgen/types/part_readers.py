@@ -164,10 +164,15 @@ class CallPieces(_Pieces):
         syntax: how calls are written.
         tools: those that may be called.
         answer: the type of what is no call; None: free text.
+        plain: in which other syntaxes the text may begin with a call.
     """
 
     def __init__(
-        self, syntax: ToolSyntax, tools: Sequence[Tool], answer: OutputType | None = None
+        self,
+        syntax: ToolSyntax,
+        tools: Sequence[Tool],
+        answer: OutputType | None = None,
+        plain: Sequence[ToolSyntax] = (),
     ) -> None:
         super().__init__()
         self._mark = syntax.marker if answer is None else ""
@@ -177,6 +182,7 @@ class CallPieces(_Pieces):
         self._before: str | None = None  # what comes before the next call's name
         self._tool: Tool | None = None
         self._first = 0  # where its arguments begin
+        self._plain_openings = {one.opening(tool.name): one for one in plain for tool in tools}
 
     def feed(self, text: str) -> _Found:
         """See `user.PartReader`."""
@@ -203,6 +209,14 @@ class CallPieces(_Pieces):
 
     def _begin(self, found: _Found) -> bool:
         """Read text, up to where calls begin."""
+        if self._plain_openings and not self._at:
+            for opening, syntax in self._plain_openings.items():
+                if opening.startswith(self._text):
+                    return False  # which it may be
+                if self._text.startswith(opening):
+                    self._syntax, self._before = syntax, syntax.before
+                    return True
+            self._plain_openings = {}
         mark = self._mark
         if not mark:
             begins = self._syntax.before
@@ -229,7 +243,7 @@ class CallPieces(_Pieces):
         most = len(self._text) if first is None else first.start()
         for at in range(self._at, most + 1):  # blanks may belong to the JSON before
             for tool in self._tools:
-                opening = f"{self._before}{tool.name}{self._syntax.between}"
+                opening = self._syntax.opening(tool.name, self._before)
                 if self._text.startswith(opening, at):
                     self._tool = tool
                     self._at = self._first = at + len(opening)

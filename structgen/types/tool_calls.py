@@ -54,9 +54,13 @@ class ToolSyntax:
                 "neither it nor between= may be empty."
             )
 
+    def opening(self, name: str, before: str | None = None) -> str:
+        """What stands before the arguments of a tool: of the first call, or of one after others."""
+        return f"{self.before if before is None else before}{name}{self.between}"
+
     def example(self, name: str, arguments: str) -> str:
         """A call as it is written."""
-        return f"{self.before}{name}{self.between}{arguments}{self.after}"
+        return f"{self.opening(name)}{arguments}{self.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,13 @@ NEUTRAL = ToolSyntax(
 )
 """The syntax where a model shows none: that of Hermes and Qwen, which many models know."""
 
+PLAIN = (
+    ToolSyntax("", '{"name": "', '", "arguments": ', '}\n{"name": "', "}"),
+    ToolSyntax("", '```json\n{"name": "', '", "arguments": ', None, "}\n```"),
+    ToolSyntax("", '```json\n{\n  "name": "', '",\n  "arguments": ', None, "\n}\n```"),
+)
+"""What models write that leave out the markers of their syntax: calls as JSON, or in a fence."""
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class ToolCalls(Typed[list[str | Call]]):
@@ -111,6 +122,9 @@ class ToolCalls(Typed[list[str | Call]]):
             (`structgen.decoding.tool_prompts`); ``""``: nothing.
         answer: an output type whose values stand where free text would, with ``"auto"`` or
             ``"none"``; None: free text. Then no text stands before calls.
+        plain: where free text may stand, and calls have a marker: whether an answer that begins
+            with a call of a tool in plain JSON, or fenced as code, is that call (`PLAIN`). Some
+            models write these instead of what their template shows. False: it is text.
 
     Raises:
         OutputTypeError: the arguments are none of these.
@@ -123,6 +137,7 @@ class ToolCalls(Typed[list[str | Call]]):
     syntax: ToolSyntax | None
     instructions: str | None
     answer: Any
+    plain: bool
 
     def __init__(
         self,
@@ -133,6 +148,7 @@ class ToolCalls(Typed[list[str | Call]]):
         syntax: ToolSyntax | None = None,
         instructions: str | None = None,
         answer: Any = None,
+        plain: bool = True,
     ) -> None:
         if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
             raise OutputTypeError(f"ToolCalls takes a list of tools, got {tools!r}.")
@@ -161,6 +177,8 @@ class ToolCalls(Typed[list[str | Call]]):
             raise OutputTypeError(f"ToolCalls: syntax={syntax!r} is no ToolSyntax.")
         if instructions is not None and not isinstance(instructions, str):
             raise OutputTypeError(f"ToolCalls: instructions={instructions!r} is no str.")
+        if not isinstance(plain, bool):
+            raise OutputTypeError(f"ToolCalls: plain={plain!r} is no bool.")
         values: tuple[tuple[str, Any], ...] = (
             ("tools", found),
             ("parallel", parallel),
@@ -169,6 +187,7 @@ class ToolCalls(Typed[list[str | Call]]):
             ("syntax", syntax),
             ("instructions", instructions),
             ("answer", answer),
+            ("plain", plain),
         )
         for name, value in values:
             object.__setattr__(self, name, value)
@@ -195,17 +214,23 @@ class ToolCalls(Typed[list[str | Call]]):
             syntax,
             self.instructions,
             self.answer,
+            self.plain,
         )
+
+    def without_markers(self, syntax: ToolSyntax) -> tuple[ToolSyntax, ...]:
+        """In which other syntaxes an answer may begin with a call, beside the model's."""
+        return PLAIN if self.plain and self.has_text and syntax.marker else ()
 
     def __repr__(self) -> str:
         shown = ", ".join(getattr(tool, "__name__", None) or repr(tool) for tool in self.tools)
         choice = "" if self.choice == "auto" else f", choice={self.choice!r}"
         parallel = "" if self.parallel is None else f", parallel={self.parallel}"
+        plain = "" if self.plain else ", plain=False"
         answer = ""
         if self.answer is not None:
             named = isinstance(self.answer, type) and not get_args(self.answer)
             answer = f", answer={self.answer.__name__ if named else repr(self.answer)}"
-        return f"ToolCalls([{shown}]{parallel}{choice}{answer})"
+        return f"ToolCalls([{shown}]{parallel}{choice}{answer}{plain})"
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
         raise OutputTypeError(

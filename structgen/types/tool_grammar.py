@@ -2,12 +2,14 @@
 
 A call begins as soon as the syntax's marker is there, as a tag does (`tag_grammar`); what follows
 is fixed but for the name and the arguments, so that it is forced. Where a syntax has no marker, an
-answer that begins as a call is one, and all other text is free. Knows no values.
+answer that begins as a call is one, and all other text is free. Where it has one, an answer may
+also begin with a call in plain JSON (`PLAIN`): it is one as soon as a tool's name and the key of
+the arguments are there, so that other JSON stays text. Knows no values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,26 +52,41 @@ def tool_grammar(
     def fixed(text: str) -> list[int]:
         return [made.text(piece) for piece in mark_of(text, tokens)] if text else []
 
-    def named(before: str) -> list[list[int]]:
+    def named(before: str, written: ToolSyntax = syntax) -> list[list[int]]:
         return [
-            [*fixed(f"{before}{tool.name}{syntax.between}"), inside]
+            [*fixed(written.opening(tool.name, before)), inside]
             for tool, inside in zip(tools, arguments, strict=True)
         ]
 
-    # What follows the arguments: the end, or another call.
-    rules.append((_MORE, tuple(fixed(syntax.after))))
-    if calls.parallel is not False and syntax.again is not None:
-        rules += [(_MORE, (*way, ~_MORE)) for way in named(syntax.again)]
-    elif calls.parallel:
+    def more(number: int, written: ToolSyntax) -> None:
+        """What follows the arguments: the end, or another call."""
+        rules.append((number, tuple(fixed(written.after))))
+        if calls.parallel is not False and written.again is not None:
+            rules.extend((number, (*way, ~number)) for way in named(written.again, written))
+
+    if calls.parallel and syntax.again is None:
         raise OutputTypeError(
             f"{calls!r}: this model's syntax has one call in an answer. Leave parallel=True out, "
             "or pass a syntax= that has an again=."
         )
+    names = ["answer", "call", "more"]
+    more(_MORE, syntax)
     if calls.has_text:
-        rules += _free(calls, syntax, made, named, tokens)
+        plain = calls.without_markers(syntax)
+        openings = [one.opening(tool.name) for one in plain for tool in tools]
+        rules += _free(calls, syntax, made, named, tokens, openings)
+        for one in plain:
+            number = len(names)
+            names.append(f"more, begun as {one.before!r}")
+            rules += [(_START, (*way, ~number)) for way in named(one.before, one)]
+            more(number, one)
     else:
         rules += [(_START, (*way, ~_MORE)) for way in named(syntax.before)]
-    return ir.ContextFree(tuple(made.all), ("answer", "call", "more"), tuple(rules), _START)
+    return ir.ContextFree(tuple(made.all), tuple(names), tuple(rules), _START)
+
+
+def _beginning_with(openings: Iterable[str]) -> ir.Regex:
+    return tree.concat((tree.alternate(map(ir.literal, openings)), ir.ANY_TEXT))
 
 
 def _free(
@@ -78,8 +95,9 @@ def _free(
     made: Terminals,
     named: Callable[[str], list[list[int]]],
     tokens: Collection[str],
+    openings: Sequence[str],
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """The rules of an answer that is text, or begins with it."""
+    """The rules of an answer that is text, or begins with it; none that has an opening does."""
     if not syntax.marker:
         if not calls.may_be_text:
             raise OutputTypeError(
@@ -100,13 +118,14 @@ def _free(
             f"The marker {syntax.marker!r} has a special token inside. It may begin with one."
         )
     rest = syntax.before[len(syntax.marker) :]
-    some = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without([syntax.marker])))
+    none = [tree.complement(_beginning_with(openings))] if openings else []
+    some = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without([syntax.marker]), *none))
     free = made.number(ir.Embedded("text", ir.Pattern(some, source="text")))
     if isinstance(first, SpecialToken) or not overlap([syntax.marker]):
         ways = [[*way, ~_MORE] for way in named(syntax.before)]
         bodies = [*ways, *([free, *way] for way in ways)]
     else:
-        opening = up_to(syntax.marker, [syntax.marker])
+        opening = tree.intersect((up_to(syntax.marker, [syntax.marker]), *none))
         source = f"text up to {syntax.marker!r}"
         opened = made.number(ir.Embedded(source, ir.Pattern(opening, source=source)))
         bodies = [[opened, *way, ~_MORE] for way in named(rest)]
@@ -139,7 +158,7 @@ def answer_type(
         regex = tree.intersect((grammar.regex, tree.complement(begun)))
         return replace(output, grammar=ir.Pattern(regex, source=grammar.source))
     for tool in tools:
-        if _may_begin(grammar, f"{syntax.before}{tool.name}{syntax.between}"):
+        if _may_begin(grammar, syntax.opening(tool.name)):
             raise OutputTypeError(
                 f"{calls!r}: an answer may begin as a call of {tool.name} does, so that the two "
                 "could not be told apart. Pass a class, or a schema of an object without other "

@@ -76,7 +76,9 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
             tuple(dict.fromkeys(found for output in outputs for found in output.checked)),
             fitted=fitted,
             offered=offered,
-            growing=functools.partial(CallPieces, syntax, callable_, answer),
+            growing=functools.partial(
+                CallPieces, syntax, callable_, answer, value.without_markers(syntax)
+            ),
         )
 
     return fitted(())
@@ -124,6 +126,9 @@ def read_calls(
         ParseError: a call is not whole, its arguments are not valid, or what there is, is not what
             was asked for.
     """
+    for plain in asked.without_markers(syntax):
+        if any(text.startswith(plain.opening(tool.name)) for tool in tools):
+            syntax = plain
     start = text.find(syntax.marker) if syntax.marker else 0
     if start < 0 or (not syntax.marker and not text.startswith(syntax.before)):
         if not asked.may_be_text:
@@ -149,7 +154,7 @@ def _call(
 ) -> tuple[Any, range]:
     """The call at a place, and where its arguments may end: blanks after them may be theirs."""
     for tool in tools:
-        opening = f"{before}{tool.name}{syntax.between}"
+        opening = syntax.opening(tool.name, before)
         if not text.startswith(opening, at):
             continue
         first = after_blanks(text, at + len(opening))

@@ -1,6 +1,6 @@
 """Which of eight tools a model calls, and with which arguments: under a mask, and in free text.
 
-    python tests/benchmarks/function_choice.py measure MODEL FILE [--items N]
+    python tests/benchmarks/function_choice.py measure MODEL FILE [--items N] [--ways N]
     python tests/benchmarks/function_choice.py table FILE...
 
 100 requests, made up from forms with a fixed seed, each with one tool that fits and arguments that
@@ -165,7 +165,7 @@ def first_object(written: str) -> dict[str, Any]:
     return {}
 
 
-def measure(name: str, target: Path, count: int | None) -> None:
+def measure(name: str, target: Path, count: int | None, n_ways: int | None) -> None:
     model = model_of(name)
     found = requests()
     required = Generator(model, ToolCalls(functions(), choice="required", parallel=False))
@@ -205,7 +205,7 @@ def measure(name: str, target: Path, count: int | None) -> None:
             "tokens": result.usage.output_tokens,
         }
 
-    measured(target, list(found)[:count], WAYS, ask)
+    measured(target, list(found)[:count], WAYS[:n_ways], ask)
 
 
 def tables(files: list[Path]) -> None:
@@ -224,6 +224,6 @@ def tables(files: list[Path]) -> None:
 if __name__ == "__main__":
     given = arguments(__doc__)
     if given.command == "measure":
-        measure(given.model, given.file, given.items)
+        measure(given.model, given.file, given.items, given.ways)
     else:
         tables(given.files)

@@ -1,14 +1,14 @@
 """What the shape of an output type does to a small model's answers: right fields, tokens, time.
 
-    python tests/benchmarks/quality.py measure MODEL FILE [--items N]
+    python tests/benchmarks/quality.py measure MODEL FILE [--items N] [--ways N]
     python tests/benchmarks/quality.py table FILE...
 
 Made-up texts of four kinds (invoices, events, people, products), untidy as such texts are, whose
 facts are known; the model is asked for them as JSON, greedily, in each of the ways of `WAYS`. A
 field counts if its value is the one in the text. `measure` takes one text after the other, each in
-all ways, and writes line by line; so it may be stopped, and goes on where it was. `table` tells,
-for each way, the share of fields that are right, with intervals of 95% by 2,000 resamples of the
-texts.
+all ways (or the first N), and writes line by line; so it may be stopped, and goes on where it was.
+`table` tells, for each way, the share of fields that are right, with intervals of 95% by 2,000
+resamples of the texts.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def parsed(written: str) -> Any:
         return None
 
 
-def measure(name: str, target: Path, count: int | None) -> None:
+def measure(name: str, target: Path, count: int | None, n_ways: int | None) -> None:
     model = model_of(name)
     generators: dict[tuple[str, str], Generator[Any]] = {}
     found = {said: (kind, facts) for kind, said, facts in tasks(200 if count is None else count)}
@@ -243,12 +243,12 @@ def measure(name: str, target: Path, count: int | None) -> None:
             **{"reason": str(result.finish_reason), "tokens": result.usage.output_tokens},
         }
 
-    measured(target, list(found), [*WAYS], ask)
+    measured(target, list(found), [*WAYS][:n_ways], ask)
 
 
 if __name__ == "__main__":
     given = arguments(__doc__)
     if given.command == "measure":
-        measure(given.model, given.file, given.items)
+        measure(given.model, given.file, given.items, given.ways)
     else:
         table(given.files, [*WAYS], "texts")

@@ -56,31 +56,29 @@ def table(files: Iterable[Path], ways: Sequence[str], what: str) -> None:
     """Print, for each file, the share of what is right in each way, with intervals of 95%.
 
     A line's `right` is a list of booleans, of which its share counts; an empty one counts as none.
+    A way is told for the items that it was asked, and compared with the first way on these.
     """
     for file in files:
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         by_way = {way: {line["item"]: line for line in lines if line["way"] == way} for way in ways}
-        items = [
-            item
-            for item in dict.fromkeys(line["item"] for line in lines)
-            if all(item in found for found in by_way.values())
-        ]
-        samples = np.random.default_rng(0).integers(0, len(items), (N_RESAMPLES, len(items)))
-        shares = {
-            way: np.array([np.mean(found[item]["right"] or [False]) for item in items])
-            for way, found in by_way.items()
-        }
-        print(f"\n{file.name.removesuffix('.jsonl')}: {len(items)} {what}")
-        print("| way | right | against the first | cut short | tokens | s |")
-        print("|---|---|---|---|---|---|")
+        first = by_way[ways[0]]
+        print(f"\n{file.name.removesuffix('.jsonl')}: {len(first)} {what}")
+        print(f"| way | {what} | right | against the first | cut short | tokens | s |")
+        print("|---|---|---|---|---|---|---|")
         for way, found in by_way.items():
+            items = [item for item in first if item in found]
+            if not items:
+                continue
             mine = [found[item] for item in items]
-            cut = sum(line["reason"] in ("budget", "length") for line in mine)
-            more = shares[way] - shares[ways[0]]
+            shares = np.array([np.mean(line["right"] or [False]) for line in mine])
+            more = shares - [np.mean(first[item]["right"] or [False]) for item in items]
+            samples = np.random.default_rng(0).integers(0, len(items), (N_RESAMPLES, len(items)))
+            cut = np.mean([line["reason"] in ("budget", "length") for line in mine])
             cells = [
-                f"{shares[way].mean():.2f} ({interval(shares[way], samples)})",
+                f"{len(items)}",
+                f"{shares.mean():.2f} ({interval(shares, samples)})",
                 f"{more.mean():+.2f} ({interval(more, samples)})",
-                f"{cut}",
+                f"{cut:.2f}",
                 f"{np.mean([line['tokens'] for line in mine]):.0f}",
                 f"{np.mean([line['seconds'] for line in mine]):.2f}",
             ]
@@ -93,13 +91,13 @@ def interval(values: Any, samples: Any) -> str:
 
 
 def model_of(name: str) -> Any:
-    """A model by its name or, if there is a slash in it, its folder."""
+    """A model by its name or, if there is a slash in it, its folder; it runs in one thread."""
     where: Any = Path(name) if "/" in name else name
-    return structgen.load(where)
+    return structgen.load(where, threads=1)
 
 
 def arguments(about: str | None) -> argparse.Namespace:
-    """``measure MODEL FILE [--items N]`` or ``table FILE...``."""
+    """``measure MODEL FILE [--items N] [--ways N]`` or ``table FILE...``."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -108,6 +106,7 @@ def arguments(about: str | None) -> argparse.Namespace:
     measuring.add_argument("model")
     measuring.add_argument("file", type=Path)
     measuring.add_argument("--items", type=int, default=None)
+    measuring.add_argument("--ways", type=int, default=None)
     showing = commands.add_parser("table")
     showing.add_argument("files", type=Path, nargs="+")
     return parser.parse_args()

@@ -1,6 +1,6 @@
 """What room to think does to sums: a number alone, after a thought, after a draft, in free text.
 
-    python tests/benchmarks/word_problems.py measure MODEL FILE [--items N]
+    python tests/benchmarks/word_problems.py measure MODEL FILE [--items N] [--ways N]
     python tests/benchmarks/word_problems.py table FILE...
 
 100 small word problems of one or two steps and 50 of three to five, made up from forms with a fixed
@@ -113,7 +113,7 @@ WAYS: dict[str, tuple[JsonSchema | None, dict[str, Any]]] = {
 }
 
 
-def measure(name: str, target: Path, count: int | None) -> None:
+def measure(name: str, target: Path, count: int | None, n_ways: int | None) -> None:
     model = model_of(name)
     found = problems()
     generators = {way: Generator(model, one, **options) for way, (one, options) in WAYS.items()}
@@ -138,7 +138,7 @@ def measure(name: str, target: Path, count: int | None) -> None:
             + result.usage.draft_tokens,
         }
 
-    measured(target, list(found)[:count], [*WAYS], ask)
+    measured(target, list(found)[:count], [*WAYS][:n_ways], ask)
 
 
 def tables(files: list[Path]) -> None:
@@ -156,6 +156,6 @@ def tables(files: list[Path]) -> None:
 if __name__ == "__main__":
     given = arguments(__doc__)
     if given.command == "measure":
-        measure(given.model, given.file, given.items)
+        measure(given.model, given.file, given.items, given.ways)
     else:
         tables(given.files)

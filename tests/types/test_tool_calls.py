@@ -90,6 +90,8 @@ def hermes(*calls: tuple[str, str]) -> str:
 ADD, LATE = hermes(("add", '{"a": 1}')), hermes(("now", "{}"))
 BOTH = f"{ADD}\n{LATE}"
 BARE = ToolSyntax("", '{"name": "', '", "parameters": ', None, "}")
+JSON_ADD = '{"name": "add", "arguments": {"a": 1}}'
+FENCED_ADD = '```json\n{\n  "name": "add",\n  "arguments": {"a": 1}\n}\n```'
 
 
 @pytest.mark.parametrize(
@@ -100,10 +102,16 @@ BARE = ToolSyntax("", '{"name": "', '", "parameters": ', None, "}")
             ["", "Hello <tool", ADD, BOTH, f"So:\n{ADD}"],
             ["<tool_call>", f"{ADD} ", f"{ADD}\n", hermes(("sub", "{}")), hermes(("add", "{}"))],
         ),
-        (ToolCalls(TOOLS, choice="required"), [ADD, BOTH], ["", "Hello", f"So:\n{ADD}"]),
+        (
+            ToolCalls(TOOLS),
+            [JSON_ADD, f"{JSON_ADD}\n{JSON_ADD}", FENCED_ADD, f"```json\n{JSON_ADD}\n```"],
+            [f"{JSON_ADD} ", JSON_ADD[:-1], FENCED_ADD[:-1], JSON_ADD.replace("1", "[]")],
+        ),
+        (ToolCalls(TOOLS, choice="required"), [ADD, BOTH], ["", "Hello", f"So:\n{ADD}", JSON_ADD]),
         (ToolCalls(TOOLS, choice="required", text=True), [ADD, f"So:\n{ADD}"], ["", "Hello"]),
         (ToolCalls(TOOLS, choice="now"), [LATE, f"{LATE}\n{LATE}"], [ADD, BOTH]),
-        (ToolCalls(TOOLS, parallel=False), ["Hello", ADD], [BOTH]),
+        (ToolCalls(TOOLS, choice="required", text=True), [JSON_ADD], [JSON_ADD[:-1]]),
+        (ToolCalls(TOOLS, parallel=False), ["Hello", ADD], [BOTH, f"{JSON_ADD}\n{JSON_ADD}"]),
         (
             ToolCalls(TOOLS, syntax=BARE),
             ["Hello", "", '{"nam', '{"name": "now", "parameters": {}}', '{"a": 1}'],
@@ -123,8 +131,39 @@ def test_answers_are_text_and_calls(calls: ToolCalls, yes: list[str], no: list[s
                 constraint.output.parse(text)
 
 
+@pytest.mark.parametrize("text", [JSON_ADD, f"{JSON_ADD}\n{JSON_ADD}", FENCED_ADD])
+def test_calls_without_markers_are_calls(text: str) -> None:
+    expected = [Call(add, {"a": 1})] * text.count("add")
+    output = lower(ToolCalls([add, now]))
+    assert output.parse(text) == expected
+    growing = GrowingValue(output)
+    *_, last = [found for letter in text if (found := growing.feed(letter)) is not None]
+    assert last.so_far == expected
+    assert lower(ToolCalls([add, now], plain=False)).parse(text) == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"name": "Ada", "age": 36}', '{"name": "add"}', '{"name": "add", "arguments"'),
+        *('```json\n{"name": "Ada"}\n```', f" {JSON_ADD}", f"So: {JSON_ADD}", "```python\nadd(1)"),
+    ],
+)
+def test_other_json_stays_text(text: str) -> None:
+    constraint = structgen.compile(ToolCalls([add, now]), LETTERS)
+    assert constraint.allows(text)
+    assert constraint.output.parse(text) == [text]
+    called = f"{text}\n{ADD}"
+    assert constraint.allows(called)
+    assert constraint.output.parse(called) == [f"{text}\n", Call(add, {"a": 1})]
+    growing = GrowingValue(constraint.output)
+    *_, last = [found for letter in called if (found := growing.feed(letter)) is not None]
+    assert last.so_far == [f"{text}\n", Call(add, {"a": 1})]
+
+
 CASES = {
     "auto": ToolCalls([add, LOOK]),
+    "with markers only": ToolCalls([add, LOOK], plain=False),
     "required": ToolCalls([add, Payment, now], choice="required"),
     "one": ToolCalls(TOOLS, choice="Note", parallel=False, text=True),
     "bare": ToolCalls([add, LOOK], syntax=BARE),
