@@ -14,6 +14,7 @@ from typing import Any
 from structgen.automaton.json import json_options
 from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema import Place, child_path
+from structgen.storage import IdentityMap
 
 _REASONING = re.compile(
     r"reason(s|ing)?|rationale|explanations?|explain|thoughts?|thinking|justification|analysis"
@@ -89,10 +90,10 @@ def _of_json(part: ir.Json, options: Mapping[str, Any]) -> Iterator[Advice]:
     if isinstance(part.schema, bool):
         return
     chosen = replace(json_options(options), **part.options)
-    seen: dict[int, tuple[Mapping[str, Any], str]] = {}
+    seen: IdentityMap[Mapping[str, Any], str] = IdentityMap()
 
     def observe(raw: Mapping[str, Any], place: Place) -> None:
-        seen.setdefault(id(raw), (raw, place.path))
+        seen.setdefault(raw, place.path)
 
     json_schema.lower(
         part.schema,
@@ -102,7 +103,7 @@ def _of_json(part: ir.Json, options: Mapping[str, Any]) -> Iterator[Advice]:
         observe=observe,
     )
     is_ordered = chosen.property_order == "schema"
-    for raw, path in sorted(seen.values(), key=lambda one: one[1]):
+    for raw, path in sorted(seen.items(), key=lambda one: one[1]):
         yield from _of_schema(raw, path, is_ordered=is_ordered)
 
 

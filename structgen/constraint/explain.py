@@ -32,6 +32,7 @@ from structgen.grammar.json_schema import (
     child_path,
     is_latest,
 )
+from structgen.storage import IdentityMap
 
 MASKED = "masked"
 RECORDED = "masked, by recording"
@@ -210,11 +211,11 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
     if isinstance(schema, bool):
         return [Row("$", "true", MASKED, "any JSON value")], False
     rows: list[Row] = []
-    seen: dict[int, tuple[Mapping[str, Any], str, Dialect]] = {}
+    seen: IdentityMap[Mapping[str, Any], tuple[str, Dialect]] = IdentityMap()
 
     def observe(raw: Mapping[str, Any], place: Place) -> None:
         # dynamic scopes may lead to a schema more than once
-        seen.setdefault(id(raw), (raw, place.path, place.dialect))
+        seen.setdefault(raw, (place.path, place.dialect))
 
     graph = json_schema.lower(
         schema,
@@ -226,9 +227,12 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
     )
     order = _order(schema)
     beyond = len(order)
-    for raw, path, dialect in sorted(
-        seen.values(), key=lambda found: order.get(id(found[0]), beyond)
-    ):
+
+    def position(found: tuple[Mapping[str, Any], Any]) -> int:
+        number = order.get(found[0])
+        return beyond if number is None else number
+
+    for raw, (path, dialect) in sorted(seen.items(), key=position):
         for keyword, value in raw.items():
             how, note = _how(keyword, value, raw, dialect, options)
             inside = child_path(path, keyword)
@@ -246,14 +250,14 @@ def _within(path: str, keyword_path: str, value: Any) -> bool:
     )
 
 
-def _order(schema: Any) -> dict[int, int]:
+def _order(schema: Any) -> IdentityMap[Mapping[str, Any], int]:
     """The position of every object in ``schema``, as one reads it."""
-    order: dict[int, int] = {}
+    order: IdentityMap[Mapping[str, Any], int] = IdentityMap()
     stack = [schema]
     while stack:
         value = stack.pop()
         if isinstance(value, Mapping):
-            order[id(value)] = len(order)
+            order[value] = len(order)
             stack.extend(reversed(list(value.values())))
         elif isinstance(value, list):
             stack.extend(reversed(value))

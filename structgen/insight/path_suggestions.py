@@ -15,6 +15,7 @@ from typing import Any
 from structgen.constraint import Constraint
 from structgen.grammar import ir
 from structgen.grammar.json_schema import child_path
+from structgen.storage import IdentityMap
 
 _MAX_DEPTH = 100
 """Most steps of a path and references followed; beyond them anything is held possible."""
@@ -73,19 +74,21 @@ class _Judge:
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._judged: dict[tuple[int, int], bool] = {}
+        # by the schema, then by how many steps are left
+        self._judged: IdentityMap[Mapping[str, Any], dict[int, bool]] = IdentityMap()
 
     def may_be(self, schema: Any, steps: Sequence[str | int], depth: int = 0) -> bool:
-        """Whether a value of ``schema`` may have a scalar at ``recording``."""
+        """Whether a value of ``schema`` may have a scalar at ``steps``."""
         if not isinstance(schema, Mapping):
             return schema is not False
         if depth > _MAX_DEPTH:
             return True
-        key = id(schema), len(steps)
-        if key not in self._judged:
-            self._judged[key] = True  # while it is being judged: it may come up inside itself
-            self._judged[key] = self._may_be(schema, steps, depth + 1)
-        return self._judged[key]
+        judged = self._judged.setdefault(schema, {})
+        left = len(steps)
+        if left not in judged:
+            judged[left] = True  # while it is being judged: it may come up inside itself
+            judged[left] = self._may_be(schema, steps, depth + 1)
+        return judged[left]
 
     def _may_be(self, schema: Mapping[str, Any], steps: Sequence[str | int], depth: int) -> bool:
         if schema is not self._root and _has_id(schema):

@@ -23,7 +23,7 @@ from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, ValidationError
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
-from structgen.storage import fork_safe
+from structgen.storage import IdentityMap, fork_safe
 from structgen.types.exact_schema import CHECKED, REFUSED, ExactSchema
 from structgen.types.long_numbers import exactly
 from structgen.types.patterns import OwnPatterns
@@ -366,14 +366,16 @@ def _require_tags(schema: dict[str, Any]) -> None:
         discriminator = node.get("discriminator")
         if isinstance(node.get("anyOf"), list) and isinstance(discriminator, dict):
             for variant in node["anyOf"]:
-                _require(variant, discriminator["propertyName"], schema, set())
+                _require(variant, discriminator["propertyName"], schema, IdentityMap())
             del node["discriminator"]
 
 
-def _require(variant: Any, tag: str, root: dict[str, Any], seen: set[int]) -> None:
-    if not isinstance(variant, dict) or id(variant) in seen:
+def _require(
+    variant: Any, tag: str, root: dict[str, Any], seen: IdentityMap[dict[str, Any], bool]
+) -> None:
+    if not isinstance(variant, dict) or variant in seen:
         return
-    seen.add(id(variant))
+    seen[variant] = True
     reference = variant.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
         _require(root.get("$defs", {}).get(reference[len("#/$defs/") :]), tag, root, seen)

@@ -328,7 +328,7 @@ def _plain(value: Any, depth: int) -> Any:
     raise _NotPlain
 
 
-def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
+def _check_json(value: Any, path: str, parents: tuple[Any, ...]) -> None:
     if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
         raise SchemaError(
             f"JSON has no number {value!r}, at {path}. Write a finite number, or null.", path=path
@@ -341,7 +341,7 @@ def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
         )
     if value is None or isinstance(value, (str, int, float)):
         return
-    if id(value) in parents:
+    if any(value is parent for parent in parents):
         raise SchemaError(f"The schema contains itself, at {path}. Use $ref.", path=path)
     if len(parents) > _MAX_DEPTH:
         raise SchemaError(
@@ -349,7 +349,7 @@ def _check_json(value: Any, path: str, parents: tuple[int, ...]) -> None:
             "Flatten it, or move parts into $defs.",
             path=path,
         )
-    parents = (*parents, id(value))
+    parents = (*parents, value)
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):

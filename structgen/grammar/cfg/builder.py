@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from structgen.grammar import ir, reading
+from structgen.storage import IdentityMap
 
 from . import embedded
 
@@ -122,7 +123,9 @@ class _Builder:
         self._nonterminals: dict[str, int] = {}
         self._lowered: dict[tuple[int, tuple[int, ...]], None] = {}
         self._made: dict[Expression, int] = {}
-        self._placed: dict[ir.SpecialToken | int, int] = {}  # of other terminals, by identity
+        self._tokens: dict[ir.SpecialToken, int] = {}
+        # Other terminals may hold schemas, which have no hash.
+        self._placed: IdentityMap[ir.AnyTerminal, int] = IdentityMap()
         self._todo: list[str] = []
         # The pattern of each rule that is regular, short enough, and not recursive.
         self._patterns: dict[str, str | None] = {}
@@ -382,9 +385,12 @@ class _Builder:
         return found
 
     def _place(self, terminal: ir.AnyTerminal) -> int:
-        key = terminal if isinstance(terminal, ir.SpecialToken) else id(terminal)
-        number = self._placed.setdefault(key, len(self._terminals))
-        if number == len(self._terminals):
+        new = len(self._terminals)
+        if isinstance(terminal, ir.SpecialToken):
+            number = self._tokens.setdefault(terminal, new)
+        else:
+            number = self._placed.setdefault(terminal, new)
+        if number == new:
             self._terminals.append(terminal)
         return number
 

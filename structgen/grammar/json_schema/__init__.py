@@ -1,9 +1,9 @@
 """JSON Schema of drafts 4 to 2020-12 as a graph of nodes: checked, resolved, nothing decided.
 
 In reading order: `read` (the entry), `graph` (`Node` and `SchemaGraph`), `dialects` (the drafts),
-`reader` (the walk), `keywords` and `checks` (what each keyword says), `documents` (where references
-lead), `hints` and `unreached` (what errors say); `closing` (of objects in schemas of tools). Knows
-no text of a value and no automaton.
+`reader` (the walk; `place` and `heights` say where it is), `keywords` and `checks` (what each
+keyword says), `documents` (where references lead), `hints` and `unreached` (what errors say);
+`closing` (of objects in schemas of tools). Knows no text of a value and no automaton.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from .graph import (
     json_key,
     to_decimal,
 )
+from .place import Place
 from .read import lower
-from .reader import Place
 
 __all__ = [
     "ALL_TYPES",

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from structgen.errors import SchemaError
+from structgen.storage import IdentityMap
 
 from . import hints
 from .checks import HasPaths
@@ -112,8 +113,8 @@ class Documents:
         return {}
 
     @cached_property
-    def _scanned(self) -> set[int]:
-        return set()
+    def _scanned(self) -> IdentityMap[Any, bool]:
+        return IdentityMap()
 
     @cached_property
     def _doubled(self) -> dict[str, tuple[str, str]]:
@@ -340,14 +341,14 @@ class Documents:
 
     def _scan(self, resource: Resource) -> None:
         """Find all identifiers and anchors below ``resource``, once."""
-        if id(resource.root) in self._scanned:
+        if resource.root in self._scanned:
             return
         stack: list[tuple[Any, Resource, str]] = [(resource.root, resource, resource.path)]
         while stack:
             raw, owner, path = stack.pop()
-            if not isinstance(raw, Mapping) or id(raw) in self._scanned:
+            if not isinstance(raw, Mapping) or raw in self._scanned:
                 continue
-            self._scanned.add(id(raw))
+            self._scanned[raw] = True
             owner = self.enter(raw, owner, path)
             for keyword, table in (("$anchor", self._anchors), ("$dynamicAnchor", self._dynamic)):
                 name = raw.get(keyword)
@@ -373,6 +374,25 @@ class Documents:
                         first, second = sorted((found.path, path))
                         self._doubled[f"{owner.uri}#{name}"] = (first, second)
             stack.extend((child, owner, where) for child, where in subschemas(raw, path))
+
+
+def has_dynamic_anchors(resource: Resource) -> bool:
+    """Whether dynamic references can lead into ``resource``: a cheap test that may say yes."""
+    root = resource.root
+    if not isinstance(root, Mapping) or resource.dialect.year < 2019:
+        return False
+    if "$recursiveAnchor" in root:
+        return True
+    stack: list[Any] = [root]
+    while stack:
+        raw = stack.pop()
+        if isinstance(raw, Mapping):
+            if "$dynamicAnchor" in raw:
+                return True
+            stack.extend(raw.values())
+        elif isinstance(raw, list):
+            stack.extend(raw)
+    return False
 
 
 _VALIDATION = frozenset(

@@ -19,7 +19,8 @@ from structgen.grammar.regex import algebra as regex_algebra
 from . import checks
 from .dialects import Dialect
 from .graph import DIGITS, DIGITS_ONLY, FRACTION, POINTED, TRUE, TYPE_BITS, Contains, Node, by_key
-from .reader import Place, Reader
+from .place import Place
+from .reader import Reader
 
 Skipped: TypeAlias = "Collection[tuple[str, str]]"
 """``(path, keyword)`` pairs that are read as if they were not there; the path is that of the

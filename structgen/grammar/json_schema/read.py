@@ -14,7 +14,8 @@ from . import dialects
 from .documents import Documents
 from .graph import SchemaGraph
 from .keywords import KeywordReader, Skipped
-from .reader import NotDynamic, Observer, Place, Reader
+from .place import Place
+from .reader import NotDynamic, Observer, Reader
 from .unreached import UnreachedReader
 
 

@@ -10,15 +10,17 @@ Standard: JSON Schema core, sections 8 and 9, https://json-schema.org/specificat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, TypeAlias
 
 from structgen.errors import CompileLimitExceeded, SchemaError, StructgenError
 from structgen.grammar.regex import algebra as regex_algebra
+from structgen.storage import IdentityMap
 
 from .checks import not_a_schema, text, wrong
-from .dialects import DIALECTS, Dialect
-from .documents import Documents, Resource, Target
+from .dialects import DIALECTS
+from .documents import Documents, Resource, Target, has_dynamic_anchors
 from .graph import (
     ARRAY,
     DIGITS,
@@ -29,9 +31,10 @@ from .graph import (
     TYPE_BITS,
     Node,
     SchemaGraph,
-    child_path,
     node_at,
 )
+from .heights import Heights
+from .place import Place
 
 _PLACED = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"])
 """Keywords that say where a schema is, or hold others that nothing applies."""
@@ -52,69 +55,6 @@ _HOLDING = _BEYOND_TYPE - (
 
 MAX_NODES = 200_000
 """Most subschemas one schema may reach."""
-
-
-class Place:
-    """Where a raw schema stands.
-
-    Args:
-        above: JSON path, or the place of the schema that holds this one.
-        resource: see below.
-        scope: see below.
-        steps: from ``above`` to here. Paths are written out when a message asks for them.
-        depth: see below.
-        base: see below.
-
-    Attributes:
-        resource: the resource the schema belongs to.
-        scope: the resources with dynamic anchors that were entered on the way to it.
-        depth: how many schemas hold this one, from where a reference leads.
-        base: the number of that place; 0 where the document begins.
-    """
-
-    __slots__ = ("_above", "_steps", "base", "depth", "resource", "scope")
-
-    def __init__(
-        self,
-        above: str | Place,
-        resource: Resource,
-        scope: tuple[Resource, ...],
-        steps: tuple[str | int, ...] = (),
-        depth: int = 0,
-        base: int = 0,
-    ) -> None:
-        self._above = above
-        self._steps = steps
-        self.resource = resource
-        self.scope = scope
-        self.depth = depth
-        self.base = base
-
-    def below(self, *steps: str | int) -> Place:
-        """The place ``steps`` below, as far as nothing is known of what stands there."""
-        return Place(self, self.resource, self.scope, steps, self.depth + 1, self.base)
-
-    @property
-    def path(self) -> str:
-        """JSON path, for messages."""
-        if self._steps or not isinstance(self._above, str):
-            ways: list[tuple[str | int, ...]] = []
-            place: str | Place = self
-            while isinstance(place, Place):
-                ways.append(place._steps)
-                place = place._above
-            self._above = child_path(place, *(step for way in reversed(ways) for step in way))
-            self._steps = ()
-        return self._above
-
-    def at(self, *steps: str | int) -> str:
-        """The path of a keyword, or of something inside one."""
-        return child_path(self.path, *steps)
-
-    @property
-    def dialect(self) -> Dialect:
-        """The draft that the schema is written in."""
-        return self.resource.dialect
 
 
 _NOTHING: Mapping[str, Any] = {}
@@ -167,8 +107,11 @@ class Reader:
         self._nodes = [Node("$")]
         self._follows_dynamic = is_dynamic
         self._is_dynamic: dict[Resource, bool] = {}
-        # by the id of the raw schema, with the scope where there is any
-        self._numbers: dict[int | tuple[int, tuple[Resource, ...]], int] = {}
+        # The numbers of raw schemas, by the scope that they were reached with.
+        self._plain: IdentityMap[Mapping[str, Any], int] = IdentityMap()
+        self._numbers: dict[tuple[Resource, ...], IdentityMap[Mapping[str, Any], int]] = {
+            (): self._plain
+        }
         self._work: list[tuple[int, Mapping[str, Any], Place]] = []
         self._typed: set[int] = {TRUE}
         # The node that all members and items share which name a type and say nothing else, by that
@@ -178,11 +121,7 @@ class Reader:
         self._referred_to: dict[tuple[str, Resource], int] = {}
         # The node of all lists of nothing but what meets an requirement, by that.
         self._lists: dict[int, int] = {}
-        # What references lead to, and the root: how many schemas are inside one another there, and
-        # by which number it is known; and the references, with where they stand.
-        self._heights = [0]
-        self._bases: dict[int, int] = {}
-        self._links: list[tuple[int, int, int]] = []
+        self._heights = Heights()
         self.holders: list[Holder] = []
         self.lists_containers = False
 
@@ -196,10 +135,10 @@ class Reader:
         root = self._documents.root
         scope = self._enter((), root) if self._follows_dynamic else ()
         top = self.child(self._document, Place("$", root, scope))
-        self._bases[top >> 1] = 0
+        self._heights.bases[top >> 1] = 0
         nodes, heights, work, fill, observe = (
             self._nodes,
-            self._heights,
+            self._heights.of,
             self._work,
             self._fill,
             self._observe,
@@ -216,40 +155,8 @@ class Reader:
                 observe(raw, place)
             fill(self, nodes[number], raw, place)
         said: set[str] = set().union(*map(vars, nodes))
-        height = self._height() if self._links else heights[0]
+        height = self._heights.whole()
         return SchemaGraph(nodes, top, height, self._typed, self.lists_containers, said)
-
-    def _height(self) -> int | None:
-        """Most schemas on a way down, through references; None where these lead in circles."""
-        steps: dict[int, list[tuple[int, int]]] = {}
-        for base, depth, number in self._links:
-            to = self._bases.get(number)
-            if to is None:
-                return None  # into the midst of what was read elsewhere
-            steps.setdefault(base, []).append((depth + 1, to))
-        heights = self._heights
-        levels: dict[int, int] = {}
-        opened = {0: heights[0]}
-        # (base, depth of the link that has led there, links still to be looked at)
-        stack = [(0, 0, iter(steps.get(0, ())))]
-        while stack:
-            base, above, links = stack[-1]
-            for depth, to in links:
-                level = levels.get(to)
-                if level is None:
-                    if to in opened:
-                        return None
-                    opened[to] = heights[to]
-                    stack.append((to, depth, iter(steps.get(to, ()))))
-                    break
-                if depth + level > opened[base]:
-                    opened[base] = depth + level
-            else:
-                stack.pop()
-                level = levels[base] = opened.pop(base)
-                if stack and above + level > opened[stack[-1][0]]:
-                    opened[stack[-1][0]] = above + level
-        return levels[0]
 
     def entered(self, raw: Mapping[str, Any], place: Place) -> Place:
         """``place`` with the resource that the schema there may begin, identifiers checked."""
@@ -270,19 +177,19 @@ class Reader:
         return [holder for holder in self.holders if not self._leads_to_all(holder[0])]
 
     def _leads_to_all(self, raw: Mapping[str, Any]) -> bool:
-        numbers = self._numbers
+        numbers = self._plain
         for keyword in ("$defs", "definitions"):
             held = raw.get(keyword, _NOTHING)
             if type(held) is not dict:
                 return False
             for schema in held.values():
-                if id(schema) not in numbers and schema is not True and schema is not False:
+                if schema not in numbers and schema is not True and schema is not False:
                     return False
         return True
 
-    def reached(self) -> set[int]:
-        """The ids of all schema objects that were read."""
-        return {key if isinstance(key, int) else key[0] for key in self._numbers}
+    def reached(self) -> Iterator[Mapping[str, Any]]:
+        """All schema objects that were read; some come more than once."""
+        return chain.from_iterable(self._numbers.values())
 
     def child(self, raw: Any, place: Place) -> int:
         """The requirement that ``raw`` holds; its node is put on the work list when it is new."""
@@ -294,10 +201,10 @@ class Reader:
             raise not_a_schema(raw, place.path)
         if not raw:
             return TRUE
-        key = (id(raw), place.scope) if place.scope else id(raw)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self._nodes)
+        scope, new = place.scope, len(self._nodes)
+        numbers = self._numbers.setdefault(scope, IdentityMap()) if scope else self._plain
+        number = numbers.setdefault(raw, new)
+        if number == new:
             self._nodes.append(node_at(place))
             if number > MAX_NODES:
                 raise self._too_many(self._nodes[number])
@@ -305,8 +212,8 @@ class Reader:
             if types:
                 self._nodes[number].types = types
                 self._typed.add(2 * number)
-                if place.depth >= self._heights[place.base]:
-                    self._heights[place.base] = place.depth + 1
+                if place.depth >= self._heights.of[place.base]:
+                    self._heights.of[place.base] = place.depth + 1
             else:
                 self._work.append((number, raw, place))
         return 2 * number
@@ -331,17 +238,17 @@ class Reader:
                 raise not_a_schema(raw, place.at(*steps), str(steps[0]))
         elif not place.scope and self._observe is None:
             # As `child` does; half of all schemas name a type, and need no place of their own.
-            known = self._numbers.get(id(raw))
-            if known is not None:
-                return 2 * known
             types = _only_type(raw, place)
             if not types:
                 return self._unread(raw, place, steps)
-            number = self._numbers[id(raw)] = len(self._nodes)
+            new = len(self._nodes)
+            number = self._plain.setdefault(raw, new)
+            if number < new:
+                return 2 * number
             node = node_at((place, steps))
             node.types = types
             self._typed.add(2 * number)
-            self._reach_below(place)
+            self._heights.reach_below(place)
             self._nodes.append(node)
             if number > MAX_NODES:
                 raise self._too_many(node)
@@ -354,14 +261,13 @@ class Reader:
         No scope and no observer asks for more; see `below`. What holds no schemas is read at once,
         and gets a place of its own only for a message.
         """
-        numbers = self._numbers
-        known = numbers.get(id(raw))
-        if known is not None:
-            return 2 * known
         if not raw:
             return TRUE
         nodes = self._nodes
-        number = numbers[id(raw)] = len(nodes)
+        new = len(nodes)
+        number = self._plain.setdefault(raw, new)
+        if number < new:
+            return 2 * number
         node = _bare(Node)  # `node_at`, without the call
         if _HOLDING.isdisjoint(raw):
             node._place = place, steps
@@ -371,8 +277,9 @@ class Reader:
             except StructgenError:
                 self._fill(self, Node("$"), raw, place.below(*steps))
                 raise
-            if place.depth + 1 >= self._heights[place.base]:  # as `_reach_below` has it
-                self._heights[place.base] = place.depth + 2
+            heights = self._heights.of  # `reach_below`, without the call
+            if place.depth + 1 >= heights[place.base]:
+                heights[place.base] = place.depth + 2
         else:
             node._place = to = Place(place, place.resource, (), steps, place.depth + 1, place.base)
             nodes.append(node)
@@ -406,8 +313,7 @@ class Reader:
                 out[name] = known or unread(raw, place, (keyword, name))
             else:
                 out[name] = below(raw, place, keyword, name)
-        if place.depth + 1 >= self._heights[place.base]:  # as `_reach_below` has it
-            self._heights[place.base] = place.depth + 2
+        self._heights.reach_below(place)
         return out
 
     def each(self, raw: Any, place: Place, *steps: str | int) -> int:
@@ -415,7 +321,7 @@ class Reader:
         if type(raw) is not dict or place.scope or self._observe is not None:
             return self.below(raw, place, *steps)
         known = 0
-        self._reach_below(place)
+        self._heights.reach_below(place)
         kind = raw.get("type")
         if type(kind) is str and _BEYOND_TYPE.isdisjoint(raw):
             alike = self._alike[place.resource.dialect.year == 4]
@@ -444,7 +350,7 @@ class Reader:
                 raise
             known = self._referred_to[key] = self._follow(target, place, 1)
         elif known > FALSE:
-            self._links.append((place.base, place.depth + 1, known >> 1))
+            self._heights.links.append((place.base, place.depth + 1, known >> 1))
         return known
 
     def _alike_node(self, kind: str, place: Place) -> int:
@@ -480,8 +386,9 @@ class Reader:
         item = alike.get(kind) or self._alike_node(kind, place)
         if not item:
             return 0
-        if place.depth + 3 > self._heights[place.base]:
-            self._heights[place.base] = place.depth + 3
+        heights = self._heights.of
+        if place.depth + 3 > heights[place.base]:
+            heights[place.base] = place.depth + 3
         known = self._lists.get(item)
         if known is None:
             node = node_at("$")
@@ -491,11 +398,6 @@ class Reader:
             known = self._lists[item] = 2 * len(self._nodes)
             self._nodes.append(node)
         return known
-
-    def _reach_below(self, place: Place) -> None:
-        """There are schemas inside the one at ``place``."""
-        if place.depth + 1 >= self._heights[place.base]:
-            self._heights[place.base] = place.depth + 2
 
     # -- references -------------------------------------------------------------------------
 
@@ -545,16 +447,17 @@ class Reader:
         scope = place.scope
         if self._follows_dynamic:
             scope = self._enter(scope, target.resource)
-        base, number = len(self._heights), len(self._nodes)
+        heights = self._heights
+        base, number = len(heights.of), len(self._nodes)
         to = Place(target.above, target.resource, scope, target.steps, 0, base)
-        self._heights.append(0)
+        heights.of.append(0)
         requirement = self.child(target.raw, to)
         if requirement == 2 * number:
-            self._bases[number] = base
+            heights.bases[number] = base
         else:
-            self._heights.pop()
+            heights.of.pop()
         if requirement > FALSE:
-            self._links.append((place.base, place.depth + depth, requirement >> 1))
+            heights.links.append((place.base, place.depth + depth, requirement >> 1))
         return requirement
 
     def _enter(self, scope: tuple[Resource, ...], entered: Resource) -> tuple[Resource, ...]:
@@ -563,7 +466,7 @@ class Reader:
             return scope
         dynamic = self._is_dynamic.get(entered)
         if dynamic is None:
-            dynamic = self._is_dynamic[entered] = _is_dynamic(entered)
+            dynamic = self._is_dynamic[entered] = has_dynamic_anchors(entered)
         return (*scope, entered) if dynamic else scope
 
 
@@ -574,24 +477,3 @@ def _only_type(raw: Mapping[str, Any], place: Place) -> int:
     if not types or not _BEYOND_TYPE.isdisjoint(raw):
         return 0
     return 0 if types == INTEGER and place.resource.dialect.year == 4 else types
-
-
-def _is_dynamic(resource: Resource) -> bool:
-    """Whether dynamic references can lead into ``resource``: a cheap test that may say yes."""
-    root = resource.root
-    if not isinstance(root, Mapping) or resource.dialect.year < 2019:
-        return False
-    return "$recursiveAnchor" in root or _mentions_dynamic_anchor(root)
-
-
-def _mentions_dynamic_anchor(root: Mapping[str, Any]) -> bool:
-    stack: list[Any] = [root]
-    while stack:
-        raw = stack.pop()
-        if isinstance(raw, Mapping):
-            if "$dynamicAnchor" in raw:
-                return True
-            stack.extend(raw.values())
-        elif isinstance(raw, list):
-            stack.extend(raw)
-    return False

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from structgen.errors import CompileLimitExceeded, UnsupportedFeature
+from structgen.storage import IdentityMap
 
 from .checks import mapping, not_a_schema, text
 from .documents import Documents
 from .graph import TRUE, Node
-from .reader import Fill, Holder, Place, Reader
+from .place import Place
+from .reader import Fill, Holder, Reader
 
 MAX_UNREACHED = 1_000
 """Most subschemas that are checked although nothing reaches them."""
@@ -25,15 +27,19 @@ class UnreachedReader(Reader):
 
     Args:
         documents: what the schemas are part of.
-        reached: ids of the schema objects that need no check.
+        reached: the schema objects that need no check.
         fill: see `Reader`.
 
     Cost: some 10 µs for each subschema, of which there are at most `MAX_UNREACHED`.
     """
 
-    def __init__(self, documents: Documents, reached: Iterable[int], fill: Fill) -> None:
+    def __init__(
+        self, documents: Documents, reached: Iterable[Mapping[str, Any]], fill: Fill
+    ) -> None:
         super().__init__(True, documents, fill)
-        self._met = set(reached)
+        self._met: IdentityMap[Mapping[str, Any], bool] = IdentityMap()
+        for raw in reached:
+            self._met[raw] = True
         self._left = MAX_UNREACHED
 
     def check(self, holders: Iterable[Holder]) -> None:
@@ -80,8 +86,8 @@ class UnreachedReader(Reader):
         """See `Reader.child`: remembered to be read, and taken for ``true``."""
         if not isinstance(raw, (bool, Mapping)):
             raise not_a_schema(raw, place.path)
-        if isinstance(raw, Mapping) and id(raw) not in self._met:
-            self._met.add(id(raw))
+        if isinstance(raw, Mapping) and raw not in self._met:
+            self._met[raw] = True
             self._work.append((TRUE, raw, place))
         return TRUE
 
