@@ -204,11 +204,12 @@ def test_warming_up_for_grammars_loads_what_they_use() -> None:
     )
     use = (  # never compiled before, so that nothing is kept of it
         "import os\n"
+        "import numpy as np\n"
         "name = os.urandom(8).hex()\n"
         "for text in (f'root ::= [a-z]+ \"-{name}\"', f'start: X \"-{name}\"\\nX: /[a-z]+/\\n'):\n"
         "    cursor = compile(Cfg(text), vocabulary).start()\n"
         "    cursor.accept(ord('b'))\n"
-        "    cursor.allowed_count()\n"
+        "    cursor.fill_mask(np.zeros((vocabulary.size + 31) // 32, np.uint32))\n"
     )
     assert modules_after(prepare) == modules_after(prepare + use)
 

@@ -274,12 +274,6 @@ class Cursor:
         """
         return self._free
 
-    def allowed_count(self) -> int:
-        """How many tokens `fill_mask` allows now."""
-        out = np.zeros((self._engine.size + 31) // 32, np.uint32)
-        self.fill_mask(out)
-        return int(np.unpackbits(out.view(np.uint8)).sum())
-
     def accept(self, token_id: int) -> None:
         """Advance by one token.
 

@@ -1,8 +1,8 @@
 """Pydantic's JSON Schema made exact: it allows only what the Pydantic parser accepts.
 
 Owns `ExactSchema`, a ``GenerateJsonSchema`` with one override for each place where Pydantic's own
-schema is looser than its parser. A place that no schema can express becomes a node with the key
-`REFUSED`, for the caller to report with its path. Objects are closed: a class allows its own fields
+schema is looser than its parser. A place that no schema can express is marked (`schema_marks`), for
+the caller to report with its path. Objects are closed: a class allows its own fields
 and no others unless it says ``extra="allow"``. Knows nothing of parsing or grammars.
 """
 
@@ -28,17 +28,21 @@ from structgen.types.own_types import (
     fraction,
     is_check_of_text,
     known,
-    looked_at_by,
     title,
 )
 from structgen.types.patterns import KEPT
 from structgen.types.rust_patterns import NoForm, to_ecma
-
-REFUSED = "$structgen-refused"
-"""Key of a node that cannot be masked; its value is ``[message, fix]``."""
-
-CHECKED = "$structgen-checked"
-"""Key of a node that code looks at when the text is parsed; its value names that code."""
+from structgen.types.schema_marks import (
+    CHECKED,
+    REFUSED,
+    checked,
+    closed,
+    constant,
+    looked_at,
+    object_of,
+    refused,
+    text_of,
+)
 
 _BOUNDS = ("le", "ge", "lt", "gt")
 _KEYWORDS = {
@@ -99,13 +103,13 @@ class ExactSchema(GenerateJsonSchema):
         if kind in FUNCTIONS:
             found = known(schema)
             if isinstance(found, (dict, Refusal)):
-                return super().generate_inner(_constant(schema, found))
+                return super().generate_inner(constant(schema, found))
             if found is Kind.LIMIT:
                 return super().generate_inner(self._limited(schema))
         elif kind == "lax-or-strict" and schema["lax_schema"]["type"] == "function-plain":
             found = known(schema["lax_schema"])
             if isinstance(found, (dict, Refusal)):
-                return super().generate_inner(_constant(schema, found))
+                return super().generate_inner(constant(schema, found))
         return super().generate_inner(schema)
 
     def _limited(self, schema: Any) -> Any:
@@ -113,7 +117,7 @@ class ExactSchema(GenerateJsonSchema):
         inner = self.generate_inner(schema["schema"])
         shape = self.resolve_ref_schema(inner) if "$ref" in inner else inner
         if CHECKED in shape or REFUSED in shape:
-            return _constant({}, _checked(inner, schema))
+            return constant({}, checked(inner, schema))
         limits = dict(schema.get("metadata", {}).get("pydantic_js_updates", {}))
         result = {key: limits.pop(key) for key in _NOTES & limits.keys()} | inner
         for key, value in limits.items():
@@ -127,21 +131,21 @@ class ExactSchema(GenerateJsonSchema):
                 result["pattern"] = _ASCII
         else:
             if limits:
-                return _constant({}, result)
+                return constant({}, result)
         named = ", ".join(limits) or title(schema)
-        return _constant({}, Refusal(f"A constraint ({named}) {_NOT_ITS_OWN}", _CHECK_OR_URL))
+        return constant({}, Refusal(f"A constraint ({named}) {_NOT_ITS_OWN}", _CHECK_OR_URL))
 
     def function_before_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return _checked(super().function_before_schema(schema), schema)
+        return checked(super().function_before_schema(schema), schema)
 
     def function_after_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return _checked(super().function_after_schema(schema), schema)
+        return checked(super().function_after_schema(schema), schema)
 
     def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return _checked(super().function_wrap_schema(schema), schema)
+        return checked(super().function_wrap_schema(schema), schema)
 
     def function_plain_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return _checked(super().function_plain_schema(schema), schema)
+        return checked(super().function_plain_schema(schema), schema)
 
     def chain_schema(self, schema: core_schema.ChainSchema) -> JsonSchemaValue:  # noqa: D102
         result = super().chain_schema(schema)
@@ -149,8 +153,8 @@ class ExactSchema(GenerateJsonSchema):
             if step["type"] in FUNCTIONS and known(step) is Kind.LIMIT:
                 # It bears on what the first step makes of the text.
                 if CHECKED not in result:
-                    return _refused(f"A constraint {_NOT_ITS_OWN}", _CHECK_OR_URL)
-                result = _checked(result, step)
+                    return refused(f"A constraint {_NOT_ITS_OWN}", _CHECK_OR_URL)
+                result = checked(result, step)
         return result
 
     def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:  # noqa: D102
@@ -161,29 +165,29 @@ class ExactSchema(GenerateJsonSchema):
 
     def is_subclass_schema(self, schema: core_schema.IsSubclassSchema) -> JsonSchemaValue:  # noqa: D102
         shown = f"type[{schema['cls'].__name__}]"
-        return _refused(
+        return refused(
             f"A class ({shown}) cannot be written in JSON", "Name the classes in a Literal"
         )
 
     def fraction_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
         limits = [key for key in (*_BOUNDS, "multiple_of") if schema.get(key) is not None]
         return (
-            _refused("Bounds on a Fraction are not masked", _CHECK_AFTER) if limits else fraction()
+            refused("Bounds on a Fraction are not masked", _CHECK_AFTER) if limits else fraction()
         )
 
     # Classes: closed unless they ask for more.
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:  # noqa: D102
         with _Pushed(self._core_configs, schema.get("config")):
-            return _looked_at(_closed(super().model_schema(schema)), schema)
+            return looked_at(closed(super().model_schema(schema)), schema)
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:  # noqa: D102
         with _Pushed(self._core_configs, schema.get("config")):
-            return _looked_at(_closed(super().dataclass_schema(schema)), schema)
+            return looked_at(closed(super().dataclass_schema(schema)), schema)
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:  # noqa: D102
         with _Pushed(self._core_configs, schema.get("config")):
-            return _closed(super().typed_dict_schema(schema))
+            return closed(super().typed_dict_schema(schema))
 
     def model_field_schema(self, schema: core_schema.ModelField) -> JsonSchemaValue:  # noqa: D102
         return _nested_alias(schema) or super().model_field_schema(schema)
@@ -201,7 +205,7 @@ class ExactSchema(GenerateJsonSchema):
         fields = schema["fields"]
         properties = {field["name"]: self.generate_inner(field["schema"]) for field in fields}
         required = [field["name"] for field in fields if field["schema"]["type"] != "default"]
-        return _object(properties, required)
+        return object_of(properties, required)
 
     def arguments_schema(self, schema: core_schema.ArgumentsSchema) -> JsonSchemaValue:  # noqa: D102
         metadata = dict(schema.get("metadata", {}))
@@ -227,22 +231,22 @@ class ExactSchema(GenerateJsonSchema):
             last = min(last, lt - dt.timedelta(days=1))
         if first > last:
             return {"not": {}}
-        return _looked_at(_text(formats.date_pattern(first, last)), schema)
+        return looked_at(text_of(formats.date_pattern(first, last)), schema)
 
     def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:  # noqa: D102
-        return _looked_at(_text(formats.time_pattern(_zone(schema))), schema)
+        return looked_at(text_of(formats.time_pattern(_zone(schema))), schema)
 
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:  # noqa: D102
-        return _looked_at(_text(formats.datetime_pattern(_zone(schema))), schema)
+        return looked_at(text_of(formats.datetime_pattern(_zone(schema))), schema)
 
     def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:  # noqa: D102
-        return _looked_at(_text(formats.duration_pattern()), schema)
+        return looked_at(text_of(formats.duration_pattern()), schema)
 
     def uuid_schema(self, schema: core_schema.UuidSchema) -> JsonSchemaValue:  # noqa: D102
-        return _text(formats.uuid_pattern(schema.get("version")))
+        return text_of(formats.uuid_pattern(schema.get("version")))
 
     def complex_schema(self, schema: core_schema.ComplexSchema) -> JsonSchemaValue:  # noqa: D102
-        return _text(formats.complex_pattern())
+        return text_of(formats.complex_pattern())
 
     # Numbers and strings.
 
@@ -272,9 +276,9 @@ class ExactSchema(GenerateJsonSchema):
         limits = bounds.Limits.of(schema)
         sizes = (limits.lower, limits.upper, limits.multiple_of)
         if any(value is not None and not value.is_finite() for value in sizes):
-            return _refused("A Decimal with an infinite bound", "Leave that bound out.")
+            return refused("A Decimal with an infinite bound", "Leave that bound out.")
         if max(limits.max_digits or 0, limits.decimal_places or 0) > bounds.MOST_DIGITS:
-            return _refused(
+            return refused(
                 f"A Decimal of more than {bounds.MOST_DIGITS:,} digits", "Allow it fewer digits."
             )
         forms = bounds.decimal_numbers(limits)
@@ -282,7 +286,7 @@ class ExactSchema(GenerateJsonSchema):
         if text is not None:
             forms.append(text)
         if not forms:
-            return _refused(
+            return refused(
                 f"A Decimal that is a multiple of {limits.multiple_of}, with its other constraints",
                 "Leave one of the constraints out, and check the parsed value.",
             )
@@ -328,7 +332,7 @@ class ExactSchema(GenerateJsonSchema):
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:  # noqa: D102
         if self._core_config("val_json_bytes") not in (None, "utf8"):
-            return _refused(
+            return refused(
                 "bytes encoded as base64 or hex inside JSON",
                 "Use str with a pattern, and decode the parsed value.",
             )
@@ -340,7 +344,7 @@ class ExactSchema(GenerateJsonSchema):
         return result
 
     def json_schema(self, schema: core_schema.JsonSchema) -> JsonSchemaValue:  # noqa: D102
-        return _refused(
+        return refused(
             "A Json[...] field holds JSON inside a JSON string, which is not masked",
             "Use the inner type itself.",
         )
@@ -387,11 +391,11 @@ class ExactSchema(GenerateJsonSchema):
         if kind == "boolean":
             names = ["true", "false"]
         if names is not None and all(isinstance(name, str) for name in names):
-            return _object({name: dict(values) for name in names}, []) | sizes
+            return object_of({name: dict(values) for name in names}, []) | sizes
         if kind == "integer" and keys.keys() <= {"type", "title", DIGITS_ONLY}:
-            keys = _text(formats.integer_pattern())
+            keys = text_of(formats.integer_pattern())
         elif kind != "string" and "anyOf" not in keys and keys:
-            return _refused(
+            return refused(
                 "Keys of a JSON object are strings, and this mapping's key type is not masked",
                 "Use dict[str, ...], dict[int, ...], or keys from a Literal or Enum of strings.",
             )
@@ -426,26 +430,6 @@ def _as_digits(result: JsonSchemaValue) -> JsonSchemaValue:
     return result
 
 
-def _refused(message: str, fix: str) -> JsonSchemaValue:
-    return {REFUSED: [message, fix]}
-
-
-def _constant_of(found: JsonSchemaValue | Refusal) -> JsonSchemaValue:
-    return _refused(*found) if isinstance(found, Refusal) else dict(found)
-
-
-def _constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
-    """A core schema whose JSON Schema is ``found``, with the titles and name of ``schema``."""
-    metadata = {
-        key: value
-        for key, value in schema.get("metadata", {}).items()
-        if key in ("pydantic_js_updates", "pydantic_js_extra")
-    }
-    metadata["pydantic_js_functions"] = [lambda schema, handler: _constant_of(found)]
-    reference = {"ref": schema["ref"]} if "ref" in schema else {}
-    return {"type": "any", "metadata": metadata, **reference}
-
-
 def _holds_bytes(schema: Any) -> bool:
     """Whether what is read from JSON in the end is bytes."""
     while schema["type"] != "bytes":
@@ -465,20 +449,6 @@ def _is_text(schema: Any) -> bool:
     return bool(schema["type"] == "str")
 
 
-def _checked(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
-    """``result``, marked if it is code that looks at the value."""
-    return _noted(result, [title(schema)] if known(schema) is Kind.LIMIT else looked_at_by(schema))
-
-
-def _looked_at(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
-    """``result``, marked with what code looks at the value, but for functions."""
-    return _noted(result, looked_at_by(schema))
-
-
-def _noted(result: JsonSchemaValue, code: list[str]) -> JsonSchemaValue:
-    return {**result, CHECKED: [*result.get(CHECKED, ()), *code]} if code else result
-
-
 def _url(schema: Any, *, many_hosts: bool) -> JsonSchemaValue:
     return networks.url(
         schema.get("allowed_schemes"),
@@ -489,27 +459,12 @@ def _url(schema: Any, *, many_hosts: bool) -> JsonSchemaValue:
     )
 
 
-def _text(pattern: str) -> JsonSchemaValue:
-    return {"type": "string", "pattern": pattern}
-
-
-def _object(properties: dict[str, Any], required: list[str]) -> JsonSchemaValue:
-    result = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**result, "required": required} if required else result
-
-
-def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
-    if schema.get("type") == "object" and "properties" in schema:
-        schema.setdefault("additionalProperties", False)
-    return schema
-
-
 def _nested_alias(field: Mapping[str, Any]) -> JsonSchemaValue | None:
     alias = field.get("validation_alias")
     paths = alias if isinstance(alias, list) else []
     if not paths or any(isinstance(path, list) and len(path) == 1 for path in paths):
         return None
-    return _refused(
+    return refused(
         f"The alias path {paths!r} reaches inside another field",
         "Give the field a plain alias, or model the nested object.",
     )
@@ -534,7 +489,7 @@ def _unparsable(
         try:
             validator.validate_json(json.dumps(member))
         except ValidationError:
-            return _refused(
+            return refused(
                 f"The member {member!r} of {name} does not parse back from JSON",
                 "Use members that are strings, numbers, booleans or None.",
             )

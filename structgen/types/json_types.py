@@ -24,9 +24,10 @@ from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, Val
 
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.storage import IdentityMap, fork_safe
-from structgen.types.exact_schema import CHECKED, REFUSED, ExactSchema
+from structgen.types.exact_schema import ExactSchema
 from structgen.types.long_numbers import exactly
 from structgen.types.patterns import OwnPatterns
+from structgen.types.schema_marks import CHECKED, REFUSED
 from structgen.types.signatures import CALL_OF, marked, without_calls
 from structgen.types.value_schema import ValueSchema
 

@@ -24,7 +24,7 @@ from .tool_calls import ToolCalls, ToolSyntax
 from .tools import Tool
 from .user import OutputType, SpecialToken
 
-_START, _CALL, _MORE = 0, 1, 2
+_START, _MORE = 0, 2
 _BEGINS_JSON = frozenset(' \t\n\r{["-0123456789tfn')
 _BLANKS = tree.repeat(ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)]), 0, None)
 

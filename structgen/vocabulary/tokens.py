@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 
@@ -50,14 +50,6 @@ MAX_SIZE = 1 << 24
 
 _WORTH_KEEPING = 4096
 """Vocabularies smaller than this are read as fast from their own file as from the cache."""
-
-
-class HasVocabulary(Protocol):
-    """Anything with a ``tokens`` attribute, such as a loaded model."""
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The model's vocabulary."""
 
 
 @final
@@ -279,11 +271,6 @@ class Vocabulary:
         eos = tokenizer_bytes.find_eos_token_ids(table) if eos_token_ids is None else eos_token_ids
         return cls(table.tokens, eos, size, table.special_token_ids, table.added)
 
-    @classmethod
-    def from_model(cls, model: HasVocabulary) -> Vocabulary:
-        """Return the vocabulary of a loaded model."""
-        return model.vocabulary
-
     def cached_arrays(
         self, name: str, version: int, build: Callable[[], array_cache.Arrays]
     ) -> array_cache.Arrays:
@@ -322,11 +309,6 @@ class Vocabulary:
         child, token_start = self.trie.child, self.trie.token_start
         nodes = ((byte, child.get(byte, 0)) for byte in _UTF8_BYTES)
         return frozenset(b for b, node in nodes if token_start[node] == token_start[node + 1])
-
-    @property
-    def has_all_bytes(self) -> bool:
-        """Whether `encode_bytes` succeeds on any text: no byte of UTF-8 is missing."""
-        return not self.missing_bytes
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Return the fewest tokens whose bytes concatenate to exactly ``data``.

@@ -161,7 +161,7 @@ BYTES = Vocabulary.from_tokens([b"", *[bytes([i]) for i in range(256)]], [0])
 def test_no_key_begins_that_cannot_end(schema: dict[str, Any]) -> None:
     cursor = structgen.compile(JsonSchema({"type": "object", **schema}), BYTES).start()
     cursor.accept(1 + ord("{"))
-    assert cursor.allowed_count() == 1
+    assert allowed(cursor, BYTES) == [1 + ord("}")]
     cursor.accept(1 + ord("}"))
     assert cursor.is_accepting
 

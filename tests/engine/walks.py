@@ -364,7 +364,6 @@ def snapshot(cursor: Cursor, vocabulary: Vocabulary = TINY) -> dict[str, Any]:
         "finished": cursor.is_finished,
         "forced": cursor.forced_tokens(),
         "minimum": cursor.min_tokens_to_finish(),
-        "count": cursor.allowed_count(),
     }
 
 

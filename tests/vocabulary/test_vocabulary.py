@@ -209,9 +209,8 @@ def test_encoded_text_comes_back_exactly(kind: str, text: str) -> None:
 def test_missing_bytes() -> None:
     smollm2 = real_tokenizers.vocabulary("smollm2")
     assert smollm2.missing_bytes == {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1, 0xF2}
-    assert not smollm2.has_all_bytes
-    assert real_tokenizers.vocabulary("llama3").has_all_bytes
-    assert real_tokenizers.vocabulary("gemma3").has_all_bytes
+    assert real_tokenizers.vocabulary("llama3").missing_bytes == frozenset()
+    assert real_tokenizers.vocabulary("gemma3").missing_bytes == frozenset()
 
 
 # -- the fewest tokens ----------------------------------------------------------------------------
@@ -337,13 +336,6 @@ def test_no_reference_cycle_keeps_it_alive() -> None:
         assert watch() is None
     finally:
         gc.enable()
-
-
-def test_from_model() -> None:
-    class Model:
-        vocabulary = tiny()
-
-    assert Vocabulary.from_model(Model()) is Model.vocabulary
 
 
 @pytest.mark.parametrize(
