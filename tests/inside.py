@@ -18,6 +18,26 @@ def arrays(holder: Any) -> Any:
     return holder._arrays
 
 
+def arguments_asked(monkeypatch: Any) -> list[Any]:
+    """From now on, what Runners of this process have masks enforce of the arguments of tools.
+
+    Returns:
+        A list that grows: a JSON Schema for each tool of each request.
+    """
+    from structgen.runner import constraints
+    from structgen.types import lower
+    from structgen.types.tools import read_tools
+
+    made, found = constraints.ToolCalls, []
+
+    def noted(tools: Any, **options: Any) -> Any:
+        found.extend(tool.output.grammar.schema for tool in read_tools(tools, lower))
+        return made(tools, **options)
+
+    monkeypatch.setattr(constraints, "ToolCalls", noted)
+    return found
+
+
 def bytes_per_token(holder: Any) -> Any:
     """``_bytes_per_token`` of ``holder``."""
     return holder._bytes_per_token

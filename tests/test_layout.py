@@ -68,7 +68,6 @@ OPEN_MODULES = {
     "structgen.masks.cfg.reach": "the same",
     "structgen.constraint.check_grammar": "for the command line only",
     "structgen.types.written": "output types as bytes, imported when there are such",
-    "structgen.integrations.frameworks": "what clients of the server have in common, too",
     "structgen.generator": "a module of its own",
     "structgen.errors": "a module of its own",
 }

@@ -53,14 +53,6 @@ def runner_of(given: Runner | None, model: str) -> Runner:
 # -- schemas ----------------------------------------------------------------------------------
 
 
-def closed_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool of OpenAI's shape whose arguments are `closed`."""
-    function = tool.get("function")
-    if not isinstance(function, Mapping) or not isinstance(function.get("parameters"), Mapping):
-        return dict(tool)
-    return {**tool, "function": {**function, "parameters": closed(function["parameters"])}}
-
-
 def closed_format(given: Any) -> Any:
     """A ``response_format`` whose schema, if it has one, is `closed`."""
     inner = given.get("json_schema") if isinstance(given, Mapping) else None

@@ -85,9 +85,7 @@ _FORMS = {"regex": "regex", "choices": "choice", "grammar": None}
 
 def _fields(prompt: llm.Prompt) -> dict[str, Any]:
     """A prompt as fields of a `structgen.runner.ChatRequest`."""
-    from structgen.grammar.json_schema import closed
-
-    from .frameworks import closed_tool
+    from .frameworks import closed_format
 
     fields = prompt.options.model_dump(exclude_none=True)
     forms = [name for name in _FORMS if name in fields]
@@ -99,12 +97,10 @@ def _fields(prompt: llm.Prompt) -> dict[str, Any]:
         kind = _FORMS[name] or ("gbnf" if "::=" in form else "lark")  # which Lark has not
         fields |= {"grammar": form, "grammar_type": kind}
     if prompt.schema:
-        fields["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": closed(prompt.schema)},
-        }
+        form = {"name": "answer", "schema": prompt.schema}
+        fields["response_format"] = closed_format({"type": "json_schema", "json_schema": form})
     if prompt.tools:
-        fields["tools"] = [closed_tool(_tool(tool)) for tool in prompt.tools]
+        fields["tools"] = [_tool(tool) for tool in prompt.tools]
     if "thinking_budget" in fields:
         fields["enable_thinking"] = True
     fields["stream_options"] = {"include_usage": True}

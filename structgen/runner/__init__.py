@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from .agent import ToolRequest
 from .configuration import ModelConfig
+from .fields import refused as request_error
 from .loops import AsyncChunkStream, ChunkStream
 from .mcp import McpServer
+from .messages import Message
 from .metrics import Metrics
 from .requests import (
     ChatRequest,
@@ -25,10 +27,8 @@ from .requests import (
     DecisionRequest,
     EmbeddingRequest,
     ExplainRequest,
-    Message,
     RerankRequest,
 )
-from .requests import refused as request_error
 from .responses import (
     AgenticToolCall,
     ChatChunk,

@@ -26,8 +26,9 @@ from structgen.errors import OptionError, OutputTypeError, ParseError, RequestEr
 from structgen.types import Call
 
 from .loops import carried
+from .messages import Message
 from .metrics import Metrics
-from .requests import ChatRequest, Message
+from .requests import ChatRequest
 from .responses import (
     AgenticToolCall,
     ChatChunk,

@@ -130,7 +130,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     try:
         generator = await host.generator(asked.key, asked.type, _of_type(request, think), place)
     except OutputTypeError as error:
-        raise await asyncio.to_thread(refusal, error, asked, request) from error
+        raise await asyncio.to_thread(refusal, error, asked) from error
     except OptionError as error:
         is_hint = "with_schema_hint=" in str(error)
         field = "with_schema_hint" if is_hint else _thinking_field(request)

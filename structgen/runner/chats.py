@@ -19,11 +19,12 @@ from structgen.errors import RequestError, StructgenError
 from . import chat as one_chat
 from .agent import Asked
 from .conversation import Conversations, assembled, plain
+from .fields import Request
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
 from .management import text_host
 from .metrics import Metrics, RequestRecord
 from .registry import Entry, Registry
-from .requests import ChatRequest, Request
+from .requests import ChatRequest
 from .responses import ChatChunk, ChatResponse
 
 RequestT = TypeVar("RequestT", bound=Request)

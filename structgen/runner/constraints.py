@@ -1,25 +1,26 @@
 """What form a request asks for: its constraint and tools, as one output type.
 
-Owns the ways in which a request may say so (`response_format`, `grammar`, `output_type`, `tools`
-with `tool_choice`), that it says so once, and where in the request an error of a schema or grammar
-is. Compiles nothing: that needs a model.
+Owns the ways in which a request may say so (``response_format``, ``grammar``, ``output_type``, and
+tools as `tool_fields` reads them), that it says so once, and where in the request an error of a
+schema or grammar is. Compiles nothing: that needs a model.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from structgen.errors import OutputTypeError, PatternError, RequestError, SchemaError
+from structgen.errors import OutputTypeError, RequestError, SchemaError
 from structgen.types import Cfg, Choice, JsonSchema, Regex, ToolCalls, cache_key, lower
 
+from .fields import only, placed
 from .requests import ChatRequest, Sampled
+from .tool_fields import name_of, offered
 
 _ANY_OBJECT = {"type": "object"}
 _FORMATS = ("text", "json_object", "json_schema")
-_CHOICES = ("none", "auto", "required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,13 @@ class Wanted:
         type: the output type; None: free text.
         key: equal for requests that want the same; None: not known, so that nothing is kept.
         param: where in the request that stands.
-        tools: those of which there may be calls, or none.
-        has_answer: whether beside calls there may be a value instead of free text.
+        tools: those of which there may be calls, by their place in the request; or none.
     """
 
     type: Any = None
     key: Hashable = ()
     param: str = ""
-    tools: tuple[Any, ...] = ()
-    has_answer: bool = False
+    tools: Mapping[int, Any] = field(default_factory=dict)
 
 
 def wanted(request: Sampled) -> Wanted:
@@ -50,26 +49,27 @@ def wanted(request: Sampled) -> Wanted:
     answer = _answer(request)
     if not isinstance(request, ChatRequest):
         return answer
-    tools, choice = _tools(request)
-    if not tools:
+    found = offered(request)
+    if not found.tools:
         return answer
+    choice = found.choice
     has_answer = answer.type is not None and choice in ("auto", "none")
     parallel = request.parallel_tool_calls
     try:
         # Syntaxes of one call only have no parallel ones: None is as many as there can be.
         type_ = ToolCalls(
-            tools,
+            list(found.tools.values()),
             parallel=None if parallel else parallel,
             choice=choice,
             **({"answer": answer.type} if has_answer else {}),
         )
     except OutputTypeError as error:
         raise RequestError(f"tools: {error}", param="tools") from error
-    keys = tuple(_key(tool) for tool in tools)
+    keys = tuple(_key(tool) for tool in found.tools.values())
     key: Hashable = None
     if None not in keys and (not has_answer or answer.key is not None):
         key = ("tools", keys, choice, type_.parallel, answer.key if has_answer else ())
-    return Wanted(type_, key, answer.param or "tools", tuple(tools), has_answer)
+    return Wanted(type_, key, answer.param or "tools", found.tools)
 
 
 def _answer(request: Sampled) -> Wanted:
@@ -115,7 +115,7 @@ def _format(given: Any) -> Wanted | None:
             param="response_format.type",
         )
     known = {"type", "json_schema"} if kind == "json_schema" else {"type"}
-    _only(given, known, "response_format")
+    only(given, known, "response_format")
     if kind == "text":
         return None
     if kind == "json_object":
@@ -124,7 +124,7 @@ def _format(given: Any) -> Wanted | None:
     param = "response_format.json_schema"
     if not isinstance(inner, Mapping):
         raise RequestError(f"{param}: there is none. Pass an object with a schema.", param=param)
-    _only(inner, {"name", "description", "schema", "strict"}, param)
+    only(inner, {"name", "description", "schema", "strict"}, param)
     if "schema" not in inner:
         raise RequestError(f"{param}.schema is missing.", param=f"{param}.schema")
     if not isinstance(inner["schema"], (Mapping, bool)):
@@ -177,147 +177,13 @@ def _of_lines(given: str) -> str:
     return f"{given}\n"
 
 
-# -- tools ------------------------------------------------------------------------------------
-
-
-def _tools(request: ChatRequest) -> tuple[list[Any], str]:
-    """The tools that may be called, and `ToolCalls`' choice; none where none may."""
-    tools, choice = request.tools or [], request.tool_choice
-    for index, tool in enumerate(tools):
-        if isinstance(tool, Mapping):
-            _check_tool(tool, f"tools[{index}]")
-    if not tools:
-        if choice not in (None, "none", "auto"):
-            raise RequestError("tool_choice: there are no tools.", param="tool_choice")
-        if request.parallel_tool_calls is not None and request.tools is None:
-            raise RequestError(
-                "parallel_tool_calls is of no use without tools.", param="parallel_tool_calls"
-            )
-        return [], "none"
-    if choice is None or isinstance(choice, str):
-        if choice is not None and choice not in _CHOICES:
-            raise RequestError(
-                f"tool_choice: {choice!r} is not one of {', '.join(_CHOICES)}.", param="tool_choice"
-            )
-        return tools, choice or "auto"
-    return _chosen(tools, choice)
-
-
-def _chosen(tools: Sequence[Any], choice: Any) -> tuple[list[Any], str]:
-    """The tools, where one or some are named."""
-    kind = choice.get("type") if isinstance(choice, Mapping) else None
-    if kind == "function":
-        _only(choice, {"type", "function", "name"}, "tool_choice")
-        name = _named(choice, "tool_choice")
-        _check_there(tools, name, "tool_choice.function.name")
-        return list(tools), name
-    if kind == "allowed_tools":
-        param = "tool_choice"
-        inner = choice.get("allowed_tools", choice)
-        if inner is not choice:
-            param += ".allowed_tools"
-            _only(choice, {"type", "allowed_tools"}, "tool_choice")
-        if not isinstance(inner, Mapping):
-            raise RequestError(f"{param} is no object.", param=param)
-        _only(inner, {"type", "mode", "tools"}, param)
-        mode = inner.get("mode", "auto")
-        if mode not in ("auto", "required"):
-            raise RequestError(f"{param}.mode is auto or required.", param=f"{param}.mode")
-        listed = inner.get("tools")
-        if not isinstance(listed, (list, tuple)) or not listed:
-            raise RequestError(f"{param}.tools is a list of tools.", param=f"{param}.tools")
-        names = []
-        for index, one in enumerate(listed):
-            at = f"{param}.tools[{index}]"
-            if not isinstance(one, Mapping) or one.get("type") != "function":
-                raise RequestError(f"{at} is no function.", param=at)
-            names.append(_named(one, at))
-            _check_there(tools, names[-1], at)
-        return [tool for tool in tools if name_of(tool) in names], mode
-    raise RequestError(
-        "tool_choice is none, auto, required, "
-        '{"type": "function", "function": {"name": ...}} or {"type": "allowed_tools", ...}.',
-        param="tool_choice",
-    )
-
-
-def _named(given: Mapping[str, Any], param: str) -> str:
-    function = given.get("function", given)
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(name, str):
-        raise RequestError(f"{param}: there is no function.name.", param=f"{param}.function.name")
-    return name
-
-
-def _check_there(tools: Sequence[Any], name: str, param: str) -> None:
-    names = [name_of(tool) for tool in tools]
-    if name not in names:
-        raise RequestError(
-            f"{param}: {name!r} is none of the tools, which are {', '.join(names)}.", param=param
-        )
-
-
-def name_of(tool: Any) -> str:
-    """What the model calls a tool; empty where it has no name."""
-    if isinstance(tool, Mapping):
-        function = tool.get("function", tool)
-        return str(function.get("name", "")) if isinstance(function, Mapping) else ""
-    if isinstance(tool, JsonSchema):
-        shared = tool.shared
-        return str(shared.get("title", "")) if isinstance(shared, Mapping) else ""
-    while hasattr(tool, "func"):  # functools.partial
-        tool = tool.func
-    return str(getattr(tool, "__name__", type(tool).__name__))
-
-
-def _check_tool(tool: Mapping[str, Any], param: str) -> None:
-    if tool.get("type") != "function":
-        raise RequestError(
-            f"{param}.type: {tool.get('type')!r} is not supported. It is 'function'.",
-            param=f"{param}.type",
-        )
-    _only(tool, {"type", "function"}, param)
-    function = tool.get("function")
-    if not isinstance(function, Mapping):
-        raise RequestError(f"{param}.function is missing.", param=f"{param}.function")
-    _only(function, {"name", "description", "parameters", "strict"}, f"{param}.function")
-    if not isinstance(function.get("name"), str) or not function["name"]:
-        raise RequestError(f"{param}.function.name is missing.", param=f"{param}.function.name")
-    parameters = function.get("parameters")
-    if parameters is not None and not isinstance(parameters, Mapping):
-        raise RequestError(
-            f"{param}.function.parameters is no JSON Schema of an object.",
-            param=f"{param}.function.parameters",
-        )
-
-
 # -- errors -----------------------------------------------------------------------------------
 
 
-def _only(given: Mapping[str, Any], known: set[str], param: str) -> None:
-    for name in given:
-        if name not in known:
-            raise RequestError(
-                f"{param}.{name} is not supported. Known are: {', '.join(sorted(known))}.",
-                param=f"{param}.{name}",
-            )
-
-
-def placed(error: OutputTypeError, param: str) -> RequestError:
-    """An error of a schema or grammar, with where in the request it is."""
-    if isinstance(error, (SchemaError,)) or hasattr(error, "path"):
-        path = str(getattr(error, "path", "") or "$")
-        param += path.removeprefix("$")
-    told = f"{param}: {error}"
-    if isinstance(error, PatternError) and error.position is not None:
-        told = f"{param}, at character {error.position:,}: {error}"
-    return RequestError(told, param=param)
-
-
-def refusal(error: OutputTypeError, asked: Wanted, request: Sampled) -> Exception:
+def refusal(error: OutputTypeError, asked: Wanted) -> Exception:
     """What to raise where the form cannot be enforced: it says where in the request that stands."""
     cause = error.__cause__ if isinstance(error.__cause__, OutputTypeError) else error
-    for index, tool in enumerate(asked.tools):
+    for at, tool in asked.tools.items():
         wrong: OutputTypeError | None = None
         if error.terminal == f"arguments of {name_of(tool)}":
             wrong = cause
@@ -327,7 +193,6 @@ def refusal(error: OutputTypeError, asked: Wanted, request: Sampled) -> Exceptio
             except OutputTypeError as found:
                 wrong = found
         if wrong is not None:
-            at = _index(request, tool, index)
             if isinstance(tool, Mapping):
                 return placed(wrong, f"tools[{at}].function.parameters")
             return RequestError(f"tools[{at}]: {wrong}", param=f"tools[{at}]")
@@ -336,11 +201,6 @@ def refusal(error: OutputTypeError, asked: Wanted, request: Sampled) -> Exceptio
     if asked.param == "output_type":
         return error
     return placed(error, asked.param)
-
-
-def _index(request: Sampled, tool: Any, index: int) -> int:
-    tools = getattr(request, "tools", None) or []
-    return next((i for i, one in enumerate(tools) if one is tool), index)
 
 
 def _key(value: Any) -> Hashable:

@@ -15,8 +15,9 @@ from typing import Any
 from structgen.errors import RequestError, SessionError
 
 from .agent import Agent, Asked, Watched, expanded
+from .messages import Message
 from .metrics import Metrics, RequestRecord
-from .requests import ChatRequest, Message, StreamOptions
+from .requests import ChatRequest, StreamOptions
 from .responses import (
     ChatChunk,
     ChatResponse,

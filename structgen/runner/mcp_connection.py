@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError
-from structgen.grammar.json_schema import closed
-from structgen.types import JsonSchema
 from structgen.vocabulary import Vocabulary
 
 from .tools import Tool, ToolFailure, as_text
@@ -142,17 +140,17 @@ class Connection:
         async def call(**arguments: Any) -> str:
             return await self._called(tool.name, arguments)
 
-        schema = closed(tool.input_schema)  # servers leave it out, and models would invent members
         function = {
             "name": f"{self._server.prefix}{tool.name}",
             "description": tool.description or tool.title or "",
-            "parameters": schema,
+            "parameters": tool.input_schema,
         }
         try:
-            compile_constraint(JsonSchema(schema), _bytes())
-            return Tool(
+            made = Tool(
                 {"type": "function", "function": function}, call, timeout=self._server.timeout
             )
+            compile_constraint(made.definition.output, _bytes())
+            return made
         except OutputTypeError as error:
             raise ToolServerError(
                 f"The tool {tool.name!r} of the MCP server {self._server.name} cannot be offered: "

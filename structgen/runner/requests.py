@@ -3,297 +3,22 @@
 Owns the fields of each kind of request, and what is wrong with one before any model is known. A
 dict is validated into them; a field that is unknown, or known and not supported here, is refused by
 its path, so that nothing is ignored in silence. What a field means for the decode loop is
-`options`' business, for the form of the answer `constraints`'.
+`options`' business, for the form of the answer `constraints`', for tools `tool_fields`'.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    Strict,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
 
 from structgen.errors import RequestError
 
-Number = Annotated[float, Strict()]
+from .fields import NOT_HERE, Number, Part, Request, Wrong, shown
+from .messages import Message, as_dict
 
-RequestT = TypeVar("RequestT", bound="Request")
-
-_NOT_HERE = {
-    "functions": "It is the old name of tools=.",
-    "function_call": "It is the old name of tool_choice=.",
-    "audio": "Answers are text.",
-    "prediction": "Text that is the only way on is appended in one pass by itself.",
-    "web_search_options": "There is no web search. Pass a tool of your own.",
-    "moderation": "Nothing is moderated.",
-    "best_of": "Pass n= and choose among the outputs.",
-    "suffix": "Text between two others is not supported. Put it into the prompt.",
-    "use_beam_search": "Outputs are grown one token at a time, not ranked as beams.",
-    "stream": "Call stream_chat, or stream_complete.",
-    "max_new_tokens": "It is called max_tokens here.",
-    "random_seed": "It is called seed here.",
-    "do_sample": "Pass temperature=0 for the likeliest token, or a temperature above 0.",
-    "guided_json": "Pass response_format=, or grammar= with grammar_type='json_schema'.",
-    "guided_regex": "Pass grammar= with grammar_type='regex'.",
-    "guided_choice": "Pass grammar= with grammar_type='choice'.",
-}
-"""Fields that other programs know, and what to write instead."""
-
-
-def place(steps: Sequence[str | int]) -> str:
-    """Where in a request something is: ``messages[0].content``."""
-    path = ""
-    for step in steps:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        else:
-            path += f".{step}" if path else step
-    return path
-
-
-class Wrong(ValueError):
-    """Something is wrong below where Pydantic looks; ``steps`` lead there."""
-
-    def __init__(self, message: str, *steps: str | int) -> None:
-        super().__init__(message)
-        self.steps = steps
-
-
-class Part(BaseModel):
-    """A part of a request: no field beside those that it names."""
-
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-
-
-class Request(Part):
-    """What all requests have.
-
-    Attributes:
-        model: id or alias of the model; None: the runner's default.
-    """
-
-    model: StrictStr | None = None
-
-    def __init__(self, **fields: Any) -> None:
-        """Check the fields.
-
-        Raises:
-            RequestError: one is unknown, unsupported or wrong; its ``param`` says which.
-        """
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise refused(type(self), error) from None
-
-    @classmethod
-    def of(cls: type[RequestT], given: Any, fields: Mapping[str, Any]) -> RequestT:
-        """The request that a caller means.
-
-        Args:
-            given: a request, a dict, or None.
-            fields: named beside it; they stand in place of its own.
-
-        Raises:
-            RequestError: it is none of these, or a field is wrong.
-        """
-        if isinstance(given, cls):
-            if not fields:
-                return given
-            given = {name: getattr(given, name) for name in given.model_fields_set}
-        elif given is None:
-            given = {}
-        elif not isinstance(given, Mapping):
-            raise RequestError(
-                f"The request is of type {type(given).__name__}. Pass a {cls.__name__}, a dict, or "
-                "its fields by name."
-            )
-        return cls(**{**given, **fields})
-
-
-def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
-    """What Pydantic says of the first wrong field, as an error that names its path."""
-    found = error.errors(include_url=False)
-    paths = [steps_of(one["loc"], is_name=one["type"] in _UNKNOWN) for one in found]
-    # Of a union each member says why it is not meant: the one that was read furthest was.
-    alike = [i for i, path in enumerate(paths) if path[: len(paths[0])] == paths[0]]
-    chosen = max(alike, key=lambda i: len(paths[i]))
-    first, steps = found[chosen], paths[chosen]
-    param = place(steps)
-    if first["type"] in _UNKNOWN:
-        name = str(steps[-1])
-        message = f"{param} is not a field that is supported."
-        if len(steps) == 1:
-            message = f"{param} is not supported."
-            if name in _NOT_HERE:
-                message += f" {_NOT_HERE[name]}"
-            else:
-                close = difflib.get_close_matches(name, kind.model_fields, n=2, cutoff=0.6)
-                if close:
-                    message += f" Did you mean {' or '.join(close)}?"
-        return RequestError(message, param=param)
-    context = first.get("ctx", {})
-    if "at" in context:
-        param = place([*steps, context["at"]])
-    cause = context.get("error")
-    if isinstance(cause, Wrong):
-        param = place([*steps, *cause.steps])
-        return RequestError(f"{param}: {cause}", param=param)
-    told = first["msg"].removeprefix("Value error, ")
-    if not steps:
-        return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)
-    if first["type"] == "missing":
-        return RequestError(f"{param} is missing.", param=param)
-    return RequestError(f"{param}: {told} (got {_shown(first['input'])})", param=param)
-
-
-_UNKNOWN = ("extra_forbidden", "none_required")
-"""What Pydantic says of a field that there is not, or that may only be null."""
-
-
-def steps_of(loc: Sequence[str | int], *, is_name: bool) -> list[str | int]:
-    """Where in a request something is; ``is_name``: the last step is a name, whatever it is."""
-    head, last = (loc[:-1], loc[-1:]) if is_name else (loc, ())
-    return [*(step for step in head if not _is_of_union(step)), *last]
-
-
-def _is_of_union(step: str | int) -> bool:
-    """Whether this is how Pydantic calls a member of a union, and no step of a path."""
-    return (isinstance(step, str) and not step.isidentifier()) or step in _UNION_MEMBERS
-
-
-_UNION_MEMBERS = ("str", "list", "dict", "bool", "int", "float", "TextPart")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"
-
-
-# -- chats ------------------------------------------------------------------------------------
-
-
-class TextPart(Part):
-    """A part of a message's content. Only texts are supported."""
-
-    type: Literal["text"] = "text"
-    text: StrictStr
-
-
-class CalledFunction(Part):
-    """What a call calls: a name, and its arguments as JSON text."""
-
-    name: StrictStr
-    arguments: StrictStr
-
-
-class MessageToolCall(Part):
-    """A call in an earlier answer of the assistant's."""
-
-    id: StrictStr | None = None
-    type: Literal["function"] = "function"
-    function: CalledFunction
-    index: StrictInt | None = None
-
-
-class Message(Part):
-    """One message of a chat.
-
-    Attributes:
-        role: who says it; ``developer`` is ``system``.
-        content: text, or parts of text, which are put together.
-        name: who says it by name, for templates that know names.
-        tool_calls: calls in an earlier answer of the assistant's.
-        tool_call_id: which call this is the result of, with the role ``tool``.
-        reasoning_content: what the assistant thought, for templates that show it.
-        refusal: as answers have it: None.
-    """
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: StrictStr | list[TextPart] | None = None
-    name: StrictStr | None = None
-    tool_calls: list[MessageToolCall] | None = None
-    tool_call_id: StrictStr | None = None
-    reasoning_content: StrictStr | None = None
-    refusal: None = None
-    annotations: list[Any] | None = Field(default=None, max_length=0)
-    audio: None = None
-    function_call: None = None
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _only_text(cls, content: Any) -> Any:
-        if isinstance(content, (list, tuple)):
-            for index, part in enumerate(content):
-                kind = part.get("type") if isinstance(part, Mapping) else None
-                if isinstance(kind, str) and kind != "text":
-                    raise Wrong(
-                        f"parts of type {kind!r} are not supported: models read text. Pass "
-                        '{"type": "text", "text": ...}.',
-                        index,
-                        "type",
-                    )
-            return list(content)
-        return content
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Message:
-        if self.tool_calls and self.role != "assistant":
-            raise Wrong(f"a message of the {self.role} has no calls.", "tool_calls")
-        if self.tool_call_id is not None and self.role != "tool":
-            raise Wrong("only a message with the role 'tool' has it.", "tool_call_id")
-        if self.content is None and not self.tool_calls:
-            raise Wrong("there is none. Pass a text.", "content")
-        return self
-
-    @property
-    def text(self) -> str:
-        """What is said."""
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
-        return self.content or ""
-
-    def for_template(self) -> dict[str, Any]:
-        """The message as chat templates take it."""
-        role = "system" if self.role == "developer" else self.role
-        message: dict[str, Any] = {"role": role, "content": self.text}
-        for name in ("name", "tool_call_id", "reasoning_content"):
-            value = getattr(self, name)
-            if value is not None:
-                message[name] = value
-        if self.tool_calls:
-            message["tool_calls"] = [
-                {
-                    "id": call.id or f"call{index:05}",
-                    "type": "function",
-                    "function": {
-                        "name": call.function.name,
-                        "arguments": _arguments(call.function.arguments),
-                    },
-                }
-                for index, call in enumerate(self.tool_calls)
-            ]
-        return message
-
-
-def _arguments(text: str) -> Any:
-    """Arguments as templates want them: as a value, where they are JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+# -- texts ------------------------------------------------------------------------------------
 
 
 class StreamOptions(Part):
@@ -383,7 +108,7 @@ class Sampled(Request):
         for name, (values, instead) in self._FIXED.items():
             given = getattr(self, name, None)
             if given is not None and given not in values:
-                raise Wrong(f"{_shown(given)} is not supported. {instead}", name)
+                raise Wrong(f"{shown(given)} is not supported. {instead}", name)
         return self
 
 
@@ -413,7 +138,7 @@ class ChatRequest(Sampled):
         trace: whether the answer tells what happened at each of its tokens.
     """
 
-    _FIXED = {
+    _FIXED: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
         **Sampled._FIXED,
         "verbosity": (("medium",), "Say in a message how long an answer is to be."),
         "modalities": ((["text"],), "Answers are text."),
@@ -454,7 +179,7 @@ class ChatRequest(Sampled):
         if isinstance(messages, str):
             return [{"role": "user", "content": messages}]
         if isinstance(messages, (list, tuple)):
-            return [_as_dict(message) for message in messages]
+            return [as_dict(message) for message in messages]
         return messages
 
     @field_validator("messages")
@@ -463,13 +188,6 @@ class ChatRequest(Sampled):
         if not messages:
             raise Wrong("there are none. Pass at least one.")
         return messages
-
-
-def _as_dict(message: Any) -> Any:
-    """An answer's message, or one of another library, as a dict."""
-    if isinstance(message, BaseModel) and not isinstance(message, Message):
-        return message.model_dump(exclude_none=True)
-    return message
 
 
 class CompletionRequest(Sampled):
@@ -490,7 +208,7 @@ class CompletionRequest(Sampled):
     @model_validator(mode="after")
     def _only_what_completions_have(self) -> CompletionRequest:
         if self.best_of not in (None, self.n or 1):
-            raise Wrong(f"{self.best_of} is not n=. {_NOT_HERE['best_of']}", "best_of")
+            raise Wrong(f"{self.best_of} is not n=. {NOT_HERE['best_of']}", "best_of")
         if self.special_tokens == "template":
             raise Wrong(
                 "there is no template: names of special tokens in a prompt are read. To have them "

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
-from .requests import Message
+from .messages import Message
 from .responses import (
     AgenticToolCall,
     ChatChunk,

@@ -22,6 +22,7 @@ from . import vectors
 from .chats import Chats, request_of
 from .configuration import ModelConfig
 from .conversation import Conversations, counted
+from .fields import Request
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
 from .management import Models, embedding_host, text_host
 from .metrics import Metrics
@@ -31,7 +32,6 @@ from .requests import (
     DecisionRequest,
     EmbeddingRequest,
     ExplainRequest,
-    Request,
     RerankRequest,
     StreamOptions,
 )

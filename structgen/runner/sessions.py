@@ -29,7 +29,8 @@ from structgen.decoding import chat
 from structgen.errors import OptionError, PromptError, SessionError
 from structgen.storage import fork_safe
 
-from .requests import Message, place, steps_of
+from .fields import place, steps_of
+from .messages import Message
 from .session_file import SessionFile
 
 MOST_SESSIONS = 1_000

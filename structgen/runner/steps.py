@@ -92,7 +92,7 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
     try:
         generator = await host.generator(asked.key, asked.type, {})
     except OutputTypeError as error:
-        raise refusal(error, asked, form) from error
+        raise refusal(error, asked) from error
     constraint = generator.constraint
     assert constraint is not None
     size = constraint.vocabulary.size

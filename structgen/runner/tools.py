@@ -29,6 +29,7 @@ from structgen.types.tools import Tool as ToolDefinition
 from structgen.types.tools import read_tools
 
 from .running import OutOfTime, in_thread, is_async, within
+from .tool_fields import closed_function, closed_schema
 
 TIMEOUT_SECONDS = 60.0
 """How long a call may take, where nothing else is said."""
@@ -273,11 +274,11 @@ class Tool:
 
 
 def _of_mapping(source: Mapping[str, Any]) -> Any:
-    """A tool as OpenAI's API has it, or a schema with a title."""
+    """A tool as OpenAI's API has it, or a schema with a title; its arguments are closed."""
     function = source.get("function", source)
     if isinstance(function, Mapping) and "name" in function:
-        return {"type": "function", "function": dict(function)}
-    return JsonSchema(source)
+        return {"type": "function", "function": closed_function(function)}
+    return JsonSchema(closed_schema(source))
 
 
 class _Run:

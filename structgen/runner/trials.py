@@ -58,7 +58,7 @@ def check_form(request: Sampled) -> None:
     try:
         build(lower(asked.type).grammar, {})
     except OutputTypeError as error:
-        raise refusal(error, asked, request) from error
+        raise refusal(error, asked) from error
 
 
 def problems_of(grammar_type: str, grammar: Any) -> list[dict[str, Any]]:

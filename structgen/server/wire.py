@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from structgen.errors import RequestError
-from structgen.integrations.frameworks import closed_tool
 from structgen.runner import ChatRequest, CompletionRequest, request_error
 
 from .errors import ApiError, told
@@ -137,9 +136,6 @@ def _asked(
     _grammar(fields, names)
     _template(fields, names)
     check_sizes(fields, settings)
-    if isinstance(fields.get("tools"), list):
-        # Clients leave the arguments of functions open, and refuse those that these do not name.
-        fields["tools"] = [closed_tool(tool) for tool in fields["tools"]]
     request = kind.of(fields, {})
     _bound(request, settings)
     return Asked(request, streams, names, rename)

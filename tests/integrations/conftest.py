@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from inside import arguments_asked
 
 from structgen import Runner
 
@@ -26,6 +27,15 @@ def runner() -> Iterator[Runner]:
     models = {"small": "smollm2-135m-instruct", "vectors": "all-minilm-l6-v2"}
     with Runner(models, aliases={"main": "small"}) as made:
         yield made
+
+
+@pytest.fixture
+def asked_arguments(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, object]]]:
+    """JSON Schemas that masks enforce of arguments of tools; the test is to ask of some, closed."""
+    found = arguments_asked(monkeypatch)
+    yield found
+    assert found
+    assert all(one["additionalProperties"] is False for one in found)
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ async def test_outputs_have_their_form(generator: Any) -> None:
     assert all(json.loads(one.text) in ({}, {"n": 7}) for one in replies)
 
 
+@pytest.mark.usefixtures("asked_arguments")
 @pytest.mark.parametrize(
     ("choice", "names"),
     [

@@ -126,6 +126,7 @@ def test_objects_have_the_members_that_they_name(model: ChatStructgen) -> None:
 # -- tools ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("asked_arguments")
 @pytest.mark.parametrize(
     ("choice", "names"),
     [

@@ -92,6 +92,7 @@ def test_other_ways_to_values(llm: StructgenLLM) -> None:
 # -- tools ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("asked_arguments")
 @pytest.mark.parametrize(
     ("options", "names"),
     [

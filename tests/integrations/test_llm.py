@@ -121,6 +121,7 @@ def weather(city: Literal["Rome", "Oslo"]) -> str:
     return f"12 degrees in {city}"
 
 
+@pytest.mark.usefixtures("asked_arguments")
 def test_tools_are_called_and_their_results_are_read(model: Any) -> None:
     called = model.prompt("Oslo?", tools=[weather], tool_choice="required", max_tokens=60)
     calls = called.tool_calls()

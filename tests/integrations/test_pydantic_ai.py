@@ -7,6 +7,7 @@ at the first request, is what is tested. Requests are counted, and nothing may b
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Coroutine, Iterator
@@ -556,17 +557,26 @@ def test_a_schema_that_cannot_be_enforced_is_refused(model: StructgenModel) -> N
     )
 
 
+@pytest.mark.usefixtures("asked_arguments")
 def test_objects_have_the_members_that_they_name(model: StructgenModel) -> None:
-    from structgen.integrations.pydantic_ai.provider import ClosedObjects
+    from pydantic_ai.tools import ToolDefinition
 
-    closed = ClosedObjects(City.model_json_schema()).walk()
-    assert closed["additionalProperties"] is False
-    for open_ in (
-        {"type": "object", "properties": {"a": {}}, "additionalProperties": True},
-        {"allOf": [{"type": "object", "properties": {"a": {}}}, {"required": ["b"]}]},
-        {"type": "object", "patternProperties": {"^a": {}}, "properties": {}},
-    ):
-        assert ClosedObjects(open_).walk() == open_
+    is_open: dict[str, Any] = {"type": "object", "properties": {"n": {"enum": [7]}}}
+    hot: Any = {"temperature": 2.0, "seed": 1, "max_tokens": 30}
+    form = OutputObjectDefinition(is_open)
+    params = ModelRequestParameters(output_mode="native", output_object=form)
+
+    def asked(params: ModelRequestParameters) -> Any:
+        go: list[Any] = [parts.ModelRequest([parts.UserPromptPart("Go")])]
+        return run(model.request(go, hot, params))
+
+    (text,) = asked(params).parts
+    assert isinstance(text, parts.TextPart)
+    assert json.loads(text.content) in ({}, {"n": 7})
+    tool = ToolDefinition(name="f", parameters_json_schema=is_open)
+    params = ModelRequestParameters(function_tools=[tool], allow_text_output=False)
+    for call in asked(params).tool_calls:
+        assert call.args_as_dict() in ({}, {"n": 7})
 
 
 def test_an_own_runner_holds_its_models_while_it_is_entered() -> None:

@@ -16,7 +16,8 @@ from structgen.runner import (
     EmbeddingRequest,
     RerankRequest,
 )
-from structgen.runner.requests import ExplainRequest, Request
+from structgen.runner.fields import Request
+from structgen.runner.requests import ExplainRequest
 
 KINDS: tuple[type[Request], ...] = (
     ChatRequest,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
 def tool(name: str = "f", **parameters: Any) -> dict[str, Any]:
-    schema = {"type": "object", "properties": parameters}
+    schema = {"type": "object", "properties": parameters, "additionalProperties": False}
     return {"type": "function", "function": {"name": name, "parameters": schema}}
 
 
@@ -304,12 +304,40 @@ def test_tool_choice() -> None:
     assert asked().type.choice == "auto"
     assert asked(tool_choice="required").type.choice == "required"
     assert asked(tool_choice=named).type.choice == "g"
-    assert asked(tool_choice=named).tools == tuple(tools)
-    assert asked(tool_choice=some).tools == (tools[1], tools[2])
+    assert asked(tool_choice=named).tools == dict(enumerate(tools))
+    assert asked(tool_choice=some).tools == {1: tools[1], 2: tools[2]}
     assert asked(tool_choice=some).type.choice == "required"
     assert asked(parallel_tool_calls=False).type.parallel is False
     assert asked(parallel_tool_calls=True).type.parallel is None
     assert asked().key == asked().key is not None
+
+
+def test_arguments_of_tools_are_those_that_they_name() -> None:
+    def parameters(given: Any) -> Any:
+        one = {"type": "function", "function": {"name": "f", "parameters": given}}
+        asked = ChatRequest.of({**HI, "tools": [one]}, {})
+        (found,) = wanted(asked).tools.values()
+        assert asked.tools == [one]
+        return found["function"]["parameters"]
+
+    names = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    assert parameters(names) == {**names, "additionalProperties": False}
+    assert parameters(MappingProxyType(names)) == {**names, "additionalProperties": False}
+    assert parameters({"properties": {"a": {}}})["additionalProperties"] is False
+    for is_open in ({**names, "additionalProperties": True}, {"type": "object"}, {}, None):
+        assert parameters(is_open) == is_open
+    deep: dict[str, Any] = {}
+    for _ in range(240):
+        deep = {"type": "object", "properties": {"a": deep}}
+    assert parameters(deep)["additionalProperties"] is False
+
+
+def test_tools_that_are_no_json_are_refused_by_their_place() -> None:
+    around: dict[str, Any] = {"type": "object", "properties": {}}
+    around["properties"]["a"] = around
+    error = refused(tools=[tool(), tool("g", a=around)])
+    assert error.param == "tools[1].function.parameters.properties.a.properties.a"
+    assert "contains itself" in str(error)
 
 
 def test_thinking_and_the_limit_share_the_tokens() -> None:

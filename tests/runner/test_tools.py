@@ -87,6 +87,26 @@ def test_what_a_model_is_told_of_a_function() -> None:
     assert tool.schema["function"]["parameters"]["required"] == ["a"]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}},
+        {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {}}}}},
+        {"title": "f", "type": "object", "properties": {"a": {}}},
+    ],
+)
+def test_arguments_of_a_dict_are_those_that_it_names(source: dict[str, Any]) -> None:
+    before = repr(source)
+    tool = Tool(source, dict)
+    assert tool.schema["function"]["parameters"]["additionalProperties"] is False
+    assert repr(source) == before
+
+
+def test_a_schema_object_says_exactly_what_its_arguments_are() -> None:
+    tool = Tool(JsonSchema({"title": "f", "type": "object", "properties": {"a": {}}}))
+    assert "additionalProperties" not in tool.schema["function"]["parameters"]
+
+
 def test_defaults_are_used_and_no_arguments_are_an_empty_object() -> None:
     assert run(Tool(add), '{"a": 2}').result == 3
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import jsonschema
 import openai
 import pytest
+from inside import arguments_asked
 from one_server import KEY, Served
 from openai.types.chat import ChatCompletionToolParam
 from pydantic import BaseModel, Field
@@ -30,7 +31,6 @@ def tool(name: str, strict: bool | None = None) -> ChatCompletionToolParam:
         "type": "object",
         "properties": {"city": {"enum": ["Oslo", "Rome"]}},
         "required": ["city"],
-        "additionalProperties": False,
     }
     made: Any = {"name": name, "description": "Tells.", "parameters": parameters}
     if strict is not None:
@@ -405,6 +405,15 @@ def the_models(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize("check", ROWS, ids=lambda check: check.__name__)
 def test_row(check: Callable[[openai.OpenAI], None], client: openai.OpenAI) -> None:
     check(client)
+
+
+def test_arguments_have_the_members_that_tools_name(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = arguments_asked(monkeypatch)
+    calls(client)
+    assert len(found) == 5  # the last choice leaves one out
+    assert all(one["additionalProperties"] is False for one in found)
 
 
 def test_eight_clients_at_once(served: Served) -> None:

@@ -6,7 +6,6 @@ the reader does: what is compiled is exactly the schema that is given.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from .dialects import subschemas
@@ -22,7 +21,7 @@ def closed(schema: Any) -> Any:
     and a model would write them until its limit. A schema in which others may speak of the same
     object stays as it is.
     """
-    made = copy.deepcopy(schema)
+    made = _copied(schema)
     found, waiting = [], [made]
     while waiting:
         one = waiting.pop()
@@ -36,3 +35,20 @@ def closed(schema: Any) -> Any:
         if names and "patternProperties" not in one:
             one.setdefault("additionalProperties", False)
     return made
+
+
+def _copied(value: Any) -> Any:
+    """A copy of JSON, however deep."""
+    root = [value]
+    waiting: list[tuple[Any, Any]] = [(root, 0)]
+    while waiting:
+        holder, key = waiting.pop()
+        one = holder[key]
+        if isinstance(one, dict):
+            one = dict(one)
+            waiting.extend((one, name) for name in one)
+        elif isinstance(one, list):
+            one = list(one)
+            waiting.extend((one, index) for index in range(len(one)))
+        holder[key] = one
+    return root[0]

@@ -30,7 +30,7 @@ from pydantic import BaseModel
 from structgen.errors import OptionError
 from structgen.runner import Runner
 
-from ..frameworks import closed_format, closed_tool
+from ..frameworks import closed_format
 from .answers import Pieces, replies_of
 from .loading import Loading
 from .messages import chat_of
@@ -185,9 +185,7 @@ class StructgenChatGenerator(Loading):
             fields["response_format"] = closed_format(fields["response_format"])
         known = flatten_tools_or_toolsets(self.tools if tools is None else tools)
         if known:
-            fields["tools"] = [
-                closed_tool({"type": "function", "function": tool.tool_spec}) for tool in known
-            ]
+            fields["tools"] = [{"type": "function", "function": tool.tool_spec} for tool in known]
         if isinstance(messages, str):
             messages = [ChatMessage.from_user(messages)]
         fields["messages"] = chat_of(messages)

@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field
 from structgen.errors import OptionError
 from structgen.runner import Runner
 
-from ..frameworks import closed_format, closed_tool, runner_of
+from ..frameworks import closed_format, runner_of
 from .answers import Pieces, result_of
 from .errors import errors
 from .messages import chat_of
@@ -238,7 +238,7 @@ class ChatStructgen(BaseChatModel):
                 f"tool_choice={tool_choice!r} asks for a call, and there are no tools."
             )
         if tools:
-            made = [closed_tool(convert_to_openai_tool(tool)) for tool in tools]
+            made = [convert_to_openai_tool(tool) for tool in tools]
             kwargs["tools"] = made
             if self.parallel_tool_calls is not None:
                 kwargs.setdefault("parallel_tool_calls", self.parallel_tool_calls)
@@ -291,7 +291,7 @@ class ChatStructgen(BaseChatModel):
             chat = chat_of(messages)
             if chat and chat[-1]["role"] == "assistant":
                 chat.append({"role": "user", "content": "."})
-            made = [closed_tool(convert_to_openai_tool(tool)) for tool in tools or ()]
+            made = [convert_to_openai_tool(tool) for tool in tools or ()]
             fields: dict[str, Any] = {"messages": chat, "tools": made or None}
             return runner_of(self.runner, self.model).count_tokens(fields, model=self.model)
 

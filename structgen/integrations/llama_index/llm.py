@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from structgen.errors import OptionError
 from structgen.runner import Runner
 
-from ..frameworks import closed_format, closed_tool, runner_of
+from ..frameworks import closed_format, runner_of
 from .answers import Pieces, completion_of, response_of
 from .messages import chat_of
 
@@ -254,7 +254,7 @@ class StructgenLLM(FunctionCallingLLM):
         fields = {**kwargs, "messages": messages}
         if tools:
             fields["tools"] = [
-                closed_tool(tool.metadata.to_openai_tool(skip_length_check=True)) for tool in tools
+                tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools
             ]
             fields["parallel_tool_calls"] = allow_parallel_tool_calls
             fields["tool_choice"] = _choice(tool_choice, tool_required)

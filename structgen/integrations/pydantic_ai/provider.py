@@ -11,7 +11,7 @@ from functools import cache
 from types import TracebackType
 
 from pydantic_ai import exceptions
-from pydantic_ai.profiles import JsonSchemaTransformer, ModelProfile
+from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers import Provider
 
 from structgen.errors import (
@@ -25,24 +25,10 @@ from structgen.errors import (
     StructgenError,
     WorkerDied,
 )
-from structgen.grammar.json_schema import closed
 from structgen.runner import Runner
 
 SYSTEM = "structgen"
 """What pydantic-ai calls the provider."""
-
-
-class ClosedObjects(JsonSchemaTransformer):
-    """Leaves objects no members but those that they name: see `closed`."""
-
-    def transform(self, schema: dict[str, object]) -> dict[str, object]:
-        """Leave a part as it is."""
-        return schema
-
-    def walk(self) -> dict[str, object]:
-        """Close the whole."""
-        made: dict[str, object] = closed(super().walk())
-        return made
 
 
 PROFILE = ModelProfile(
@@ -51,7 +37,6 @@ PROFILE = ModelProfile(
     supports_json_object_output=True,
     default_structured_output_mode="native",
     native_output_requires_schema_in_instructions=True,  # the mask is the model's, not its prompt
-    json_schema_transformer=ClosedObjects,
     supports_thinking=True,
     thinking_tags=("<think>", "</think>"),
 )

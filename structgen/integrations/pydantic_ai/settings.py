@@ -18,6 +18,8 @@ from pydantic_ai.models._tool_choice import resolve_tool_choice
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
+from ..frameworks import closed_format
+
 PREFIX = "structgen_"
 
 
@@ -179,7 +181,7 @@ def _form(params: ModelRequestParameters) -> dict[str, Any]:
         "name": params.output_object.name or "output",
         "schema": params.output_object.json_schema,
     }
-    return {"response_format": {"type": "json_schema", "json_schema": form}}
+    return {"response_format": closed_format({"type": "json_schema", "json_schema": form})}
 
 
 def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str, Any]:

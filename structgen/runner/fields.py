@@ -1,0 +1,195 @@
+"""Fields of requests: what reading them has in common, and how what is wrong is told.
+
+Owns the base of all requests, and errors with the path of the field that they are about: what
+Pydantic finds, what checks of ours find, and what is wrong with a schema or grammar. Knows no kind
+of request.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Strict, StrictStr, ValidationError
+
+from structgen.errors import OutputTypeError, PatternError, RequestError, SchemaError
+
+Number = Annotated[float, Strict()]
+
+RequestT = TypeVar("RequestT", bound="Request")
+
+NOT_HERE = {
+    "functions": "It is the old name of tools=.",
+    "function_call": "It is the old name of tool_choice=.",
+    "audio": "Answers are text.",
+    "prediction": "Text that is the only way on is appended in one pass by itself.",
+    "web_search_options": "There is no web search. Pass a tool of your own.",
+    "moderation": "Nothing is moderated.",
+    "best_of": "Pass n= and choose among the outputs.",
+    "suffix": "Text between two others is not supported. Put it into the prompt.",
+    "use_beam_search": "Outputs are grown one token at a time, not ranked as beams.",
+    "stream": "Call stream_chat, or stream_complete.",
+    "max_new_tokens": "It is called max_tokens here.",
+    "random_seed": "It is called seed here.",
+    "do_sample": "Pass temperature=0 for the likeliest token, or a temperature above 0.",
+    "guided_json": "Pass response_format=, or grammar= with grammar_type='json_schema'.",
+    "guided_regex": "Pass grammar= with grammar_type='regex'.",
+    "guided_choice": "Pass grammar= with grammar_type='choice'.",
+}
+"""Fields that other programs know, and what to write instead."""
+
+
+def place(steps: Sequence[str | int]) -> str:
+    """Where in a request something is: ``messages[0].content``."""
+    path = ""
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}" if path else step
+    return path
+
+
+class Wrong(ValueError):
+    """Something is wrong below where Pydantic looks; ``steps`` lead there."""
+
+    def __init__(self, message: str, *steps: str | int) -> None:
+        super().__init__(message)
+        self.steps = steps
+
+
+class Part(BaseModel):
+    """A part of a request: no field beside those that it names."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+class Request(Part):
+    """What all requests have.
+
+    Attributes:
+        model: id or alias of the model; None: the runner's default.
+    """
+
+    model: StrictStr | None = None
+
+    def __init__(self, **fields: Any) -> None:
+        """Check the fields.
+
+        Raises:
+            RequestError: one is unknown, unsupported or wrong; its ``param`` says which.
+        """
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise refused(type(self), error) from None
+
+    @classmethod
+    def of(cls: type[RequestT], given: Any, fields: Mapping[str, Any]) -> RequestT:
+        """The request that a caller means.
+
+        Args:
+            given: a request, a dict, or None.
+            fields: named beside it; they stand in place of its own.
+
+        Raises:
+            RequestError: it is none of these, or a field is wrong.
+        """
+        if isinstance(given, cls):
+            if not fields:
+                return given
+            given = {name: getattr(given, name) for name in given.model_fields_set}
+        elif given is None:
+            given = {}
+        elif not isinstance(given, Mapping):
+            raise RequestError(
+                f"The request is of type {type(given).__name__}. Pass a {cls.__name__}, a dict, or "
+                "its fields by name."
+            )
+        return cls(**{**given, **fields})
+
+
+def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
+    """What Pydantic says of the first wrong field, as an error that names its path."""
+    found = error.errors(include_url=False)
+    paths = [steps_of(one["loc"], is_name=one["type"] in _UNKNOWN) for one in found]
+    # Of a union each member says why it is not meant: the one that was read furthest was.
+    alike = [i for i, path in enumerate(paths) if path[: len(paths[0])] == paths[0]]
+    chosen = max(alike, key=lambda i: len(paths[i]))
+    first, steps = found[chosen], paths[chosen]
+    param = place(steps)
+    if first["type"] in _UNKNOWN:
+        name = str(steps[-1])
+        message = f"{param} is not a field that is supported."
+        if len(steps) == 1:
+            message = f"{param} is not supported."
+            if name in NOT_HERE:
+                message += f" {NOT_HERE[name]}"
+            else:
+                close = difflib.get_close_matches(name, kind.model_fields, n=2, cutoff=0.6)
+                if close:
+                    message += f" Did you mean {' or '.join(close)}?"
+        return RequestError(message, param=param)
+    context = first.get("ctx", {})
+    if "at" in context:
+        param = place([*steps, context["at"]])
+    cause = context.get("error")
+    if isinstance(cause, Wrong):
+        param = place([*steps, *cause.steps])
+        return RequestError(f"{param}: {cause}", param=param)
+    told = first["msg"].removeprefix("Value error, ")
+    if not steps:
+        return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)
+    if first["type"] == "missing":
+        return RequestError(f"{param} is missing.", param=param)
+    return RequestError(f"{param}: {told} (got {shown(first['input'])})", param=param)
+
+
+_UNKNOWN = ("extra_forbidden", "none_required")
+"""What Pydantic says of a field that there is not, or that may only be null."""
+
+
+def steps_of(loc: Sequence[str | int], *, is_name: bool) -> list[str | int]:
+    """Where in a request something is; ``is_name``: the last step is a name, whatever it is."""
+    head, last = (loc[:-1], loc[-1:]) if is_name else (loc, ())
+    return [*(step for step in head if not _is_of_union(step)), *last]
+
+
+def _is_of_union(step: str | int) -> bool:
+    """Whether this is how Pydantic calls a member of a union, and no step of a path."""
+    return (isinstance(step, str) and not step.isidentifier()) or step in _UNION_MEMBERS
+
+
+_UNION_MEMBERS = ("str", "list", "dict", "bool", "int", "float", "TextPart")
+
+
+def shown(value: Any) -> str:
+    """A value, or how it begins."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def only(given: Mapping[str, Any], known: set[str], param: str) -> None:
+    """Refuse an object with a key that is none of those known.
+
+    Raises:
+        RequestError: so it is; it names the key's path.
+    """
+    for name in given:
+        if name not in known:
+            raise RequestError(
+                f"{param}.{name} is not supported. Known are: {', '.join(sorted(known))}.",
+                param=f"{param}.{name}",
+            )
+
+
+def placed(error: OutputTypeError, param: str) -> RequestError:
+    """An error of a schema or grammar, with where in the request it is."""
+    if isinstance(error, (SchemaError,)) or hasattr(error, "path"):
+        path = str(getattr(error, "path", "") or "$")
+        param += path.removeprefix("$")
+    told = f"{param}: {error}"
+    if isinstance(error, PatternError) and error.position is not None:
+        told = f"{param}, at character {error.position:,}: {error}"
+    return RequestError(told, param=param)
