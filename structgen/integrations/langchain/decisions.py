@@ -1,19 +1,18 @@
 """`StructgenDecisions`: typed questions to a model of a Runner, as LangChain asks them.
 
-Owns LangChain's words for questions and answers. What the answers are is `structgen.decisions`'
-business.
+Owns LangChain's classes of questions, answers and states. What the answers are, and their form,
+which is System One's, is `structgen.decisions`' business.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 from pydantic import ConfigDict, Field
 
-from structgen.decisions import Choice, Predicate, Question, Score
+from structgen.decisions import Question, answer_of_system_one, question_of_system_one
 from structgen.errors import ModelError, OptionError
 from structgen.runner import DecisionResponse, Runner
 
@@ -94,43 +93,27 @@ def _inner(given: Any) -> Any:
 
 
 def _question(name: str, given: Any) -> Question:
-    told = _text(given.instructions)
     if isinstance(given, theirs.Choice):
-        options = {k: None if v is None else _text(v) for k, v in given.criteria.items()}
-        return Choice(told, options)
+        return question_of_system_one("choice", given.instructions, given.criteria)
     if isinstance(given, theirs.Score):
-        return Score(told, [_text(one) for one in given.criteria])
+        return question_of_system_one("score", given.instructions, given.criteria)
     if isinstance(given, theirs.Noul):
-        if given.criteria is not None:
-            for word, what in (("Yes", given.criteria.true), ("No", given.criteria.false)):
-                told += "" if what is None else f"\n{word}: {_text(what)}"
-        return Predicate(told)
+        one = given.criteria
+        criteria = None if one is None else {"true": one.true, "false": one.false}
+        return question_of_system_one("noul", given.instructions, criteria)
     raise OptionError(
         f"The question {name!r} is a {type(given).__name__}, which is not supported: models of "
         "structgen read text."
     )
 
 
-def _text(given: Any) -> str:
-    return given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-
-
 def _told(made: DecisionResponse, questions: Mapping[str, Any]) -> theirs.ClassifierResponse:
     found: dict[str, Any] = {}
     for name, question in questions.items():
-        answer = made.answers[name]
-        if isinstance(question, theirs.Noul):
-            found[name] = {"type": "noul", "noul": answer["probability"]}
-            continue
-        chances = {one["value"]: one["probability"] for one in answer["probabilities"]}
-        kind = {"type": answer["type"], "confidence": answer["confidence"]}
+        found[name] = answer = answer_of_system_one(made.answers[name])
         if isinstance(question, theirs.Choice):
-            ordered = {option: chances[option] for option in question.criteria}
-            found[name] = {**kind, "choice": answer["choice"], "probabilities": ordered}
-        else:
-            legend = dict(enumerate(question.criteria))
-            score = {"score": answer["score"], "legend": legend}
-            found[name] = {**kind, **score, "probabilities": chances}
+            chances = answer["probabilities"]
+            answer["probabilities"] = {option: chances[option] for option in question.criteria}
     usage = {"input_tokens": made.usage.prompt_tokens, "output_tokens": 0}
     return theirs.ClassifierResponse.model_validate(
         {"model": made.model, "answers": found, "usage": usage, "request_id": made.id}

@@ -1,18 +1,23 @@
 """Typed questions: ``POST /v1/decisions`` as OpenAI has it, ``POST /v1/systemone`` as others do.
 
-Owns the two forms of questions and answers on the wire. What the answers are is
-`structgen.decisions`' business.
+Owns OpenAI's form of questions and answers, and how both are told on the wire. What the answers
+are, and System One's form of them, is `structgen.decisions`' business.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
 
-from structgen.decisions import Choice, Predicate, Score
+from structgen.decisions import (
+    Choice,
+    Predicate,
+    Score,
+    answer_of_system_one,
+    question_of_system_one,
+)
 from structgen.errors import OptionError
 from structgen.runner import DecisionRequest, DecisionResponse
 
@@ -79,27 +84,11 @@ async def systemone(request: Request) -> dict[str, Any]:
     questions = given["questions"]
     asked = {name: _named_question(one, f"questions.{name}") for name, one in questions.items()}
     made = await _decided(request, given, given["state"], asked, {})
-    found: dict[str, Any] = {}
-    for name, answer in made.answers.items():
-        if answer["type"] == "predicate":
-            found[name] = {"type": "noul", "noul": answer["probability"]}
-        elif answer["type"] == "choice":
-            pairs = {one["value"]: one["probability"] for one in answer["probabilities"]}
-            found[name] = {
-                "type": "choice",
-                "choice": answer["choice"],
-                "probabilities": {option: pairs[option] for option in questions[name]["criteria"]},
-                "confidence": answer["confidence"],
-            }
-        else:
-            levels = answer["probabilities"]
-            found[name] = {
-                "type": "score",
-                "score": answer["score"],
-                "legend": {str(one["value"]): one["label"] for one in levels},
-                "probabilities": {str(one["value"]): one["probability"] for one in levels},
-                "confidence": answer["confidence"],
-            }
+    found = {name: answer_of_system_one(answer) for name, answer in made.answers.items()}
+    for name, answer in found.items():
+        if answer["type"] == "choice":
+            chances = answer["probabilities"]
+            answer["probabilities"] = {one: chances[one] for one in questions[name]["criteria"]}
     usage = {"input_tokens": made.usage.prompt_tokens, "output_tokens": 0}
     return {"model": made.model, "answers": found, "usage": usage}
 
@@ -181,27 +170,11 @@ def _named_question(given: Any, at: str) -> Any:
     if instructions in (None, ""):
         place = f"{at}.instructions"
         raise refused(f"{place} is missing.", place, "missing_field")
-    instructions = _shown(instructions)
-    if given["type"] == "noul":
-        words = {"true": "Yes", "false": "No"}
-        told = "".join(
-            f"\n{words[name]}: {_shown(one)}"
-            for name, one in (criteria or {}).items()
-            if one is not None
-        )
-        return _made(at, Predicate, instructions + told)
-    if given["type"] == "choice":
-        options = {k: None if v is None else _shown(v) for k, v in criteria.items()}
-        return _made(at, Choice, instructions, options)
-    return _made(at, Score, instructions, [_shown(one) for one in criteria])
+    return _made(at, question_of_system_one, given["type"], instructions, criteria)
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _made(at: str, kind: Any, *arguments: Any) -> Any:
+def _made(at: str, make: Any, *arguments: Any) -> Any:
     try:
-        return kind(*arguments)
+        return make(*arguments)
     except OptionError as error:
         raise refused(f"{at}: {error}", at, "invalid_value") from None
