@@ -22,6 +22,7 @@ from structgen.automaton.core import (
     Leaf,
     Machine,
     NeedsText,
+    Stacks,
     TextHistory,
 )
 from structgen.automaton.json import UNLIMITED
@@ -81,10 +82,10 @@ Place: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
 """A leaf, where in it tokens end (see `walk_store.End`), and the continuation below it."""
 
 
-def places_over(machine: Machine, ends: Iterable[Ends], below: int) -> Iterator[Place]:
+def places_over(stacks: Stacks, ends: Iterable[Ends], below: int) -> Iterator[Place]:
     """`places_of`, with the frames pushed on ``below``."""
     for leaf, end, frames in places_of(ends):
-        yield leaf, end, machine.push(frames, below)
+        yield leaf, end, stacks.push(frames, below)
 
 
 _NOTHING_AFTER: FrameWalk = b"", _NO_NODE, ()
@@ -122,6 +123,7 @@ class FrameWalks:
         caches: Caches,
     ) -> None:
         self._machine = machine
+        self._stacks = machine.stacks
         self._vocabulary = vocabulary
         self._named = named
         self._walker = walker
@@ -184,22 +186,22 @@ class FrameWalks:
         As far as it does, that is node by node. Tokens, each time with the places in which they
         end.
         """
-        machine, store = self._machine, self._store
+        stacks, store = self._stacks, self._store
         todo = [(continuation, outcome, node)]
         while todo:
             continuation, outcome, node = todo.pop()
             WORK.spend(1)
             if continuation == BOTTOM or not store.has_children(node):
                 continue
-            for frame_id, below in machine.continuations[continuation]:
-                frame, at = machine.frames[frame_id]
+            for frame_id, below in stacks.continuations[continuation]:
+                frame, at = stacks.frames[frame_id]
                 room = self._room(frame, continuation)
                 others: Iterable[int] = ()
                 try:
                     walk = self._frame_walk(frame, at, outcome, node, room)
                 except NeedsText:
                     walk, others = self._walk_forgetting(frame, at, outcome, node, room)
-                yield walk[0], places_over(machine, walk[2], below)
+                yield walk[0], places_over(stacks, walk[2], below)
                 if walk[1] != _NO_NODE:
                     todo.append((below, 0, walk[1]))
                 for real in others:
@@ -207,7 +209,7 @@ class FrameWalks:
                     if frame.records(at, outcome):
                         text = tape.after(store.trie.string_of(real)).text(outcome)
                     for way in frame.resume(at, outcome, text, not room):
-                        pushed = machine.push(way.frames, below)
+                        pushed = stacks.push(way.frames, below)
                         if way.leaf is None:
                             todo.append((pushed, 0, real))
                             continue
@@ -234,23 +236,23 @@ class FrameWalks:
     def _room(self, frame: Frame, continuation: int) -> int:
         """How many frames that nest may be pushed over ``frame`` before resuming is limited."""
         most = self._most_room
-        room = frame.limit - self._machine.depths[continuation]
+        room = frame.limit - self._stacks.depths[continuation]
         return most if room > most else room if room > 0 else 0
 
     def walks_after(
         self, continuation: int, outcome: int, node: Node
     ) -> list[tuple[FrameWalk, int]]:
         """The walks of all frames that ``node`` leads through, with what lies below each."""
-        machine, most_room = self._machine, self._most_room
-        depths = machine.depths
+        stacks, most_room = self._stacks, self._most_room
+        depths = stacks.depths
         out: list[tuple[FrameWalk, int]] = []
         todo = [(continuation, outcome, node)]
         for continuation, outcome, node in todo:  # which grows, by a few: most tokens end before
             WORK.left -= 1
             if WORK.left < 0:
                 raise WORK.too_much()
-            for frame_id, below in machine.continuations[continuation]:
-                frame, at = machine.frames[frame_id]
+            for frame_id, below in stacks.continuations[continuation]:
+                frame, at = stacks.frames[frame_id]
                 room = frame.limit - depths[continuation]
                 if room > most_room or room < 0:
                     room = most_room if room > 0 else 0

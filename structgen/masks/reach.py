@@ -136,7 +136,7 @@ class Reach:
                 for outcome, node in walk[2]:
                     try:
                         for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                            ends = [*places_over(machine, frame_walk[2], below)]
+                            ends = [*places_over(machine.stacks, frame_walk[2], below)]
                             flags[self._verdict(ends, most), ids_of(frame_walk[0])] = 1
                     except NeedsText:
                         walks = frames.walks_after_text(continuation, outcome, node, tape())
@@ -272,7 +272,7 @@ class Reach:
                         ends += [(to, end, at, distance) for to, end, at in places]
                     continue
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    places = places_over(machine, frame_walk[2], below)
+                    places = places_over(machine.stacks, frame_walk[2], below)
                     ends += [(to, end, at, distance) for to, end, at in places]
             for to, end, at, measure in ends:
                 for q in self._states(to, end):
@@ -292,7 +292,7 @@ class Reach:
                 longest = max(longest, self._farthest(to, end, continuation))
             for outcome, node in exits:
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    for to, end, at in places_over(machine, frame_walk[2], below):
+                    for to, end, at in places_over(machine.stacks, frame_walk[2], below):
                         longest = max(longest, self._farthest(to, end, at))
         return longest
 
@@ -359,8 +359,8 @@ class Reach:
         return self._worst(leaf, end, continuation) if plan is None else len(plan)
 
     def _forgets(self, continuation: int) -> bool:
-        frames = self._machine.frames
-        links = self._machine.continuations[continuation]
+        stacks = self._machine.stacks
+        frames, links = stacks.frames, stacks.continuations[continuation]
         return any(frames[link][0].forgotten(frames[link][1]) for link, _ in links)
 
     def _bytes_of_any(self, leaf: Leaf, end: int, continuation: int) -> int:
@@ -385,8 +385,8 @@ class Reach:
                 most = machine.completions.most_bytes(inside, q, below)
                 best = best if most is None else min(best, most)
                 continue
-            for frame_id, _ in machine.continuations[below]:
-                frame, at = machine.frames[frame_id]
+            for frame_id, _ in machine.stacks.continuations[below]:
+                frame, at = machine.stacks.frames[frame_id]
                 outcome = frame.preferred(at)
                 most = machine.completions.most_bytes(inside, q, below, outcome)
                 shortest = inside.shortest(q, outcome)

@@ -97,7 +97,7 @@ def test_constraints_go_without_the_collector(whitespace):
                 cursor.accept(int(rng.choice(allowed)))
             parts = [
                 inside.machine(constraint),
-                *(frame for frame, _ in inside.machine(constraint).frames),
+                *(frame for frame, _ in inside.machine(constraint).stacks.frames),
             ]
             parts += [inside.language(frame) for frame in parts[1:] if hasattr(frame, "_language")]
             parts += [leaf for leaf in inside.machine(constraint).leaves if not leaf.is_shared]

@@ -135,7 +135,7 @@ class EmbeddingMachine(Machine):
     def _resume_link(
         self, link: tuple[int, int], depth: int, outcome: int, found: set[int]
     ) -> None:
-        frame, at = self.frames[link[0]]
+        frame, at = self.stacks.frames[link[0]]
         if not isinstance(frame, CfgFrame):
             super()._resume_link(link, depth, outcome, found)
             return
@@ -194,8 +194,8 @@ class EmbeddingMachine(Machine):
         if not isinstance(leaf, Lexer):
             return super().completion(leaf, q, continuation, tape)
         ways: list[Text] = []
-        for frame_id, below in self.continuations[continuation]:
-            frame, at = self.frames[frame_id]
+        for frame_id, below in self.stacks.continuations[continuation]:
+            frame, at = self.stacks.frames[frame_id]
             assert isinstance(frame, CfgFrame)
             way, rest = frame.complete(q, at), self.completions.rest(below)
             if way is not None and rest is not None:

@@ -14,7 +14,7 @@ from .frames import POP, Alternative, Frame, NeedsText
 from .leaf import GROW, Leaf
 from .machine import Machine
 from .shared import AUTOMATA, FORMATS
-from .stacks import BOTTOM
+from .stacks import BOTTOM, Stacks
 from .states import DEAD
 from .text_history import TextHistory
 from .text_leaf import StringLeaf, TextLeaf
@@ -32,6 +32,7 @@ __all__ = [
     "Leaf",
     "Machine",
     "NeedsText",
+    "Stacks",
     "StringLeaf",
     "TextHistory",
     "TextLeaf",

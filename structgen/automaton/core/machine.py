@@ -27,7 +27,7 @@ from structgen.errors import CompileLimitExceeded
 from .completions import Completions
 from .frames import Alternative, Frame, Released
 from .leaf import ENDED, GROW, Leaf
-from .stacks import BOTTOM
+from .stacks import BOTTOM, Stacks
 from .states import (
     ACCEPT,
     DEAD,
@@ -44,7 +44,7 @@ from .states import (
 from .text_history import TextHistory
 
 
-class Machine(States):
+class Machine:
     """A lazy deterministic recogniser of one language.
 
     Args:
@@ -54,6 +54,8 @@ class Machine(States):
 
     Attributes:
         languages: what is to be released when the machine goes.
+        stacks: the continuations.
+        leaves, states, accepting, pending: see `states.States`; only to be read.
     """
 
     languages: Sequence[Released] = ()
@@ -64,7 +66,11 @@ class Machine(States):
             language.release()
 
     def __init__(self, start: tuple[Alternative, ...]) -> None:
-        super().__init__()
+        self.stacks = stacks = Stacks()
+        self._interned = interned = States(stacks)
+        # Read at every step; they are the same objects as long as there is a machine.
+        self.leaves, self.states = interned.leaves, interned.states
+        self.accepting, self.pending = interned.accepting, interned.pending
         self._steps: dict[int, int] = {}
         # what may follow an outcome over a continuation
         self._after: dict[int, tuple[int, ...]] = {}
@@ -78,7 +84,7 @@ class Machine(States):
     @functools.cached_property
     def completions(self) -> Completions:
         """Short ways to the end."""
-        return Completions(self.frames, self.continuations)
+        return Completions(self.stacks.frames, self.stacks.continuations)
 
     @property
     def n_states(self) -> int:
@@ -88,13 +94,29 @@ class Machine(States):
     @property
     def weight(self) -> int:
         """About how many bytes it takes by now, without leaves that other machines share."""
-        weight = 300 * (len(self.states) + len(self._steps) + len(self._alone))
+        weight = 300 * (len(self.states) + len(self._steps) + len(self._interned.alone))
         # With what their values keep for each of their own states.
-        weight += 8000 * len(self.frames) + 300 * len(self.continuations)
+        weight += 8000 * len(self.stacks.frames) + 300 * len(self.stacks.continuations)
         for leaf in self.leaves:
             if not leaf.is_shared:
                 weight += leaf.weight
         return weight
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether the text may end in ``state``."""
+        return state in self.accepting
+
+    def configurations(self, state: int) -> list[tuple[int, int, int]]:
+        """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
+        return [
+            (c & LEAF_MASK, c >> LEAF_BITS & STATE_MASK, c >> TOP_BITS)
+            for c in self.states[state]
+            if c != ACCEPT and c & LEAF_MASK != PENDING
+        ]
+
+    def is_pending(self, state: int) -> bool:
+        """Whether ``state`` has to be resolved before anything else is asked of it."""
+        return state in self.pending
 
     # -- the recogniser ---------------------------------------------------------------------
 
@@ -168,29 +190,32 @@ class Machine(States):
                     continue  # such as a number, with a digit
                 if q == before and state >= 0:
                     return state, i
-                return self._lone(leaf, q, continuation), i
+                return self._interned.lone(leaf, q, continuation), i
             if q > ENDED:
                 return DEAD, i
             way = self._only_way(continuation, ENDED - q)
             if way is None:
                 return self._intern({*self._following(continuation, ENDED - q)}), i
             automaton, q, continuation = way
-            leaf, state = self.leaf_id(automaton), -1
+            leaf, state = self._interned.leaf_id(automaton), -1
             if i == n:
-                return self._lone(leaf, q, continuation) if automaton.goes_on(q) else DEAD, i
+                return self._interned.lone(leaf, q, continuation) if automaton.goes_on(
+                    q
+                ) else DEAD, i
 
     def _only_way(self, continuation: int, outcome: int) -> tuple[Leaf, int, int] | None:
         """The leaf, its state and the continuation that follow an outcome, where nothing else can.
 
         None also where they depend on the text, and where that leaf may end at once.
         """
+        stacks = self.stacks
         while True:
-            links = self.continuations[continuation]
+            links = stacks.continuations[continuation]
             if len(links) != 1:
                 return None
             frame_id, below = links[0]
-            frame, at = self.frames[frame_id]
-            limited = self.depths[continuation] >= frame.limit
+            frame, at = stacks.frames[frame_id]
+            limited = stacks.depths[continuation] >= frame.limit
             ways = self._resumed.get((frame, at, outcome, limited))
             if ways is None:  # what is remembered depends on no text
                 if frame.records(at, outcome):
@@ -203,8 +228,8 @@ class Machine(States):
             if leaf is not None:
                 if leaf.labels[way.q] >= 0 or leaf.hands_over:
                     return None
-                return leaf, way.q, self.push(way.frames, below)
-            continuation, outcome = self.push(way.frames, below), 0
+                return leaf, way.q, stacks.push(way.frames, below)
+            continuation, outcome = stacks.push(way.frames, below), 0
 
     def _arrived(self, leaf: int, q: int, continuation: int, goes_on: bool | None = None) -> int:
         """The state of one configuration, with what follows if its leaf may end right there.
@@ -212,24 +237,25 @@ class Machine(States):
         ``goes_on`` says whether the leaf can go on, where that is known.
         """
         alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
-        state = self._alone.get(alone)
+        known = self._interned.alone
+        state = known.get(alone)
         if state is None:
             automaton = self.leaves[leaf]
             handed = automaton.handed(q) if automaton.hands_over else None
             if handed is not None:
-                state = self._alone[alone] = self._arrived(
-                    self.leaf_id(handed[0]), handed[1], continuation
+                state = known[alone] = self._arrived(
+                    self._interned.leaf_id(handed[0]), handed[1], continuation
                 )
                 return state
             outcome = automaton.labels[q]
             if goes_on is None:
                 goes_on = automaton.goes_on(q)
             if outcome < 0 and goes_on:
-                return self._lone(leaf, q, continuation)
+                return self._interned.lone(leaf, q, continuation)
             found = {alone} if goes_on else set()
             if outcome >= 0:
                 found.update(self._following(continuation, outcome))
-            state = self._alone[alone] = self._intern(found)
+            state = known[alone] = self._intern(found)
         return state
 
     def _following(self, continuation: int, outcome: int) -> Collection[int]:
@@ -244,6 +270,7 @@ class Machine(States):
 
     def resolve(self, state: int, tape: TextHistory) -> int:
         """The state that a pending ``state`` becomes after the text on ``text_history``."""
+        stacks = self.stacks
         with GROW:
             found: set[int] = set()
             for configuration in self.states[state]:
@@ -251,9 +278,9 @@ class Machine(States):
                     found.add(configuration)
                     continue
                 _, outcome, continuation = unpack(configuration)
-                for frame_id, below in self.continuations[continuation]:
-                    frame, at = self.frames[frame_id]
-                    limited = self.depths[continuation] >= frame.limit
+                for frame_id, below in stacks.continuations[continuation]:
+                    frame, at = stacks.frames[frame_id]
+                    limited = stacks.depths[continuation] >= frame.limit
                     ways = frame.resume(at, outcome, tape.text(outcome), limited)
                     self._enter(ways, below, found)
             return self._intern(found)
@@ -280,6 +307,10 @@ class Machine(States):
             forced = byte
         return forced
 
+    def _intern(self, found: set[int]) -> int:
+        """The state of some configurations."""
+        return self._interned.intern(found)
+
     # -- growth -----------------------------------------------------------------------------
 
     def _grow(self, state: int, byte: int) -> int:
@@ -305,7 +336,7 @@ class Machine(States):
         handed = automaton.handed(q) if automaton.hands_over else None
         if handed is not None:
             automaton, q = handed
-            leaf = self.leaf_id(automaton)
+            leaf = self._interned.leaf_id(automaton)
         if automaton.goes_on(q):
             found.add((continuation << STATE_BITS | q) << LEAF_BITS | leaf)
         outcome = automaton.labels[q]
@@ -316,17 +347,17 @@ class Machine(States):
         if continuation == BOTTOM:
             found.add(ACCEPT)
             return
-        depth = self.depths[continuation]
-        for link in self.continuations[continuation]:
+        depth = self.stacks.depths[continuation]
+        for link in self.stacks.continuations[continuation]:
             self._resume_link(link, depth, outcome, found)
 
     def _resume_link(
         self, link: tuple[int, int], depth: int, outcome: int, found: set[int]
     ) -> None:
         """Add what follows one frame."""
-        frame, at = self.frames[link[0]]
+        frame, at = self.stacks.frames[link[0]]
         if frame.may_record and frame.records(at, outcome):
-            found.add(pack(PENDING, outcome, self._over(*link)))
+            found.add(pack(PENDING, outcome, self.stacks.over(*link)))
         else:
             ways = self.resumed(frame, at, outcome, depth >= frame.limit)
             self._enter(ways, link[1], found)
@@ -342,17 +373,18 @@ class Machine(States):
         return found
 
     def _enter(self, ways: tuple[Alternative, ...], below: int, found: set[int]) -> None:
+        push = self.stacks.push
         for way in ways:
-            continuation = self.push(way.frames, below)
+            continuation = push(way.frames, below)
             if way.leaf is None:
                 self._resume(continuation, 0, found)
             else:
-                self._arrive(self.leaf_id(way.leaf), way.q, continuation, found)
+                self._arrive(self._interned.leaf_id(way.leaf), way.q, continuation, found)
 
     def state_of(self, leaf: Leaf, q: int, continuation: int) -> int:
         """The state of one configuration, with what follows if its leaf may end right there."""
         with GROW:
-            return self._arrived(self.leaf_id(leaf), q, continuation)
+            return self._arrived(self._interned.leaf_id(leaf), q, continuation)
 
     # -- completion -------------------------------------------------------------------------
 
@@ -361,8 +393,8 @@ class Machine(States):
         if error.path is not None:
             return error
         for _, _, continuation in self.configurations(state):
-            for frame_id, _ in self.continuations[continuation]:
-                path = getattr(self.frames[frame_id][0], "path", None)
+            for frame_id, _ in self.stacks.continuations[continuation]:
+                path = getattr(self.stacks.frames[frame_id][0], "path", None)
                 if path is not None:
                     return error.at(path)
         return error

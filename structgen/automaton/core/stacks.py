@@ -44,10 +44,10 @@ class Stacks:
             if number is None:
                 number = self._frame_ids[pushed] = len(self.frames)
                 self.frames.append(pushed)
-            below = self._over(number, below)
+            below = self.over(number, below)
         return below
 
-    def _union(self, a: int, b: int) -> int:
+    def union(self, a: int, b: int) -> int:
         """The continuation of all stacks of ``a`` and ``b``, neither of them empty."""
         if a == b:
             return a
@@ -62,13 +62,13 @@ class Stacks:
                     links.add((frame_id, below))
                     continue
                 known = belows.get(frame_id)
-                belows[frame_id] = below if known is None else self._union(known, below)
+                belows[frame_id] = below if known is None else self.union(known, below)
             found = self._unions[key] = self._continuation((*sorted({*links, *belows.items()}),))
         return found
 
     def _continuation(self, links: tuple[tuple[int, int], ...]) -> int:
         if len(links) == 1:
-            return self._over(*links[0])
+            return self.over(*links[0])
         found = self._continuation_ids.get(links)
         if found is None:
             WORK.spend(1 + (len(links) >> 2))
@@ -79,7 +79,7 @@ class Stacks:
             self.continuations.append(links)
         return found
 
-    def _over(self, frame_id: int, below: int) -> int:
+    def over(self, frame_id: int, below: int) -> int:
         """The continuation of one link."""
         key = below << _LINK_BITS | frame_id
         found = self._over_ids.get(key)

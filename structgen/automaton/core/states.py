@@ -31,43 +31,31 @@ PENDING = LEAF_MASK
 """Leaf number of a configuration that waits for the text that led to it."""
 
 
-class States(Stacks):
+class States:
     """The states that have been reached.
+
+    Args:
+        stacks: the continuations of their configurations.
 
     Attributes:
         leaves: by number.
         states: the configurations of each, ascending.
-        accepting: the states in which the text may end. Only to be read.
-        pending: the states that `is_pending` tells. Only to be read.
+        accepting: the states in which the text may end.
+        pending: the states that wait for the text that led to them.
+        alone: per configuration the state of it and of what may follow it there.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, stacks: Stacks) -> None:
+        self._stacks = stacks
         self.leaves: list[Leaf] = []
         self._leaf_ids: dict[int, int] = {}
         self.states: list[tuple[int, ...]] = [()]
-        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # of those not in `_alone`
+        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # of those not in `alone`
         # Few states are: no list of them all, of which each new state would cost an item.
         self.accepting: set[int] = set()
         self.pending: set[int] = set()
-        # configuration → its state, with what may follow it; states of one are known by no more
-        self._alone: dict[int, int] = {}
-
-    def is_accepting(self, state: int) -> bool:
-        """Whether the text may end in ``state``."""
-        return state in self.accepting
-
-    def configurations(self, state: int) -> list[tuple[int, int, int]]:
-        """The ``(leaf id, leaf state, continuation)`` triples of ``state``."""
-        return [
-            (c & LEAF_MASK, c >> LEAF_BITS & STATE_MASK, c >> TOP_BITS)
-            for c in self.states[state]
-            if c != ACCEPT and c & LEAF_MASK != PENDING
-        ]
-
-    def is_pending(self, state: int) -> bool:
-        """Whether ``state`` has to be resolved before anything else is asked of it."""
-        return state in self.pending
+        # States of one configuration are known by no more.
+        self.alone: dict[int, int] = {}
 
     def leaf_id(self, leaf: Leaf) -> int:
         """This machine's number for ``leaf``."""
@@ -77,14 +65,15 @@ class States(Stacks):
             self.leaves.append(leaf)
         return found
 
-    def _intern(self, found: set[int]) -> int:
+    def intern(self, found: set[int]) -> int:
+        """The state of some configurations."""
         if len(found) > 1:
             found = self._merged(found)
         if len(found) == 1:
             (only,) = found
             leaf, q = only & LEAF_MASK, only >> LEAF_BITS & STATE_MASK
             if leaf != PENDING and self.leaves[leaf].labels[q] < 0:
-                return self._lone(leaf, q, only >> TOP_BITS)
+                return self.lone(leaf, q, only >> TOP_BITS)
             return self._interned((only,))
         if len(found) > MAX_CONFIGURATIONS:
             raise CompileLimitExceeded(
@@ -94,10 +83,10 @@ class States(Stacks):
             )
         return self._interned((*sorted(found),))
 
-    def _lone(self, leaf: int, q: int, continuation: int) -> int:
+    def lone(self, leaf: int, q: int, continuation: int) -> int:
         """The state of one configuration inside its leaf."""
         alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
-        state = self._alone.get(alone)
+        state = self.alone.get(alone)
         if state is None:
             WORK.left -= 1
             if WORK.left < 0:
@@ -106,7 +95,7 @@ class States(Stacks):
             if state > MAX_STATES:
                 raise _too_many_states(state)
             self.states.append((alone,))
-            self._alone[alone] = state
+            self.alone[alone] = state
         return state
 
     def _interned(self, key: tuple[int, ...]) -> int:
@@ -142,7 +131,7 @@ class States(Stacks):
                 continue
             top = configuration & _TOP_MASK
             known = tops.get(top)
-            tops[top] = continuation if known is None else self._union(known, continuation)
+            tops[top] = continuation if known is None else self._stacks.union(known, continuation)
         out.update(continuation << TOP_BITS | top for top, continuation in tops.items())
         return out
 
