@@ -105,7 +105,7 @@ def test_texts_before_quotes() -> None:
     tokens = [b'a"', b'\\u00e9"x', b'\xc3\xa9"', b'ab":"c"', b'"', b"\xff", b'\x00"', b"."]
     vocabulary = structgen.Vocabulary.from_tokens(tokens, eos_token_ids=[len(tokens) - 1])
     encoding = JsonString(Alphabet(()), "canonical")
-    characters = walker_of(vocabulary).texts.characters(encoding)
+    characters = walker_of(vocabulary).texts.characters(encoding).arrays
     found = characters.quote_texts(0)
     assert {text: len(quotes) for text, quotes in found.items()} == {"a": 1, "é": 2, "ab": 1, "": 1}
     nodes = characters.node[characters.quotes[list(found["é"])]].tolist()

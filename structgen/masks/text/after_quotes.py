@@ -51,15 +51,16 @@ class AfterQuotes:
 
         ``which`` of `Characters.quotes`: their numbers, or a packed mask.
         """
+        arrays = characters.arrays
         key = (characters, which)
         found = self._quoted[key]
         if found is None:
             if isinstance(which, bytes):
-                mask = np.unpackbits(np.frombuffer(which, np.uint8), count=len(characters.quotes))
-                chosen = characters.quotes[mask > 0]
+                mask = np.unpackbits(np.frombuffer(which, np.uint8), count=len(arrays.quotes))
+                chosen = arrays.quotes[mask > 0]
             else:
-                chosen = characters.quotes[list(which)]
-            nodes = characters.node[chosen]
+                chosen = arrays.quotes[list(which)]
+            nodes = arrays.node[chosen]
             ids = [token for node in nodes.tolist() for token in self._store.ids_at(node)]
             going_on = np.sort(nodes[self._store.trie.n_children[nodes] > 0])
             node: Node | None = None
@@ -99,7 +100,7 @@ class AfterQuotes:
             row: Bits | None = None
             ids = whole.ids.tobytes() + more
             if whole.counted is not None:
-                flags = whole.counted.flags(characters.longest, self._store.n_words * 32)
+                flags = whole.counted.flags(characters.arrays.longest, self._store.n_words * 32)
                 flags[ids_of(more)] = True
                 row = self._store.intern(np.packbits(flags, bitorder="little").view("<u4"))
                 ids = b""

@@ -19,7 +19,7 @@ from structgen.automaton.regex import Alphabet
 from structgen.grammar.ir import MAX_CODE_POINT
 from structgen.vocabulary import view
 
-from .character_arrays import Bools, Int32, LongEdge
+from .character_arrays import Bools, CharacterArrays, Int32, LongEdge
 from .lone_runs import Slice
 
 _MOST_SETS = 8
@@ -47,19 +47,12 @@ class LongAtoms(NamedTuple):
 class CharacterSets(Protocol):
     """What is asked here of `characters.Characters`."""
 
-    points: Int32
-    tails: list[bytes]
-    tail_spans: Int32
-
     @property
-    def spelling(self) -> str:
+    def arrays(self) -> CharacterArrays:
         """See `Characters`."""
 
     @property
     def charge(self) -> Callable[[int], None]:
-        """See `Characters`."""
-
-    def plain(self, point: int) -> bytes:
         """See `Characters`."""
 
     def long(self, level: int) -> list[LongEdge]:
@@ -85,6 +78,7 @@ class AlphabetPoints:
     """
 
     def __init__(self, characters: CharacterSets, alphabet: Alphabet) -> None:
+        arrays = characters.arrays
         self._characters = characters
         # Not the alphabet itself: this is kept for as long as it lives.
         self._starts, self._minterms, self._n_minterms = (
@@ -93,17 +87,17 @@ class AlphabetPoints:
             alphabet.n_minterms,
         )
         # The vocabulary's characters in each interval of the alphabet.
-        cuts = np.searchsorted(characters.points, alphabet.starts).tolist()
-        self._intervals = list(pairwise([*cuts, len(characters.points)]))
+        cuts = np.searchsorted(arrays.points, alphabet.starts).tolist()
+        self._intervals = list(pairwise([*cuts, len(arrays.points)]))
         self.weights = [0] * alphabet.n_minterms
         for minterm, (first, beyond) in zip(alphabet.minterms, self._intervals, strict=True):
             if minterm >= 0:
                 self.weights[minterm] += beyond - first
         self._listed: list[tuple[tuple[int, bytes], ...] | None] = [None] * alphabet.n_minterms
         self.cut = alphabet.minterms_between(0x7F, MAX_CODE_POINT)
-        if characters.spelling in ("any", "any-ascii"):
+        if arrays.spelling in ("any", "any-ascii"):
             self.cut = alphabet.everything
-        elif characters.spelling != "utf8":
+        elif arrays.spelling != "utf8":
             for low, high in ((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)):
                 self.cut |= alphabet.minterms_between(low, high)
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
@@ -115,7 +109,7 @@ class AlphabetPoints:
     @functools.cached_property
     def minterms(self) -> Int32:
         """By `Characters.code`; the number of minterms for what is no text."""
-        n_points = len(self._characters.points)
+        n_points = len(self._characters.arrays.points)
         minterms = np.full(n_points + 2, self._n_minterms, np.int32)
         for minterm, (first, beyond) in zip(self._minterms, self._intervals, strict=True):
             if minterm >= 0:
@@ -131,21 +125,22 @@ class AlphabetPoints:
         """The vocabulary's characters in ``minterm``, with their plain spellings."""
         found = self._listed[minterm]
         if found is None:
-            characters = self._characters
+            arrays = self._characters.arrays
             points = [
                 int(point)
                 for other, (first, beyond) in zip(self._minterms, self._intervals, strict=True)
                 if other == minterm
-                for point in characters.points[first:beyond]
+                for point in arrays.points[first:beyond]
             ]
-            found = tuple((point, characters.plain(point)) for point in points)
+            found = tuple((point, arrays.plain(point)) for point in points)
             self._listed[minterm] = found
         return found
 
     @functools.cached_property
     def reach_of_tails(self) -> tuple[list[int], npt.NDArray[np.int64]]:
         """The minterms each tail may become: the different sets, and which of them is whose."""
-        tail, first, last = self._characters.tail_spans.T
+        arrays = self._characters.arrays
+        tail, first, last = arrays.tail_spans.T
         starts = np.asarray(self._starts)
         low = np.searchsorted(starts, first, "right") - 1
         high = np.searchsorted(starts, last, "right") - 1
@@ -156,7 +151,7 @@ class AlphabetPoints:
             for minterm in self._minterms[span // len(starts) : span % len(starts) + 1]:
                 mask |= 1 << minterm if minterm >= 0 else 0
             of_span[span] = mask
-        by_tail = [0] * len(self._characters.tails)
+        by_tail = [0] * len(arrays.tails)
         for at, span in zip(tail.tolist(), spans, strict=True):
             by_tail[at] |= of_span[span]
         masks: dict[int, int] = {}

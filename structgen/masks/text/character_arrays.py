@@ -91,6 +91,7 @@ class CharacterArrays:
         depth: [n + 1]; characters from the root.
         code: int32 [n]; position of the node's character in `points`, or ``len(points)`` for the
             closing quote and ``len(points) + 1`` for what is no text.
+        by_depth: int32 [n]; all nodes, those nearest to the root first.
         points: int32; the code points that occur, ascending.
         token_start: int32 [n]; with `token_end` the range, in `token_ids`, of the tokens below.
         token_node: int32; where each of `token_ids` ends, or ``n`` inside a character.
@@ -144,7 +145,7 @@ class CharacterArrays:
         self.tails = [tails[a:b] for a, b in pairwise([0, *ends])]
         self.cache = cache
         self.charge = charge
-        self._by_depth: Int32 = arrays["by_depth"]
+        self.by_depth: Int32 = arrays["by_depth"]
         self._look_ups(arrays["escapes"])
 
     def _look_ups(self, escapes: Int32) -> None:

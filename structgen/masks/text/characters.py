@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from structgen.automaton.regex import Alphabet
 from structgen.storage import GenerationalCache
-from structgen.vocabulary import Trie, view
+from structgen.vocabulary import view
 
 from .alphabet_points import AlphabetPoints
 from .character_arrays import Bools, CharacterArrays, Depths, Int32, LongEdge
@@ -59,27 +59,29 @@ class Whole(NamedTuple):
     quotes: npt.NDArray[np.bool_]
 
 
-class Characters(CharacterArrays):
-    """What stays inside a text, by sets of characters; see `CharacterArrays`."""
+class Characters:
+    """What stays inside a text, by sets of characters.
 
-    def __init__(
-        self,
-        trie: Trie,
-        size: int,
-        spelling: str,
-        barred: frozenset[int],
-        arrays: Mapping[str, npt.NDArray[Any]],
-        cache: Callable[[], GenerationalCache[Any, Any]],
-        charge: Callable[[int], None],
-    ) -> None:
-        super().__init__(trie, size, spelling, barred, arrays, cache, charge)
+    Args:
+        arrays: the trie as characters.
+
+    Attributes:
+        charge: told the bytes that each thing in a cache takes.
+        cache: makes a cache that some budget rules.
+        texts, strings: for `walks` and `string_walks`: what texts do by their contents, whatever
+            the automaton.
+    """
+
+    def __init__(self, arrays: CharacterArrays) -> None:
+        self.arrays = arrays
+        self.charge = arrays.charge
+        self.cache = cache = arrays.cache
         self._slices: GenerationalCache[bytes, Slice] = cache()
         self._runs: GenerationalCache[tuple[bytes, bytes], Run] = cache()
         self._wholes: GenerationalCache[bytes, Whole] = cache()
         self._spelt: GenerationalCache[str, tuple[bytes, int]] = cache()
         self._most: GenerationalCache[bytes, int] = cache()
         self._by_alphabet: GenerationalCache[Any, AlphabetPoints] = cache()
-        # For `walks` and `walks`: what texts do by their contents, whatever the automaton.
         self.texts: GenerationalCache[bytes, Any] = cache()
         self.strings: GenerationalCache[bytes, tuple[Any, ...]] = cache()
         self._short: dict[int, tuple[npt.NDArray[np.uint32], Bools]] = {}
@@ -88,7 +90,7 @@ class Characters(CharacterArrays):
     @property
     def n_bytes(self) -> int:
         """Bytes of its arrays."""
-        arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
+        arrays = [value for value in vars(self.arrays).values() if isinstance(value, np.ndarray)]
         return sum(array.nbytes for array in arrays)
 
     def points_of(self, alphabet: Alphabet) -> AlphabetPoints:
@@ -96,7 +98,7 @@ class Characters(CharacterArrays):
         found = self._by_alphabet[alphabet.key]
         if found is None:
             found = self._by_alphabet[alphabet.key] = AlphabetPoints(self, alphabet)
-            self.charge(4 * len(self.points) + 100 * len(alphabet.starts) + 1000)
+            self.charge(4 * len(self.arrays.points) + 100 * len(alphabet.starts) + 1000)
         return found
 
     # -- nodes ----------------------------------------------------------------------------------
@@ -109,11 +111,12 @@ class Characters(CharacterArrays):
             cut: the slice of the run's characters.
             alive: bool ``[len(tails)]``, what may begin such a character.
         """
+        arrays = self.arrays
         key = alive.tobytes()
         found = cut.endless.get(key)
         if found is None:
             chosen, _ = cut.run.partials()
-            ids: Int32 = self.partial[chosen[alive[self.partial_tail[chosen]]]]
+            ids: Int32 = arrays.partial[chosen[alive[arrays.partial_tail[chosen]]]]
             found = cut.endless[key] = CountedTokens(cut.tokens.counts, ids)
             self.charge(ids.nbytes + len(key) + 200)
         return found
@@ -127,9 +130,10 @@ class Characters(CharacterArrays):
         ``text`` is printable ASCII without quotes and backslashes, in the spelling of
         `plain`.
         """
+        arrays = self.arrays
         found = self._spelt[text]
         if found is None:
-            views, child = self.views, self.trie.child
+            views, child = arrays.views, arrays.trie.child
             ids, at = array("i"), 0
             for byte in text.encode("ascii"):
                 at = child.get(at << 8 | byte, 0)
@@ -137,7 +141,7 @@ class Characters(CharacterArrays):
                     break
                 place = views.place[at]
                 ids.extend(views.token_ids[views.own_start[place] : views.own_stop[place]])
-            quote = self.quote_below(views.place[at]) if at or not text else -1
+            quote = arrays.quote_below(views.place[at]) if at or not text else -1
             found = self._spelt[text] = ids.tobytes(), quote
             self.charge(4 * len(ids) + len(text) + 300)
         return found
@@ -145,27 +149,30 @@ class Characters(CharacterArrays):
     @functools.cached_property
     def levels(self) -> tuple[int, ...]:
         """Lengths, in characters, ascending, that fewer and fewer tokens exceed."""
-        depths = np.bincount(self.depth[self.token_node[self.token_node < self.n]])
+        arrays = self.arrays
+        depths = np.bincount(arrays.depth[arrays.token_node[arrays.token_node < arrays.n]])
         longer = np.cumsum(depths[::-1])[::-1]
         found = [int(np.searchsorted(-longer, -most)) - 1 for most in _MOST_LONG]
         return tuple(sorted({max(level, _LEAST_NEAR) for level in found}))
 
     @functools.cached_property
     def _partial_depths(self) -> Int32:
-        depths = np.zeros(self.size, np.int32)
-        np.maximum.at(depths, self.partial, self.depth[self.partial_node])
+        arrays = self.arrays
+        depths = np.zeros(arrays.size, np.int32)
+        np.maximum.at(depths, arrays.partial, arrays.depth[arrays.partial_node])
         return depths
 
     def short(self, level: int) -> tuple[npt.NDArray[np.uint32], Bools]:
         """What is not beyond ``level`` characters: tokens as bits ``[ceil(size / 32)]``, and bool
         ``[len(quotes)]``."""
+        arrays = self.arrays
         found = self._short.get(level)
         if found is None:
-            flags = np.zeros((self.size + 31) // 32 * 32, bool)
-            depths = self.depth[self.node_of_id]
-            flags[: self.size] = (depths <= level) & (self._partial_depths <= level)
+            flags = np.zeros((arrays.size + 31) // 32 * 32, bool)
+            depths = arrays.depth[arrays.node_of_id]
+            flags[: arrays.size] = (depths <= level) & (self._partial_depths <= level)
             bits = np.packbits(flags, bitorder="little").view("<u4")
-            found = self._short[level] = bits, self.depth[self.quote_parent] <= level
+            found = self._short[level] = bits, arrays.depth[arrays.quote_parent] <= level
         return found
 
     def long(self, level: int) -> list[LongEdge]:
@@ -173,15 +180,19 @@ class Characters(CharacterArrays):
 
         First characters are edges of their own.
         """
+        arrays = self.arrays
         known = self._long.get(level)
         if known is not None:
             return known
-        text = np.ones(len(self.points) + 2, bool)
+        text = np.ones(len(arrays.points) + 2, bool)
         text[-2:] = False
-        ends = (np.flatnonzero(self.own_stop > self.own_start), self.partial_node)
-        nodes = np.concatenate((*ends, self.quote_parent))
-        nodes = self.slice(text).run.within(nodes[self.depth[nodes] > level])
-        parent, codes, views = view(self.parent), self.views.code, self.views
+        ends = (
+            np.flatnonzero(arrays.own_stop > arrays.own_start),
+            arrays.partial_node,
+        )
+        nodes = np.concatenate((*ends, arrays.quote_parent))
+        nodes = self.slice(text).run.within(nodes[arrays.depth[nodes] > level])
+        parent, codes, views = view(arrays.parent), arrays.views.code, arrays.views
         breaks = set(nodes.tolist())
         seen: set[int] = set()
         for node in list(breaks):
@@ -200,15 +211,15 @@ class Characters(CharacterArrays):
             while at and (at == node or at not in number):
                 spelt.append(codes[at])
                 at = parent[at]
-            is_deep = self.depth[node] > level
+            is_deep = arrays.depth[node] > level
             tokens = views.token_ids[views.own_start[node] : views.own_stop[node]]
             found.append(
                 LongEdge(
                     number.get(at, -1),
                     tuple(reversed(spelt)),
                     (*tokens,) if is_deep else (),
-                    self.partials.get(node, ()) if is_deep else (),
-                    self.quote_below(node) if is_deep else -1,
+                    arrays.partials.get(node, ()) if is_deep else (),
+                    arrays.quote_below(node) if is_deep else -1,
                 )
             )
         self.charge(500 * len(found) + 40 * len(seen))
@@ -225,7 +236,7 @@ class Characters(CharacterArrays):
         key = np.packbits(inside).tobytes()
         found = self._slices[key]
         if found is None:
-            run = Run(self, inside, _ROOT)
+            run = Run(self.arrays, inside, _ROOT)
             found = self._slices[key] = Slice(run)
             self.charge(found.tokens.counts.nbytes + run.left.nbytes + 5000)
         return found
@@ -238,16 +249,17 @@ class Characters(CharacterArrays):
         key = np.packbits(inside).tobytes(), places.tobytes()
         found = self._runs[key]
         if found is None:
-            found = self._runs[key] = Run(self, inside, places)
+            found = self._runs[key] = Run(self.arrays, inside, places)
             self.charge(found.left.nbytes + 2 * places.nbytes + len(key[0]) + 1000)
         return found
 
     def whole(self, places: Int32) -> Whole:
         """All tokens that are text from one of ``places``, none of which is below another."""
+        arrays = self.arrays
         key = places.tobytes()
         found = self._wholes[key]
         if found is None:
-            inside = np.ones(len(self.points) + 2, bool)
+            inside = np.ones(len(arrays.points) + 2, bool)
             inside[-2:] = False
             counts: Depths | None = None
             if len(places) == 1 and not places[0]:
@@ -256,15 +268,15 @@ class Characters(CharacterArrays):
             else:
                 run = self.run(inside, places)
             chosen, _ = run.partials()
-            text = np.zeros(len(self.tails), bool)
-            text[self.tail_spans[:, 0]] = True
-            ids = self.partial[chosen[text[self.partial_tail[chosen]]]]
+            text = np.zeros(len(arrays.tails), bool)
+            text[arrays.tail_spans[:, 0]] = True
+            ids = arrays.partial[chosen[text[arrays.partial_tail[chosen]]]]
             counted = None
             if counts is None:
-                ids = np.concatenate((run.tokens(self.longest), ids))
+                ids = np.concatenate((run.tokens(arrays.longest), ids))
             else:
                 counted = CountedTokens(counts, ids)
-            quotes = np.zeros(len(self.quotes), bool)
+            quotes = np.zeros(len(arrays.quotes), bool)
             quotes[run.quotes()[0]] = True
             found = self._wholes[key] = Whole(key, counted, ids, quotes)
             self.charge(len(key) + ids.nbytes + quotes.nbytes + 300)
@@ -274,10 +286,11 @@ class Characters(CharacterArrays):
     def _levels(self) -> tuple[Int32, list[tuple[int, int]]]:
         """In order of depth: where in that order each node's parent stands, and the levels below
         the root."""
-        rank = np.empty(self.n, np.int32)
-        rank[self._by_depth] = np.arange(self.n, dtype=np.int32)
-        starts = np.concatenate(([0], np.cumsum(np.bincount(self.depth[:-1])))).tolist()
-        return rank[self.parent[self._by_depth]], list(pairwise(starts))[1:]
+        arrays = self.arrays
+        rank = np.empty(arrays.n, np.int32)
+        rank[arrays.by_depth] = np.arange(arrays.n, dtype=np.int32)
+        starts = np.concatenate(([0], np.cumsum(np.bincount(arrays.depth[:-1])))).tolist()
+        return rank[arrays.parent[arrays.by_depth]], list(pairwise(starts))[1:]
 
     def most_in_order(self, sets: Sequence[Bools], is_searched: bool = True) -> int | None:
         """How often at most a token holds characters of all these sets, one after another.
@@ -291,19 +304,20 @@ class Characters(CharacterArrays):
 
         Cost: a millisecond; remembered by content.
         """
+        arrays = self.arrays
         sets_as_bytes = b"".join(np.packbits(inside).tobytes() for inside in sets)
         key = blake2b(sets_as_bytes, digest_size=16).digest()
         found = self._most[key]
         if found is None and is_searched:
-            bits = np.zeros(len(self.points) + 2, np.uint8)
+            bits = np.zeros(len(arrays.points) + 2, np.uint8)
             for i, inside in enumerate(sets):
                 bits[inside] |= np.uint8(1 << i)
             flat_parent, levels = self._levels
-            held = bits[self.code[self._by_depth]]
+            held = bits[arrays.code[arrays.by_depth]]
             n_sets = len(sets)
             # The set whose turn it is in the low four bits, and above how often all were found.
-            kind = np.uint16 if self.longest < 1 << 12 else np.uint32
-            found_at = np.zeros(self.n, kind)
+            kind = np.uint16 if arrays.longest < 1 << 12 else np.uint32
+            found_at = np.zeros(arrays.n, kind)
             for a, b in levels:
                 now = found_at[flat_parent[a:b]]
                 now += held[a:b] >> (now & 15) & 1

@@ -14,6 +14,7 @@ from structgen.automaton.regex import GROUND, Utf8
 from structgen.masks.walk_store import WalkStore
 
 from . import character_nodes
+from .character_arrays import CharacterArrays
 from .characters import Characters
 from .ends import ANEW
 from .walks import TextWalks
@@ -49,17 +50,16 @@ class LeafTexts:
         spelling, barred = encoding.spelling, encoding.barred
         found = self._characters.get((spelling, barred))
         if found is None:
-            arrays = self._character_arrays(spelling, barred)
-            found = Characters(
+            arrays = CharacterArrays(
                 self._store.trie,
                 self._store.size,
                 spelling,
                 barred,
-                arrays,
+                self._character_arrays(spelling, barred),
                 self._store.cache,
                 self._store.charge,
             )
-            self._characters[spelling, barred] = found
+            found = self._characters[spelling, barred] = Characters(arrays)
         self._latest = encoding, found
         return found
 
@@ -131,7 +131,7 @@ class LeafTexts:
         found = self._tails.get(encoding)
         if found is None:
             found = {GROUND}
-            for tail in self.characters(encoding).tails:
+            for tail in self.characters(encoding).arrays.tails:
                 node = GROUND
                 for byte in tail:
                     node = encoding.row(node).get(byte, -1)

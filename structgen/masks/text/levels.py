@@ -45,7 +45,7 @@ class TextLevels:
         if self._far is None:
             # One more for a character that is cut.
             self._far = TokenHorizon(
-                expression, self._characters.longest + 1, self._points.most_in_order
+                expression, self._characters.arrays.longest + 1, self._points.most_in_order
             )
         to = self._far.alike(at)
         return state if to == at else self._symbols.in_expression(to)
@@ -54,7 +54,7 @@ class TextLevels:
         """As `alike`, for tokens of at most so many characters, one of `Characters.levels`;
         ``state`` itself where that would not help."""
         found = self._symbols.expression(state)
-        levels, longest = self._characters.levels, self._characters.longest
+        levels, longest = self._characters.levels, self._characters.arrays.longest
         if found is None or levels[0] >= longest:
             return state, longest
         expression, at = found
@@ -80,7 +80,7 @@ class TextLevels:
         """
         below, spelt, lengths, masks, first = self._points.long(level)
         edges, symbols = self._characters.long(level), self._symbols
-        longest = self._characters.longest
+        longest = self._characters.arrays.longest
         found: list[int] = []
         runs: dict[int, int] = {}
         stack: list[tuple[int, int, int]] = []

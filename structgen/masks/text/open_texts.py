@@ -38,7 +38,7 @@ class OpenTexts:
         out.runs.add((state, 0))
         for place in places.tolist():
             self._quotes_one_by_one(state, place, out)
-        return None if whole.counted is None else (whole.counted, characters.longest)
+        return None if whole.counted is None else (whole.counted, characters.arrays.longest)
 
     def but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
         """Every text may be read, and ``unnamed`` says what it is called once it is closed, unless
@@ -60,7 +60,7 @@ class OpenTexts:
         single: dict[int, list[int]] = {}
         known = symbols.special_texts(state)
         for place in places if known else ():
-            texts = characters.quote_texts(place)
+            texts = characters.arrays.quote_texts(place)
             for text, number in known.items():
                 which = texts.get(text)
                 if which is not None:
@@ -80,14 +80,14 @@ class OpenTexts:
             return None
         usual = symbols.label(free)
         whole = characters.whole(np.array(places, np.int32))
-        runs = {(free, characters.longest)}
+        runs = {(free, characters.arrays.longest)}
         special: list[int] = []
         single: dict[int, list[int]] = {}
         known = symbols.special_texts(state)
         for place in places:
             if known:
                 runs.add((state, -1 - place))
-            texts = characters.quote_texts(place)
+            texts = characters.arrays.quote_texts(place)
             few, many = (texts, known) if len(texts) < len(known) else (known, texts)
             for text in few:
                 if text in many:
@@ -100,13 +100,14 @@ class OpenTexts:
     def names(self, names: Names, place: int, out: TextWalk) -> None:
         """Nothing but some names may be read, each of which has one spelling."""
         characters = self._characters
+        arrays = characters.arrays
         edges, ends, below, start, allowed = names
         # The masks of a large set are large: none is made where no name below is barred.
         is_whole = allowed == below[start]
-        child, token_ids = characters.trie.child, characters.views.token_ids
-        place_of, first, stop = characters.views.place, *characters.views[3:5]
+        child, token_ids = arrays.trie.child, arrays.views.token_ids
+        place_of, first, stop = arrays.views.place, *arrays.views[3:5]
         found: list[int] = []
-        stack = [(start, characters.views.node[place])]
+        stack = [(start, arrays.views.node[place])]
         while stack:
             name, node = stack.pop()
             here = place_of[node]
@@ -115,7 +116,7 @@ class OpenTexts:
                 found += token_ids[a:b]
             end = ends[name]
             if end >= 0 and allowed >> end & 1:
-                quote = characters.quote_below(here)
+                quote = arrays.quote_below(here)
                 if quote >= 0:
                     out.single.setdefault(end, []).append(quote)
             for byte, longer in edges[name]:
@@ -128,33 +129,35 @@ class OpenTexts:
     def special_states(self, state: int, place: int) -> list[int]:
         """The states on the way to the special texts of ``state`` that the tokens below ``place``
         reach."""
+        arrays = self._characters.arrays
         found: dict[int, None] = {}
         stack = [(state, place)]
         while stack:
             at, here = stack.pop()
             found[at] = None
             for point, to in self._symbols.special(at):
-                spelt = self._characters.plain(point)
-                stack += [(to, x) for x in self._characters.spelt_below(here, point, spelt)]
+                spelt = arrays.plain(point)
+                stack += [(to, x) for x in arrays.spelt_below(here, point, spelt)]
         return list(found)
 
     def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
         """The closing quotes below ``place``, on all paths of text that lead to one."""
         characters, symbols = self._characters, self._symbols
-        code, minterm_of = characters.views.code, self._points.minterm_of
-        room = characters.text_before_quotes
+        arrays = characters.arrays
+        code, minterm_of = arrays.views.code, self._points.minterm_of
+        room = arrays.text_before_quotes
         stack = [(state, place)]
         while stack:
             at, here = stack.pop()
             out.runs.add((at, 0))
             if symbols.at_least(at) > room.get(here, -1):
                 continue
-            quote = characters.quote_below(here)
+            quote = arrays.quote_below(here)
             if quote >= 0:
                 label = symbols.label(at)
                 if label >= 0:
                     out.single.setdefault(label, []).append(quote)
-            children = characters.towards_quotes.get(here)
+            children = arrays.towards_quotes.get(here)
             if children:
                 table = self._tables.table(at)
                 for child in children:

@@ -74,7 +74,7 @@ class TextRuns:
         cut = points.slice(chars)
         run = cut.lone.get(key)
         if run is None:
-            run = cut.lone[key] = LoneRun(self._characters, cut, points.tails_of(chars))
+            run = cut.lone[key] = LoneRun(self._characters.arrays, cut, points.tails_of(chars))
             self._characters.charge(run.n_bytes)
         return run, least, most
 
@@ -98,7 +98,7 @@ class TextRuns:
             counts = range(symbols.settled(state) + 1)
         phases = None
         if counts is not None:
-            longest = self._characters.longest
+            longest = self._characters.arrays.longest
             states = [(n, symbols.after_run(state, n)) for n in counts if n <= longest]
             phases = tuple(
                 [(n, at, symbols.label(at) >= 0, self._tables.live(at)) for n, at in states]
@@ -120,9 +120,10 @@ class TextRuns:
     ) -> tuple[Counted | None, list[tuple[int, Int32]]]:
         """The run of ``state``, and where it is left, by state."""
         characters, symbols = self._characters, self._symbols
+        arrays = characters.arrays
         chars, most = symbols.run(state)
         is_endless = most < 0
-        most = characters.longest if is_endless else min(most, characters.longest)
+        most = arrays.longest if is_endless else min(most, arrays.longest)
         out.runs.add((state, most))
         if len(places) > 1 or places[0]:
             run = characters.run(self._points.inside(chars), places)
@@ -144,6 +145,7 @@ class TextRuns:
     ) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
         characters, symbols, phases = self._characters, self._symbols, self._phases(state)
+        arrays = characters.arrays
         if phases is None or any(is_end for _, _, is_end, _ in phases):
             chosen, steps = _up_to(run.quotes(), most)
             for at, which in self._by_count(state, steps):
@@ -157,13 +159,13 @@ class TextRuns:
             return
         chosen, steps = _up_to(run.partials(), most)
         if len(chosen):
-            tails = characters.partial_tail[chosen]
+            tails = arrays.partial_tail[chosen]
             keep = np.zeros(len(chosen), bool)
             for at, which in self._by_count(state, steps):
                 alive = self._points.tails_of(self._tables.live(at))
                 if alive is not None:
                     keep[which] = alive[tails[which]]
-            out.ids.append(characters.partial[chosen[keep]])
+            out.ids.append(arrays.partial[chosen[keep]])
 
     def _left(self, chars: int, run: Run) -> tuple[Int32, Int32, Depths]:
         """Where characters lie outside a run, their minterms, and the characters before them."""
@@ -171,10 +173,11 @@ class TextRuns:
         if found is None:
             characters = self._characters
             edges = run.left
-            minterms = self._points.minterms[characters.code[edges]]
+            minterms = self._points.minterms[characters.arrays.code[edges]]
             text = minterms < self._tables.n_minterms
             edges, minterms = edges[text], minterms[text]
-            found = edges, minterms, run.steps_to(edges) - np.asarray(1, characters.depth.dtype)
+            before = run.steps_to(edges) - np.asarray(1, characters.arrays.depth.dtype)
+            found = edges, minterms, before
             if run.is_root:
                 self._root_edges[chars] = found
                 characters.charge(sum(array.nbytes for array in found) + 200)
@@ -183,13 +186,14 @@ class TextRuns:
     def _edges(self, state: int, chars: int, run: Run, most: int) -> list[tuple[int, Int32]]:
         """Where characters outside the run lead, and those after the whole of it, by state."""
         characters, symbols = self._characters, self._symbols
+        arrays = characters.arrays
         phases = self._phases(state)
         if phases is not None:
             leaving = [phase for phase in phases if phase[3] & ~chars]
             return self._edges_by_phase(phases, leaving, chars, run, most) if leaving else []
         edges, minterms, steps = self._left(chars, run)
         is_endless = symbols.run(state)[1] < 0
-        if most < characters.longest:
+        if most < arrays.longest:
             short = steps <= most
             edges, minterms, steps = edges[short], minterms[short], steps[short]
             # Where one part of an expression has ended its count, others may go on.
@@ -199,7 +203,7 @@ class TextRuns:
                 steps = np.concatenate((steps, np.full(len(more), most, steps.dtype)))
                 order = np.argsort(edges)
                 edges, steps = edges[order], steps[order]
-                minterms = self._points.minterms[characters.code[edges]]
+                minterms = self._points.minterms[arrays.code[edges]]
         if not len(edges):
             return []
         targets = np.full(len(edges), DEAD, np.int64)
@@ -250,7 +254,7 @@ class TextRuns:
             return [(at, which) for at, which in by_phase if len(which)]
         symbols = self._symbols
         if symbols.run(state)[1] < 0:
-            settled = min(symbols.settled(state), self._characters.longest)
+            settled = min(symbols.settled(state), self._characters.arrays.longest)
             steps = np.minimum(steps, np.asarray(settled, steps.dtype))
         order = np.argsort(steps, kind="stable")
         ordered = steps[order]

@@ -16,8 +16,7 @@ from structgen.automaton.work import WORK
 from structgen.masks.grouping import distinct, ranges
 from structgen.vocabulary import view
 
-from .character_arrays import Int32
-from .characters import Characters
+from .character_arrays import CharacterArrays, Int32
 from .ends import TextWalk
 from .tables import DEAD, TextTables, grouped
 
@@ -32,7 +31,7 @@ _FEW_CHAINS = 16
 """so that this many nodes are walked one by one, if they are in few chains."""
 
 _PATIENCE = 400
-"""Int32 that are gone into one by one before the rest of them is taken together."""
+"""Places that are walked one by one before the rest of them is taken together."""
 
 
 class TextSteps:
@@ -42,7 +41,7 @@ class TextSteps:
         self._tables = tables
         self._symbols = tables.symbols
         self._points = tables.points
-        self._characters = tables.characters
+        self._arrays = tables.characters.arrays
 
     def one_by_one(
         self, pairs: list[tuple[int, int]], out: TextWalk, set_aside: bool = False
@@ -56,17 +55,17 @@ class TextSteps:
                 and to stop after `_PATIENCE` places.
 
         Returns:
-            Int32 that were not gone into by state, ascending, none below another; and where it
+            By state the places that were not walked, ascending, none below another; and where it
             was not gone on.
         """
-        characters, is_open = self._characters, self._symbols.is_open
-        end, code = characters.views.end, characters.views.code
-        start, stop = characters.views.own_start, characters.views.own_stop
-        all_partials = characters.partials
+        arrays, is_open = self._arrays, self._symbols.is_open
+        end, code = arrays.views.end, arrays.views.code
+        start, stop = arrays.views.own_start, arrays.views.own_stop
+        all_partials = arrays.partials
         quote, minterm_of, ids = (
-            len(characters.points),
+            len(arrays.points),
             self._points.minterm_of,
-            characters.views.token_ids,
+            arrays.views.token_ids,
         )
         found: list[int] = []
         aside: dict[int, list[int]] = {}
@@ -105,20 +104,20 @@ class TextSteps:
                 moves = known[at] = narrow, table
             narrow, table = moves
             if narrow is not None:
-                which = characters.quote_below(here)
+                which = arrays.quote_below(here)
                 if which >= 0:
                     label = self._symbols.label(at)
                     if label >= 0:
                         out.single.setdefault(label, []).append(which)
                 for point, spelt, to in narrow:
-                    stack += [(to, x) for x in characters.spelt_below(here, point, spelt)]
+                    stack += [(to, x) for x in arrays.spelt_below(here, point, spelt)]
                 continue
             while child < beyond:
                 symbol = code[child]
                 if symbol == quote:
                     label = self._symbols.label(at)
                     if label >= 0:
-                        out.single.setdefault(label, []).append(characters.quote_index[child])
+                        out.single.setdefault(label, []).append(arrays.quote_index[child])
                 else:
                     to = table[minterm_of[symbol]]
                     if to != DEAD:
@@ -130,20 +129,20 @@ class TextSteps:
         groups = [
             (at, np.array(together, np.int32))
             for at, places in aside.items()
-            for together in apart(characters, places)
+            for together in apart(arrays, places)
         ]
         return groups, [(at, np.array([here], np.int32)) for at, here in stack]
 
     def together(self, groups: list[tuple[int, Int32]], out: TextWalk) -> None:
         """Walk from many places in many states at once, level by level."""
-        characters, table, minterms = self._characters, self._tables.rows, self._points.minterms
+        arrays, table, minterms = self._arrays, self._tables.rows, self._points.minterms
         nodes = np.concatenate([places for _, places in groups])
         lengths = [len(places) for _, places in groups]
         at = np.repeat([table.number(state) for state, _ in groups], lengths).astype(np.int32)
         seen: list[tuple[Int32, Int32]] = []
         while len(nodes):
             WORK.spend(5 + (len(nodes) >> 5))
-            sizes = characters.end[nodes] - nodes
+            sizes = arrays.end[nodes] - nodes
             # Deep down there are a few long chains, which would take as many levels.
             is_deep = len(seen) >= _DEEP and len(nodes) <= _FEW_CHAINS
             if int(sizes.sum()) <= (_CHAINS if is_deep else SMALL):
@@ -156,8 +155,8 @@ class TextSteps:
             nodes, at = nodes[inner], at[inner]
             table.cover(at)
             going_on = table.goes_on[at]
-            children, counts = characters.children_of(nodes[going_on])
-            to = table.rows[np.repeat(at[going_on], counts), minterms[characters.code[children]]]
+            children, counts = arrays.children_of(nodes[going_on])
+            to = table.rows[np.repeat(at[going_on], counts), minterms[arrays.code[children]]]
             alive = to >= 0
             nodes, at = children[alive], to[alive]
         if seen:
@@ -169,22 +168,22 @@ class TextSteps:
 
     def _visited(self, nodes: Int32, at: Int32, out: TextWalk) -> None:
         """What ends at some nodes, each read in a state of `_rows`."""
-        characters, states = self._characters, self._tables.rows.states
-        first, last = characters.own_start[nodes], characters.own_stop[nodes]
-        out.ids.append(characters.token_ids[ranges(first, last)])
+        arrays, states = self._arrays, self._tables.rows.states
+        first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
+        out.ids.append(arrays.token_ids[ranges(first, last)])
         out.runs.update((states[number], 0) for number in distinct(at[first != last]).tolist())
-        quotes = characters.quote_under[nodes]
+        quotes = arrays.quote_under[nodes]
         chosen = (quotes >= 0).nonzero()[0]
         for number, quote in zip(at[chosen].tolist(), quotes[chosen].tolist(), strict=True):
             label = self._symbols.label(states[number])
             if label >= 0:
                 out.single.setdefault(label, []).append(quote)
-        chosen = characters.holds_partials[nodes].nonzero()[0]
+        chosen = arrays.holds_partials[nodes].nonzero()[0]
         found: list[int] = []
         for number, place in zip(at[chosen].tolist(), nodes[chosen].tolist(), strict=True):
             tails = self._points.tails_of(self._tables.live(states[number]))
             if tails is not None:
-                found += [token for token, tail in characters.partials[place] if tails[tail]]
+                found += [token for token, tail in arrays.partials[place] if tails[tail]]
                 out.runs.add((states[number], 0))
         if found:
             out.ids.append(np.array(found, np.int32))
@@ -193,17 +192,17 @@ class TextSteps:
         """What ends at ``places``, and where one more character leads, by state."""
         number = self._tables.rows.number(state)
         self._visited(places, np.full(len(places), number, np.int32), out)
-        children, _ = self._characters.children_of(places)
-        minterms = self._points.minterms[self._characters.code[children]]
+        children, _ = self._arrays.children_of(places)
+        minterms = self._points.minterms[self._arrays.code[children]]
         return grouped(self._tables.table(state)[minterms], children)
 
 
-def apart(characters: Characters, places: list[int]) -> list[list[int]]:
+def apart(arrays: CharacterArrays, places: list[int]) -> list[list[int]]:
     """``places`` in ascending groups of which none lies below another of its group."""
     if len(places) == 1:
         return [places]
     places = sorted(set(places))
-    end = characters.views.end
+    end = arrays.views.end
     if all(end[a] <= b for a, b in pairwise(places)):
         return [places]
     return [[place] for place in places]

@@ -82,7 +82,7 @@ class StringWalks:
             rests = leaf.symbols.rests(state, _FEW_NAMES)
             if rests is not None:
                 characters = self._texts.characters(leaf.encoding)
-                if characters.is_canonical:
+                if characters.arrays.is_canonical:
                     return self._walk_names(leaf, state, rests, characters)
         walks = self._texts.of(leaf)
         groups = self._places_at(walks.characters, node)
@@ -101,17 +101,17 @@ class StringWalks:
         """The character nodes at ``node``, as `apart` groups them, those that tokens end in left
         out; None where some of them are inside a character. The lists must not be changed."""
         if isinstance(node, int):
-            place = characters.views.place[node]
+            place = characters.arrays.views.place[node]
             return None if place < 0 else [[place]]
         key = characters, node.number
         found = self._groups_at[key]
         if found is None:
             members = node.members
-            places: list[int] = characters.place[
+            places: list[int] = characters.arrays.place[
                 members[self._store.trie.n_children[members] > 0]
             ].tolist()
             is_inside = bool(places) and min(places) < 0
-            groups = apart(characters, places) if places and not is_inside else []
+            groups = apart(characters.arrays, places) if places and not is_inside else []
             found = self._groups_at[key] = is_inside, groups
             self._store.used += 50 * len(places) + 300
         return None if found[0] else found[1]
@@ -256,7 +256,7 @@ class StringWalks:
             return row, ids, exits, ends
         assert start is not None
         rests = leaf.symbols.rests(start, _FEW_NAMES)
-        if rests is not None and self._texts.characters(leaf.encoding).is_canonical:
+        if rests is not None and self._texts.characters(leaf.encoding).arrays.is_canonical:
             for _, name in rests:
                 if ord(name[0]) in firsts if name else 0x22 in firsts:
                     break
@@ -313,9 +313,9 @@ class StringWalks:
         if state is None:
             return False
         characters = self._texts.of(leaf).characters
-        place = characters.place
+        place = characters.arrays.place
         if isinstance(at, int):
-            where = characters.views.place[at]
+            where = characters.arrays.views.place[at]
             if where < 0:
                 return False
             texts.setdefault(state, []).append(where)
@@ -334,7 +334,7 @@ class StringWalks:
         """Add the walks that `_set_aside` has noted."""
         walks = self._texts.of(leaf)
         for state, places in texts.items():
-            for together in apart(walks.characters, places):
+            for together in apart(walks.characters.arrays, places):
                 self._walk_text(leaf, walks, state, together, found, memo)
 
     def _walk_text(

@@ -58,7 +58,7 @@ class TextTables:
         """The closing quotes of ``out`` with a label, to be added to."""
         found = out.quotes.get(label)
         if found is None:
-            found = out.quotes[label] = np.zeros(len(self.characters.quotes), bool)
+            found = out.quotes[label] = np.zeros(len(self.characters.arrays.quotes), bool)
         return found
 
     def table(self, state: int) -> npt.NDArray[np.int64]:

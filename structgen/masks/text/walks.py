@@ -92,9 +92,10 @@ class TextWalks:
         below another. Cost: tens of microseconds, and two milliseconds for each new set of
         characters.
         """
+        arrays = self.characters.arrays
         out = TextWalk(None, [], {}, {}, set())
         names = self._symbols.names(state)
-        if names is not None and self.characters.is_canonical:
+        if names is not None and arrays.is_canonical:
             for place in places:
                 out.runs.add((state, -1 - place))
                 self._open.names(names, place, out)
@@ -102,7 +103,7 @@ class TextWalks:
         unnamed = self._symbols.unnamed(state)
         if unnamed is not None:
             return self._open.but_for_names(state, unnamed, places)
-        if self.characters.is_canonical:
+        if arrays.is_canonical:
             others = self._symbols.beside_names(state)
             if others is not None:
                 return self._beside_names(state, others, places)
@@ -118,19 +119,20 @@ class TextWalks:
     def _beside_names(self, state: int, others: int, places: list[int]) -> TextWalk:
         """The walk of ``others``, which is kept, but for what lies on the way to a name: there each
         token and each quote is looked at by itself."""
+        arrays = self.characters.arrays
         if places == _ROOT_ALONE:
             walk = self._copy(self._kept(others))
         else:
             walk = self._walk(others, places)
         gained: list[int] = []
         lost: list[int] = []
-        views, symbols = self.characters.views, self._symbols
-        child, token_ids = self.characters.trie.child, views.token_ids
+        views, symbols = arrays.views, self._symbols
+        child, token_ids = arrays.trie.child, views.token_ids
         stack = [(state, views.node[place]) for place in places]
         while stack:
             at, node = stack.pop()
             WORK.spend(1)
-            quote = self.characters.quote_below(views.place[node])
+            quote = arrays.quote_below(views.place[node])
             if quote >= 0:
                 label = symbols.label(at)
                 for mask in walk.quotes.values():
@@ -224,6 +226,7 @@ class TextWalks:
 
         The runs of a walk that another automaton has made are `ANEW`.
         """
+        arrays = self.characters.arrays
         content = self.content(state)
         if content is None:
             if self._own is None:
@@ -237,13 +240,13 @@ class TextWalks:
             return found if content is None else found._replace(runs={(state, ANEW)})
         found = self._compact(self._walk(state, [0]))
         kept[key] = found if content is None else found._replace(runs=set())
-        n_bytes = 4 * self.characters.size // 32 + len(self.characters.quotes) * len(found.quotes)
+        n_bytes = 4 * arrays.size // 32 + len(arrays.quotes) * len(found.quotes)
         self.characters.charge(n_bytes + (100 * len(found.runs) if content is None else 0) + 1000)
         return found
 
     def _compact(self, walk: TextWalk) -> TextWalk:
         """``walk`` with its tokens as bits and its quotes as masks."""
-        size = (self.characters.size + 31) // 32 * 32
+        size = (self.characters.arrays.size + 31) // 32 * 32
         if walk.counted is None:
             flags = np.zeros(size, bool)
         else:
@@ -257,7 +260,8 @@ class TextWalks:
         return TextWalk(None, [], walk.quotes, {}, walk.runs, row)
 
     def _size(self, places: Int32) -> int:
+        arrays = self.characters.arrays
         if len(places) == 1:
             place = int(places[0])
-            return self.characters.views.end[place] - place
-        return int(np.sum(self.characters.end[places] - places))
+            return arrays.views.end[place] - place
+        return int(np.sum(arrays.end[places] - places))
