@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_blocks import blocks
 
 from structgen.automaton.json import (
     array_closing,
@@ -68,6 +69,25 @@ def test_readme_shows_the_two_commands_that_ci_runs() -> None:
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert f'bash -c "{TEST_COMMAND}"' in ci
     assert "structgen demo" in ci
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_block_of_code_is_run_by_something(document: Path) -> None:
+    """`.ci/snippets.py` runs those marked ``python``; a comment before others says what does."""
+    page = document.relative_to(ROOT)
+    for one in blocks(str(page)):
+        if one.language in ("py", "js", "ts"):
+            told = re.fullmatch(r"run by (tests/\S+\.py)|not run: .+", one.note, re.DOTALL)
+            first = one.text.splitlines()[0]
+            assert told is not None, f"{page}: nothing is said to run the block {first!r}"
+            if told[1]:
+                reader = (ROOT / told[1]).read_text(encoding="utf-8")
+                assert f'"{page}"' in reader, f"{told[1]} does not read {page}"
+                asked = re.findall(r'"([^"\n]{8,})"', reader)
+                found = any(
+                    line.startswith(begin) for begin in asked for line in one.text.splitlines()
+                )
+                assert found, f"{told[1]} asks for no block with a line of {first!r}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -13,7 +13,7 @@ import binascii
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,22 +71,29 @@ def arguments(
     return out
 
 
-def check(extra: Mapping[str, Any] | None) -> None:
-    """Whether the arguments of a request can be read.
+class Asked(NamedTuple):
+    """What the arguments of a request say: the bytes of a constraint, and a budget."""
+
+    data: bytes
+    budget: int | None
+
+
+def check(extra: Mapping[str, Any] | None) -> Asked | None:
+    """What the arguments of a request say; None: nothing, it has no output type.
 
     Raises:
-        ValueError: they cannot.
+        ValueError: they cannot be read.
     """
     try:
         found = _read(extra)
         if found is not None:
-            written.read(found[0])
+            written.read(found.data)
     except StructgenError as error:
         raise ValueError(str(error)) from error
+    return found
 
 
-def _read(extra: Mapping[str, Any] | None) -> tuple[bytes, int | None] | None:
-    """The bytes and the budget that a request names, or None."""
+def _read(extra: Mapping[str, Any] | None) -> Asked | None:
     given = (extra or {}).get(ARGUMENT)
     budget = (extra or {}).get(BUDGET)
     if given is None:
@@ -96,7 +103,7 @@ def _read(extra: Mapping[str, Any] | None) -> tuple[bytes, int | None] | None:
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int)):
         raise OptionError(f"{BUDGET} is a whole number, got {budget!r}.")
     try:
-        return base64.b64decode(given, validate=True), budget
+        return Asked(base64.b64decode(given, validate=True), budget)
     except (TypeError, ValueError, binascii.Error) as error:
         raise OptionError(
             f"{ARGUMENT} is the text that structgen.integrations.vllm.arguments gives: {error}."
@@ -146,7 +153,7 @@ class Requests:
             found = _read(extra)
             if found is None:
                 return False
-            cursor = self._constraint(found[0]).start(found[1])
+            cursor = self._constraint(found.data).start(found.budget)
         except StructgenError as error:
             self._told(slot, error)
         self._requests[slot] = _Request(cursor)

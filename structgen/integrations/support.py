@@ -65,9 +65,11 @@ INTEGRATIONS: tuple[Integration, ...] = (
         module="structgen.integrations.vllm",
         extra="",
         enforced="every constraint, within `max_tokens`, along drafts too (runner V2)",
-        validated="that the arguments of a request can be read",
-        unsupported="as a structured-output backend: vLLM has a fixed list of these; beams",
-        tried="stand-ins with the interfaces of vLLM 0.32 (runner V2) and before; not vLLM itself",
+        validated="that the arguments of a request can be read, and go with its other fields",
+        unsupported="as a structured-output backend: vLLM has a fixed list of these; beams; "
+        "`min_tokens`, `allowed_token_ids`, `structured_outputs` beside an output type",
+        tried="vLLM 0.32.0 on the CPU, both runners (V2 by Triton's interpreter), drafts, its "
+        "server; not on a GPU",
     ),
     Integration(
         name="pydantic-ai",

@@ -20,13 +20,16 @@ import numpy as np
 from structgen.errors import ModelError
 from structgen.vocabulary import Vocabulary
 
-from .requests import Requests, arguments, check
+from .requests import ARGUMENT, BUDGET, Requests, arguments, check
 
 __all__ = ["arguments"]
 
+_RULE_OUT = ("min_tokens", "allowed_token_ids", "structured_outputs")
+"""What requests may say that rules out tokens whatever the output type allows."""
+
 
 def _vocabulary(vllm_config: Any) -> Vocabulary:
-    """The vocabulary of the engine's model, as wide as its logits."""
+    """The vocabulary of the engine's model, as wide as its logits; it ends where vLLM ends."""
     from transformers import AutoTokenizer
 
     model = vllm_config.model_config
@@ -35,7 +38,11 @@ def _vocabulary(vllm_config: Any) -> Vocabulary:
         revision=model.tokenizer_revision,
         trust_remote_code=model.trust_remote_code,
     )
-    return Vocabulary.from_tokenizer(tokenizer, size=model.get_vocab_size())
+    ends = model.try_get_generation_config().get("eos_token_id") or ()
+    known = {ends} if isinstance(ends, int) else set(ends)
+    if tokenizer.eos_token_id is not None:
+        known.add(tokenizer.eos_token_id)
+    return Vocabulary.from_tokenizer(tokenizer, sorted(known) or None, model.get_vocab_size())
 
 
 class _Checked:
@@ -45,8 +52,27 @@ class _Checked:
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Refuse a request whose arguments cannot be read: raises ValueError."""
-        check(sampling_params.extra_args)
+        """Refuse a request that cannot be answered as it asks.
+
+        Raises:
+            ValueError: its arguments cannot be read, or something else in it may rule out all that
+                they allow: vLLM then chooses a token that is neither.
+        """
+        found = check(sampling_params.extra_args)
+        if found is None:
+            return
+        for name in _RULE_OUT:
+            if getattr(sampling_params, name, None):
+                raise ValueError(
+                    f"{name} does not go with the output type of {ARGUMENT}: together they may "
+                    f"allow no token. Leave {name} out."
+                )
+        most = getattr(sampling_params, "max_tokens", None)
+        if found.budget is not None and most is not None and found.budget > most:
+            raise ValueError(
+                f"{BUDGET} is at most the request's own max_tokens, {most}, or the output is cut; "
+                f"got {found.budget}."
+            )
 
     def is_argmax_invariant(self) -> bool:
         """False: a mask changes which token is the best."""

@@ -11,6 +11,7 @@ import sys
 from typing import Any, Literal
 
 import pytest
+from doc_blocks import run
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRequest, wrap_model_call
 from langchain.agents.structured_output import ToolStrategy
@@ -253,9 +254,9 @@ def test_histories_become_chats() -> None:
         {"role": "tool", "content": "12", "tool_call_id": "1"},
         {"role": "assistant", "content": "12", "reasoning_content": "So."},
     ]
-    for block in ({"type": "image", "url": "https://a.b/c.png"}, {"type": "tool_use"}):
+    for given in ({"type": "image", "url": "https://a.b/c.png"}, {"type": "tool_use"}):
         with pytest.raises(OptionError, match="not supported"):
-            chat_of([HumanMessage([block])])
+            chat_of([HumanMessage([given])])
 
 
 def test_tokens_are_the_models_own(model: ChatStructgen) -> None:
@@ -405,6 +406,9 @@ async def test_decisions(runner: Runner) -> None:
     criteria = theirs.NoulCriteria(true="asks for a refund", false={"or": "anything else"})
     noul = theirs.Noul(instructions="Which?", criteria=criteria)
     assert model.invoke({"state": "Hi", "questions": {"a": noul}}).nouls
+    names: dict[str, Any] = {}
+    run("docs/langchain.md", "from langchain_core.decisions import", names)
+    assert list(names["made"].choices["team"].probabilities) == ["billing", "tech"]
     with pytest.raises(exceptions.ModelInvalidRequestError, match="Box"):
         model.invoke({"state": "Hi", "questions": {"a": theirs.Box(instructions="Where?")}})
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from doc_blocks import run
 from engine.walks import EOS, TINY, allowed
 
 import structgen
@@ -95,6 +96,15 @@ def test_outputs_are_whole(llama):
     for _ in range(3):
         found = answer(llama, StructgenLogitsProcessor(tea), "a", temperature=1.5)
         assert found["text"] in ("tea", "coffee")
+
+
+def test_the_block_of_the_documents(llama, capsys):
+    page = "docs/integrations.md"
+    names: dict[str, object] = {}
+    run(page, "class Landmark", names)
+    ours = {'"model.gguf"': f"{llama.model_path!r}, verbose=False, n_ctx=256"}
+    run(page, "from structgen.integrations.llama_cpp import", names, ours)
+    assert "height_m=" in capsys.readouterr().out
 
 
 def test_errors_reach_the_caller(llama):

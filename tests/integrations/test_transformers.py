@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 import real_tokenizers
+from doc_blocks import run
 
 import structgen
 from structgen import JsonSchema, OptionError, Regex, TokenNotAllowed, VocabularyError
@@ -118,6 +119,21 @@ def test_an_output_equals_choosing_the_best_allowed_token_by_hand(model, tokeniz
         text += words.tokens[token]
         ids = torch.cat([ids, torch.tensor([[token]], device=model.device)], dim=1)
     assert found == text.decode()
+
+
+def test_the_block_of_the_documents(model, tokenizer, tmp_path, capsys):
+    if model.device.type != "cpu":
+        pytest.skip("it says no device")
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    page = "docs/integrations.md"
+    names: dict[str, object] = {}
+    run(page, "class Landmark", names)
+    ours = {'"HuggingFaceTB/SmolLM2-135M-Instruct"': repr(str(tmp_path))}
+    run(page, "from structgen.integrations.transformers import", names, ours)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2
+    assert all("height_m=" in line for line in printed)
 
 
 def test_assisted_generation(model, tokenizer, words):

@@ -1,7 +1,8 @@
 """vLLM's logits processors, against stand-ins that have the interfaces of its two model runners.
 
-vLLM itself needs a GPU and is not installed here. The stand-ins show batches as its documentation
-says: rows that move by a ledger (V1), and slots with several rows for guessed tokens (V2).
+test_vllm_engine.py runs vLLM itself where it is installed. The stand-ins show batches as its
+documentation says: rows that move by a ledger (V1), and slots with several rows for guessed tokens
+(V2), in orders that are rare in an engine.
 """
 
 from __future__ import annotations
@@ -252,6 +253,14 @@ def test_arguments_are_checked_when_a_request_arrives():
     check(params({"other": 1}))
     check(params(vllm.arguments(TYPES[2], max_tokens=9, whitespace="compact")))
     check(params(vllm.arguments(CONSTRAINTS[0])))
+    tea = vllm.arguments(["tea"], max_tokens=9)
+    for name, value in [("min_tokens", 2), ("allowed_token_ids", [3]), ("structured_outputs", "x")]:
+        check(SimpleNamespace(extra_args=tea, max_tokens=9, min_tokens=0))
+        check(SimpleNamespace(extra_args=None, **{name: value}))
+        with pytest.raises(ValueError, match=f"^{name} does not go with the output type"):
+            check(SimpleNamespace(extra_args=tea, **{name: value}))
+    with pytest.raises(ValueError, match=r"at most the request's own max_tokens, 8, .* got 9"):
+        check(SimpleNamespace(extra_args=tea, max_tokens=8))
     for extra, message in [
         ({"structgen": "€"}, "is the text that structgen.integrations.vllm.arguments gives"),
         ({"structgen": 3}, "is the text that"),

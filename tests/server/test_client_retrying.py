@@ -14,6 +14,7 @@ from typing import Any, Literal, Union
 
 import openai
 import pytest
+from doc_blocks import run
 from one_server import KEY, Served
 from pydantic import BaseModel, Field
 
@@ -35,6 +36,17 @@ class Dog(BaseModel):
     """A dog."""
 
     age: int = Field(ge=0, le=20)
+
+
+@pytest.fixture
+def page(served: Served, client: openai.OpenAI) -> dict[str, Any]:
+    """The names that the blocks of docs/clients.md share."""
+    asked = [{"role": "user", "content": "Name a city."}]
+    url = f"{served.root}/v1"
+    return {"client": client, "asked": asked, "City": City, "URL": url, "KEY": KEY}
+
+
+PAGE = "docs/clients.md"
 
 
 # -- instructor -------------------------------------------------------------------------------
@@ -90,6 +102,11 @@ def test_instructors_parallel_tools(instructor: Any, client: openai.OpenAI) -> N
     assert all(isinstance(one, (City, Dog)) for one in made)
 
 
+def test_instructors_block_of_the_documents(instructor: Any, page: dict[str, Any]) -> None:
+    run(PAGE, "import instructor", page)
+    assert isinstance(page["city"], City)
+
+
 # -- LiteLLM ----------------------------------------------------------------------------------
 
 
@@ -139,6 +156,11 @@ def test_litellms_tools_and_others(litellm: Any, local: dict[str, Any], served: 
     assert ranked.results[0]["index"] == 1
 
 
+def test_litellms_block_of_the_documents(litellm: Any, page: dict[str, Any]) -> None:
+    run(PAGE, "import litellm", page)
+    City.model_validate_json(page["named"].choices[0].message.content)
+
+
 # -- DSPy -------------------------------------------------------------------------------------
 
 
@@ -185,3 +207,15 @@ def test_dspys_embedder(lm: Any, served: Served) -> None:
         "openai/vectors", api_base=f"{served.root}/v1", api_key=KEY, caching=False
     )
     assert embedder(["a cat", "a dog"]).shape == (2, 384)
+
+
+def test_dspys_block_of_the_documents(page: dict[str, Any]) -> None:
+    dspy = pytest.importorskip("dspy", reason=WHY)
+    from dspy import lm15
+
+    try:
+        run(PAGE, "import dspy", page)
+        assert isinstance(page["rated"].city, City)
+    finally:
+        lm15.unregister_provider("structgen")
+        dspy.configure(lm=None, adapter=None)
