@@ -124,7 +124,7 @@ def test_another_form_is_told() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_blocks_compile(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
-    assert text.count("```") % 2 == 0
+    assert len(re.findall("^```", text, re.MULTILINE)) % 2 == 0
     for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         compile(block, document.name, "exec")
 
