@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from structgen.automaton import Built
-from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory
+from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory, is_plain
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
@@ -170,7 +170,10 @@ class Engine:
         """`advance`, where `after_token` does not know."""
         machine = self.machine
         data = self.named.tokens[token_id]
-        to, done = machine.read(state, data, 0) if data else (DEAD, 0)
+        if state in machine.loops and is_plain(data):
+            to, done = state, len(data)  # most of what is read, inside of strings
+        else:
+            to, done = machine.read(state, data, 0) if data else (DEAD, 0)
         if to in machine.pending:
             while to in machine.pending:
                 to = machine.resolve(to, tape().after(data[:done]))

@@ -91,3 +91,31 @@ def test_a_token_is_read_as_its_bytes_are(
                 assert read != DEAD
                 state, at = read, at + len(token)
             assert machine.is_accepting(state)
+
+
+LOOPS: list[tuple[dict[str, Any], bytes, bool]] = [
+    (TEXT, b'"a b', True),
+    (OPEN, b'{"kind": "wh', True),
+    (OPEN, b'{"ki', True),
+    ({"type": "string", "minLength": 2}, b'"abc', True),
+    ({"type": "string", "minLength": 9}, b'"abc', False),
+    ({"type": "string", "maxLength": 9}, b'"abc', False),
+    ({"type": "string", "pattern": "^[a-z ]*$"}, b'"abc', False),
+    ({"type": "string", "pattern": "foo"}, b'"abc', False),
+    ({"type": "string", "pattern": "foo"}, b'"a foo', True),
+    ({"enum": ["aaaaaaaaaaaa"]}, b'"aaa', False),
+    ({"properties": {"aaaaaaaaa": {}}, "additionalProperties": False}, b'{"aaa', False),
+]
+
+
+@pytest.mark.parametrize(("schema", "before", "loops"), LOOPS)
+def test_plain_text_leads_from_a_loop_back_to_it(
+    schema: dict[str, Any], before: bytes, loops: bool
+) -> None:
+    machine = inside.machine(structgen.compile(JsonSchema(schema), TINY))
+    state = _at_once(machine, machine.start, before, b"")
+    for text in (b"a", b"a", b"aaa"):
+        _at_once(machine, state, text, before)
+    assert (state in machine.loops) == loops
+    for loop in machine.loops:
+        assert all(machine.step(loop, byte) == loop for byte in b" !#09AZ[]az~")

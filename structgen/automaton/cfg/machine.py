@@ -98,6 +98,9 @@ class CfgMachine:
     pending: frozenset[int] = frozenset()
     """The states that `is_pending` tells: none."""
 
+    loops: frozenset[int] = frozenset()
+    """Those that plain text is known not to lead out of: none."""
+
     def __init__(
         self,
         grammar: ir.ContextFree,

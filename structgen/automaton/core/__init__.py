@@ -17,7 +17,7 @@ from .shared import AUTOMATA, FORMATS
 from .stacks import BOTTOM, Stacks
 from .states import DEAD
 from .text_history import TextHistory
-from .text_leaf import StringLeaf, TextLeaf
+from .text_leaf import StringLeaf, TextLeaf, is_plain
 
 __all__ = [
     "AUTOMATA",
@@ -36,4 +36,5 @@ __all__ = [
     "StringLeaf",
     "TextHistory",
     "TextLeaf",
+    "is_plain",
 ]

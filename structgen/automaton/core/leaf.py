@@ -183,6 +183,11 @@ class Leaf:
         row = self._rows[q]
         return self.step(q, byte) >= 0 if row is None else byte in row
 
+    def reads_plain(self, q: int) -> bool:
+        """Whether every text that `leads` speaks of leads from ``q`` back to it, as far as met."""
+        state = self.text_state(q)
+        return state is not None and self.leads.get(state) == state
+
     def handed(self, q: int) -> tuple[Leaf, int] | None:
         """Another leaf, and its state, that does all that this one does from ``q``, if any."""
         return None

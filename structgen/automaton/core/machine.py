@@ -56,6 +56,8 @@ class Machine:
         languages: what is to be released when the machine goes.
         stacks: the continuations.
         leaves, states, accepting, pending: see `states.States`; only to be read.
+        loops: states of which it is known that no plain text (`text_leaf.is_plain`) leads out of
+            them. Only to be read.
     """
 
     languages: Sequence[Released] = ()
@@ -71,6 +73,7 @@ class Machine:
         # Read at every step; they are the same objects as long as there is a machine.
         self.leaves, self.states = interned.leaves, interned.states
         self.accepting, self.pending = interned.accepting, interned.pending
+        self.loops: set[int] = set()
         self._steps: dict[int, int] = {}
         # what may follow an outcome over a continuation
         self._after: dict[int, tuple[int, ...]] = {}
@@ -189,6 +192,8 @@ class Machine:
                         return self._arrived(leaf, q, continuation, True), i
                     continue  # such as a number, with a digit
                 if q == before and state >= 0:
+                    if automaton.reads_plain(q):
+                        self.loops.add(state)
                     return state, i
                 return self._interned.lone(leaf, q, continuation), i
             if q > ENDED:

@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 _QUOTE = 0x22
 _PLAIN_BYTES = [byte for byte in range(0x20, 0x7F) if byte not in (_QUOTE, 0x5C)]
 
-_PLAIN = re.compile(rb"[ !#-\[\]-~]+").match
+_PLAIN_TEXT = re.compile(rb"[ !#-\[\]-~]+")
+_PLAIN = _PLAIN_TEXT.match
 """Printable ASCII without quotes and backslashes, which every encoding spells as itself."""
+
+is_plain = _PLAIN_TEXT.fullmatch
+"""Whether some bytes are nothing but that, and at least one."""
 
 _IN_TEXT = (GROUND,)
 """What follows the symbol state in the key of a state between two characters."""
