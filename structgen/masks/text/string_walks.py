@@ -255,13 +255,15 @@ class StringWalks:
         if text is None:
             return row, ids, exits, ends
         assert start is not None
-        rests = leaf.symbols.rests(start, _FEW_NAMES)
-        if rests is not None and self._texts.characters(leaf.encoding).arrays.is_canonical:
-            for _, name in rests:
-                if ord(name[0]) in firsts if name else 0x22 in firsts:
+        names = leaf.symbols.names(start)
+        if names is not None and self._texts.characters(leaf.encoding).arrays.is_canonical:
+            edges, _, below, at, allowed = names
+            for byte, longer in edges[at]:
+                if byte in firsts and allowed & below[longer]:
                     break
             else:
-                return row, ids, exits, ends  # as it nearly always is
+                if not (0x22 in firsts and leaf.symbols.label(start) >= 0):
+                    return row, ids, exits, ends  # as it nearly always is
         found = WalkBuilder()
         if row is not None:
             found.add_row(row)

@@ -11,6 +11,7 @@ It knows leaves of text and the vocabulary's characters; what follows a text is 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .character_arrays import Int32
 from .characters import Characters
 from .ends import ANEW, Counted, TextWalk
 from .levels import TextLevels
+from .lone_runs import LoneRun
 from .open_texts import OpenTexts
 from .runs import TextRuns
 from .steps import SMALL, TextSteps
@@ -42,10 +44,10 @@ class TextWalks:
         symbols: the automaton.
 
     Attributes:
-        lone_run: see `TextRuns.lone_run`.
-        alike: see `TextLevels.alike`.
         free_walk, special_states: see `OpenTexts`.
     """
+
+    # Most texts are keys of one object, told by where they are closed: the rest is made when asked.
 
     _own: GenerationalCache[Any, TextWalk] | None = None
     _contents: StructuralHash | None = None
@@ -54,15 +56,33 @@ class TextWalks:
         self.characters = characters
         self._symbols = symbols
         self._tables = TextTables(characters, symbols)
-        self._runs = TextRuns(self._tables)
-        self._levels = TextLevels(self._tables, self._runs)
-        self._steps = TextSteps(self._tables)
         self._open = OpenTexts(self._tables)
-        self.lone_run = self._runs.lone_run
-        self.alike = self._levels.alike
         self.free_walk = self._open.free_walk
         self.special_states = self._open.special_states
-        self._anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    @cached_property
+    def _runs(self) -> TextRuns:
+        return TextRuns(self._tables)
+
+    @cached_property
+    def _levels(self) -> TextLevels:
+        return TextLevels(self._tables, self._runs)
+
+    @cached_property
+    def _steps(self) -> TextSteps:
+        return TextSteps(self._tables)
+
+    @cached_property
+    def _anew(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        return {}
+
+    def lone_run(self, state: int) -> tuple[LoneRun, int, int] | None:
+        """See `TextRuns.lone_run`."""
+        return self._runs.lone_run(state)
+
+    def alike(self, state: int) -> int:
+        """See `TextLevels.alike`."""
+        return self._levels.alike(state)
 
     def is_wide(self, state: int) -> bool:
         """Whether ``state`` may read so many characters that this kind of walk pays."""
