@@ -16,6 +16,7 @@ from structgen.constraint.constraint import Constraint
 from structgen.constraint.cursor import Cursor
 from structgen.constraint.engine import Engine
 from structgen.masks.reach import Reach
+from structgen.masks.text.differences import TextDifferences
 from structgen.masks.token_masks import MaskEngine
 
 PATTERNS = [
@@ -472,3 +473,39 @@ def test_numbers_whose_digits_only_are_counted(spelling: Any, digits: str) -> No
                 some = longer if longer and rng.random() < 0.8 else sorted(allowed)
                 cursor.accept(rng.choice(some))
     assert alike > 20 or spelling == "any" or digits != "long"
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "string", "not": {"pattern": "K[À-ÿ]|Kx€"}}, '"aKbKx'),
+        ({"type": "string", "not": {"pattern": "Kq|qK|Kg$"}}, '"aKgbq'),
+        (
+            {
+                "patternProperties": {"Normal|Flying|Fl$|ié": {"type": "null"}},
+                "required": ["Normal", "Flying"],
+                "additionalProperties": False,
+            },
+            '{"FlyNoF',
+        ),
+    ],
+)
+def test_states_that_differ_by_few_characters_share_a_walk(
+    schema: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    constraint = structgen.compile(JsonSchema(schema), vocabulary, property_order="any")
+    shared = []
+    walk = TextDifferences.walk
+
+    def spy(self: TextDifferences, *arguments: Any) -> Any:
+        shared.append(found := walk(self, *arguments))
+        return found
+
+    monkeypatch.setattr(TextDifferences, "walk", spy)
+    cursor = constraint.start()
+    tokens = {token: number for number, token in enumerate(vocabulary.tokens)}
+    for byte in text.encode():
+        cursor.accept(tokens[bytes([byte])])
+        assert masked(cursor, vocabulary.size) == by_machine(constraint, inside.state(cursor))
+    assert any(found is not None for found in shared)

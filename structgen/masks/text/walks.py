@@ -22,6 +22,7 @@ from structgen.storage import GenerationalCache
 
 from .character_arrays import Int32
 from .characters import Characters
+from .differences import TextDifferences
 from .ends import ANEW, Counted, TextWalk
 from .levels import TextLevels
 from .lone_runs import LoneRun
@@ -71,6 +72,10 @@ class TextWalks:
     @cached_property
     def _steps(self) -> TextSteps:
         return TextSteps(self._tables)
+
+    @cached_property
+    def _differences(self) -> TextDifferences:
+        return TextDifferences(self._tables)
 
     @cached_property
     def _anew(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -258,11 +263,25 @@ class TextWalks:
         found = kept[key]
         if found is not None:
             return found if content is None else found._replace(runs={(state, ANEW)})
-        found = self._compact(self._walk(state, [0]))
+        found = self._by_another(state)
+        if found is None:
+            found = self._compact(self._walk(state, [0]))
         kept[key] = found if content is None else found._replace(runs=set())
         n_bytes = 4 * arrays.size // 32 + len(arrays.quotes) * len(found.quotes)
         self.characters.charge(n_bytes + (100 * len(found.runs) if content is None else 0) + 1000)
         return found
+
+    def _by_another(self, state: int) -> TextWalk | None:
+        """`_kept` by the walk of a near state, where that is kept; else None."""
+        near = self._differences.near(state)
+        if near == state:
+            return None
+        content = self.content(near)
+        if content is not None:
+            whole = self.characters.texts[content]
+        else:
+            whole = None if self._own is None else self._own[near]
+        return None if whole is None else self._differences.walk(state, near, whole)
 
     def _compact(self, walk: TextWalk) -> TextWalk:
         """``walk`` with its tokens as bits and its quotes as masks."""
