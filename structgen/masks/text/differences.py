@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.bits import bits
 from structgen.automaton.work import WORK
 
 from .ends import ANEW, TextWalk
@@ -44,7 +43,7 @@ class TextDifferences:
         weights = self._points.weights
         heaviest, to = 0, state
         for mask, after in self._symbols.moves(state):
-            weight = sum(weights[minterm] for minterm in bits(mask))
+            weight = sum(w for minterm, w in enumerate(weights) if mask >> minterm & 1)
             if weight > heaviest:
                 heaviest, to = weight, after
         if to == state:
