@@ -34,7 +34,7 @@ class TextDifferences:
         self._tables = tables
         self._symbols = tables.symbols
         self._points = tables.points
-        self._characters = tables.characters
+        self._arrays = tables.characters.arrays
         self._nowhere = np.full(tables.n_minterms + 1, DEAD, np.int64)
 
     def near(self, state: int) -> int:
@@ -55,8 +55,8 @@ class TextDifferences:
     def walk(self, state: int, near: int, whole: TextWalk) -> TextWalk | None:
         """The walk of ``state`` from the root by ``whole``, that of ``near`` in its compact form;
         None where they differ in too much. Cost: some microseconds for each place where they do."""
-        characters, symbols = self._characters, self._symbols
-        views = characters.views
+        arrays, symbols = self._arrays, self._symbols
+        views = arrays.views
         assert whole.row is not None
         row = whole.row.copy()
         out = TextWalk(
@@ -80,7 +80,7 @@ class TextDifferences:
                 ids = views.token_ids[views.own_start[here] : views.own_stop[here]]
                 (lost if at == DEAD else gained).extend(ids)
             self._cut(at, other, here, gained, lost)
-            quote = characters.quote_below(here)
+            quote = arrays.quote_below(here)
             if quote >= 0:
                 label = -1 if at == DEAD else symbols.label(at)
                 before = -1 if other == DEAD else symbols.label(other)
@@ -90,8 +90,8 @@ class TextDifferences:
                     self._tables.quoted(out, label)[quote] = True
             if views.end[here] == here + 1:
                 continue
-            children, _ = characters.children_of(np.array([here], np.int32))
-            minterms = self._points.minterms[characters.code[children]]
+            children, _ = arrays.children_of(np.array([here], np.int32))
+            minterms = self._points.minterms[arrays.code[children]]
             to, others = self._table(at)[minterms], self._table(other)[minterms]
             apart = (to != others).nonzero()[0]
             stack += zip(
@@ -110,7 +110,7 @@ class TextDifferences:
     def _cut(self, at: int, other: int, here: int, gained: list[int], lost: list[int]) -> None:
         """Add the tokens that end inside a character after ``here``, and only in one of the states
         may."""
-        partials = self._characters.partials.get(here)
+        partials = self._arrays.partials.get(here)
         if not partials:
             return
         live = 0 if at == DEAD else self._tables.live(at)
