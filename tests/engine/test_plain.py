@@ -50,15 +50,15 @@ def test_what_is_plainly_possible_has_a_value(r: random.Random) -> None:
         return
     language = JsonLanguage(graph, OPTIONS)
     for number in range(1, len(graph.nodes)):
-        conjunction = language.conjunction([2 * number])
+        conjunction = language.conjunctions.of([2 * number])
         with suppress(CompileLimitExceeded):  # another alternative needs too much; see early_check
-            if language.plainly_possible(conjunction):
-                assert language.shortest(conjunction) is not None, graph.nodes[number].path
+            if language.values.plainly_possible(conjunction):
+                assert language.values.shortest(conjunction) is not None, graph.nodes[number].path
             for room in (0, 1, 2):
                 bound = inside.nesting(language).at_most(room)
-                limited = language.conjunction([2 * number, bound])
-                if language.plainly_possible(limited):
-                    text = language.shortest(limited)
+                limited = language.conjunctions.of([2 * number, bound])
+                if language.values.plainly_possible(limited):
+                    text = language.values.shortest(limited)
                     assert text is not None
                     assert height_of_text(text) <= room
 
@@ -72,10 +72,10 @@ def test_plans_of_plain_schemas_meet_no_limit(r: random.Random) -> None:
     language = JsonLanguage(graph, OPTIONS)
     for number in range(1, len(graph.nodes)):
         if plain.is_plain(2 * number):
-            plans = language.shapes(language.conjunction([2 * number]))[1]
+            plans = language.shapes(language.conjunctions.of([2 * number]))[1]
             owed = {child for plan in plans for child in plan.children()}
-            expected = {language.conjunction([child]) for child in plain.children(2 * number)}
-            expected |= {language.conjunction([TRUE]), language.conjunction([FALSE])}
+            expected = {language.conjunctions.of([child]) for child in plain.children(2 * number)}
+            expected |= {language.conjunctions.of([TRUE]), language.conjunctions.of([FALSE])}
             assert owed <= expected, graph.nodes[number].fields()
 
 
@@ -232,8 +232,8 @@ def test_the_generated_schemas_tell_something() -> None:
         plain = PlainNodes(graph.nodes)
         seen["plain"] += sum(plain.is_plain(2 * n) for n in range(2, len(graph.nodes)))
         for number in range(1, len(graph.nodes)):
-            conjunction = language.conjunction([2 * number])
-            seen["possible"] += language.plainly_possible(conjunction)
-            seen["not plainly"] += not language.plainly_possible(conjunction)
+            conjunction = language.conjunctions.of([2 * number])
+            seen["possible"] += language.values.plainly_possible(conjunction)
+            seen["not plainly"] += not language.values.plainly_possible(conjunction)
         seen["without circles"] += graph.height is not None
     assert min(seen.values()) > 30, seen

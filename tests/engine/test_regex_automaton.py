@@ -387,7 +387,7 @@ def test_texts_that_cannot_be_shorter_are_not_searched_for() -> None:
     assert isinstance(language, JsonLanguage)
     texts = [leaf for leaf in inside.machine(constraint).leaves if isinstance(leaf, StringLeaf)]
     assert len(texts) == len(patterns)
-    assert language.shortest(language.root) is not None
+    assert language.values.shortest(language.root) is not None
     assert sum(bool(inside.shortest(leaf)) for leaf in texts) == 1
     assert constraint.start().min_tokens_to_finish() >= 2
 

@@ -12,7 +12,7 @@ import pytest
 import structgen
 from engine.walks import TINY, accepts, minimum, seeds, walk
 from structgen import JsonSchema
-from structgen.automaton.json.values import JsonLanguage
+from structgen.automaton.json.emptiness import Emptiness
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -211,14 +211,14 @@ def test_equal_constants_keep_their_own_spelling() -> None:
 def test_telling_lists_apart_asks_little(monkeypatch: pytest.MonkeyPatch) -> None:
     # A question for each pair made a schema with 125 of these take a minute.
     asked = 0
-    ask = JsonLanguage.clearly_empty
+    ask = Emptiness.clearly_empty
 
-    def counted(self: JsonLanguage, conjunction: int, depth: int = 3) -> bool:
+    def counted(self: Emptiness, conjunction: int, depth: int = 3) -> bool:
         nonlocal asked
         asked += 1
         return ask(self, conjunction, depth)
 
-    monkeypatch.setattr(JsonLanguage, "clearly_empty", counted)
+    monkeypatch.setattr(Emptiness, "clearly_empty", counted)
     kinds = 60
     structgen.compile(
         JsonSchema(

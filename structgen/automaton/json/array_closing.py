@@ -63,13 +63,13 @@ class ArrayClosing:
         language, count = self._language, state[0]
         items: list[Text] = []
         for index in range(count, min(spec.min, spec.prefix)):
-            item = language.shortest(spec.item(index))
+            item = language.values.shortest(spec.item(index))
             if item is None:
                 return None
             items.append(item)
         times = spec.min - max(count, spec.prefix)
         if times > 0:  # however many: they are not listed
-            item = language.shortest(spec.item(spec.prefix))
+            item = language.values.shortest(spec.item(spec.prefix))
             if item is None:
                 return None
             items.append(put(item, repeated(put(language.least_comma, item), times - 1)))
@@ -96,7 +96,7 @@ class ArrayClosing:
                     found = self._search(state)
             else:
                 found = self._distinct_closing(state)
-            if not self._language.is_solving:
+            if not self._language.values.is_solving:
                 self._known[state] = found
         return found  # type: ignore[return-value]
 
@@ -112,7 +112,7 @@ class ArrayClosing:
         spec = self._spec
         items: list[Text] = []
         for index in range(first, end):
-            item = self._language.shortest(spec.item(index, spec.barred(index, seen)))
+            item = self._language.values.shortest(spec.item(index, spec.barred(index, seen)))
             if item is None:
                 return None
             items.append(item)
@@ -132,7 +132,9 @@ class ArrayClosing:
         for some, k in zip(spec.contains, met, strict=True):
             for _ in range(some.least - k):
                 base = spec.item(count, spec.seen_of(some, seen))
-                item = language.shortest(language.conjunction_with(base, [some.requirement]))
+                item = language.values.shortest(
+                    language.conjunctions.extended(base, [some.requirement])
+                )
                 if item is None:
                     return None
                 items.append(item)
@@ -154,7 +156,12 @@ class ArrayClosing:
         n_states = spec.count_to - count + 1
         for some, k in zip(spec.contains, met, strict=True):
             n_states *= max(some.least, some.most or 0) - k + 1
-        if spec.unique or spec.repeats or self._language.is_solving or n_states > _FEW_STATES:
+        if (
+            spec.unique
+            or spec.repeats
+            or self._language.values.is_solving
+            or n_states > _FEW_STATES
+        ):
             return
         for _, after_met in spec.ways(state):
             after: State = (min(count + 1, spec.count_to), after_met, ())
@@ -169,8 +176,8 @@ class ArrayClosing:
             return True
         first = max(state[0], some.start)
         return any(
-            self._language.shortest(
-                self._language.conjunction_with(spec.item(at, state[2]), [some.requirement])
+            self._language.values.shortest(
+                self._language.conjunctions.extended(spec.item(at, state[2]), [some.requirement])
             )
             is not None
             for at in range(first, max(first, spec.prefix) + 1)
@@ -209,7 +216,7 @@ class ArrayClosing:
                 continue  # no number of further items would help
             apart = spec.tells_apart(state)
             for conjunction, after_met in spec.chosen_ways(state):
-                item = self._language.shortest(conjunction)
+                item = self._language.values.shortest(conjunction)
                 if item is None:
                     continue
                 after_seen = spec.with_value(seen, item) if apart else seen
@@ -271,9 +278,9 @@ class ArrayClosing:
             wide.most is not None
             and wide.most < some.least
             and wide.start <= some.start
-            and language.clearly_empty(
-                language.conjunction_with(
-                    language.conjunction([some.requirement]), [wide.requirement ^ 1]
+            and language.values.clearly_empty(
+                language.conjunctions.extended(
+                    language.conjunctions.of([some.requirement]), [wide.requirement ^ 1]
                 )
             )
             for some in spec.contains
@@ -285,7 +292,7 @@ class ArrayClosing:
         spec = self._spec
         best: Text | None = None
         for conjunction, met in spec.chosen_ways(state):
-            item = self._language.shortest(conjunction)
+            item = self._language.values.shortest(conjunction)
             if item is None:
                 continue
             after: State = (min(state[0] + 1, spec.count_to), met, state[2])

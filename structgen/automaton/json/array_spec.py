@@ -187,7 +187,7 @@ class ArraySpec:
                 owed += [
                     self._language.constant(v) ^ 1 for v in values if isinstance(v, (dict, list))
                 ]
-            found = self._owed[key] = self._language.conjunction(owed)
+            found = self._owed[key] = self._language.conjunctions.of(owed)
         return found
 
     def ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -223,10 +223,10 @@ class ArraySpec:
         missing = [i for i, c in enumerate(self.contains) if met[i] < c.least]
         WORK.spend(3 + len(missing))
         barred = [self.contains[i].requirement ^ 1 for i in missing]
-        yield language.conjunction_with(base, barred) if barred else base, met
+        yield language.conjunctions.extended(base, barred) if barred else base, met
         for i in missing:
-            owed = language.conjunction_with(base, [self.contains[i].requirement])
-            if owed != FALSE and not language.clearly_empty(owed):
+            owed = language.conjunctions.extended(base, [self.contains[i].requirement])
+            if owed != FALSE and not language.values.clearly_empty(owed):
                 yield owed, (*met[:i], met[i] + 1, *met[i + 1 :])
 
     def _lists(self, requirement: int) -> bool:
@@ -252,8 +252,10 @@ class ArraySpec:
             for requirement, k in options[len(counts)]:
                 after = owed
                 if requirement != TRUE:
-                    after = language.conjunction_with(owed, [requirement])
-                    if after == FALSE or (after != requirement and language.clearly_empty(after)):
+                    after = language.conjunctions.extended(owed, [requirement])
+                    if after == FALSE or (
+                        after != requirement and language.values.clearly_empty(after)
+                    ):
                         continue
                 more.append((after, (*counts, k)))
             todo += reversed(more)
@@ -274,7 +276,9 @@ class ArraySpec:
         """``conjunction`` for an item that is equal to one of the values seen."""
         language = self._language
         for number in seen:
-            yield language.conjunction_with(conjunction, [language.constant(self.values[number])])
+            yield language.conjunctions.extended(
+                conjunction, [language.constant(self.values[number])]
+            )
 
     def _like_later(self, conjunction: int, count: int, met: tuple[int, ...]) -> Iterator[int]:
         """``conjunction`` for item ``count`` if some later item can be equal to it."""
@@ -283,8 +287,8 @@ class ArraySpec:
             last = min(last, self.max - 1)
         for index in range(count + 1, last + 1):
             for later, _ in self.ways((index, met, ())):
-                yield self._language.conjunction_with(
-                    conjunction, self._language.requirements(later)
+                yield self._language.conjunctions.extended(
+                    conjunction, self._language.conjunctions.requirements(later)
                 )
 
     # -- values that are few ------------------------------------------------------------------
@@ -307,7 +311,7 @@ class ArraySpec:
             ]
             needed = needed_by_others([frozenset(values).difference(seen) for values in left])
             found = tuple(sorted({*seen, *needed}))
-            if not self._language.is_solving:
+            if not self._language.values.is_solving:
                 self._ruled_out[key] = found
         return found
 
@@ -321,16 +325,16 @@ class ArraySpec:
         if found is None:
             language, found = self._language, {}
             for index in range(min(self.prefix + 1, self.min)):
-                if language.size_at_least(self.item(index), self.min):
+                if language.values.size_at_least(self.item(index), self.min):
                     continue
                 values: tuple[int, ...] = ()
                 while len(values) < self.min:
-                    text = language.shortest(self.item(index, values))
+                    text = language.values.shortest(self.item(index, values))
                     if text is None:
                         found[index] = values
                         break
                     values = self.with_value(values, text)
-            if not language.is_solving:
+            if not language.values.is_solving:
                 self._rarities = found
         return found
 
@@ -353,7 +357,7 @@ class ArraySpec:
             if any(isinstance(key, tuple) and key[0] in _CONTAINERS for key in listing.keys):
                 return None  # how short these are may not be known yet
             seen |= listing.keys
-            shortest = self._language.shortest(some.requirement)
+            shortest = self._language.values.shortest(some.requirement)
             if shortest is None:
                 return None
             sizes.append(len(shortest))
@@ -376,7 +380,7 @@ class ArraySpec:
 
     def has_more(self, state: State) -> bool:
         """A cheap sufficient test that one more distinct item exists."""
-        return self._language.size_at_least(self.item(state[0]), len(state[2]) + 1)
+        return self._language.values.size_at_least(self.item(state[0]), len(state[2]) + 1)
 
     def tells_apart(self, state: State) -> bool:
         """Whether the value of the next item matters."""

@@ -120,16 +120,18 @@ class ArrayPlan:
         language = self._language
         for conjunction, met in spec.ways(state):
             after: State = (min(count + 1, spec.count_to), met, seen)
-            if is_forgotten(seen) or (language.is_possible(conjunction) and self._viable(after)):
+            if is_forgotten(seen) or (
+                language.values.is_possible(conjunction) and self._viable(after)
+            ):
                 yield conjunction, after
             elif spec.repeats and seen != REPEATED:
                 # Items to come cannot be equal by themselves: this one has to be like another.
                 for equal in spec._like_seen(conjunction, seen):
                     repeated: State = (after[0], met, REPEATED)
-                    if language.is_possible(equal) and self._viable(repeated):
+                    if language.values.is_possible(equal) and self._viable(repeated):
                         yield equal, repeated
                 for shared in spec._like_later(conjunction, count, met):
-                    if language.is_possible(shared):
+                    if language.values.is_possible(shared):
                         yield shared, after
 
     def _viable(self, state: State) -> bool:
@@ -141,12 +143,12 @@ class ArrayPlan:
         if self._limit is None:
             # -1 stands for "no limit": None is "not computed yet".
             limit = -1 if spec.max is None else spec.max
-            typed = self._language.typed
+            typed = self._language.values.typed
             for index in range(spec.prefix + 1) if self._has_nodes else ():
                 if 0 <= limit <= index:
                     break
                 item = spec.item(index)
-                if item not in typed and not self._language.is_possible(item):
+                if item not in typed and not self._language.values.is_possible(item):
                     limit = index
                     break
             self._limit = limit
@@ -200,7 +202,9 @@ class ArrayPlan:
             most *= 2
         if spec.max is None or count < spec.max:
             needed = max(most, spec.min) + 1
-            if count < spec.prefix or not self._language.size_at_least(spec.item(count), needed):
+            if count < spec.prefix or not self._language.values.size_at_least(
+                spec.item(count), needed
+            ):
                 return None
         return 2 * self._state((count, met, (FORGOTTEN, most))) + 1
 
@@ -259,7 +263,7 @@ class ArrayPlan:
         if state in self._with_item:
             return self._with_item[state]
         found = self._closing.with_one_more(state)
-        if self._spec.contains and not self._language.is_solving:
+        if self._spec.contains and not self._language.values.is_solving:
             self._with_item[state] = found
         return found
 

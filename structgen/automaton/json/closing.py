@@ -142,7 +142,7 @@ class Closing:
             label = bit.bit_length() - 1
             if table.touching(label) & rule.support:
                 continue
-            value = self._language.shortest(table.conjunctions[label])
+            value = self._language.values.shortest(table.conjunctions[label])
             if value is None:
                 return None
             plain.append((label, self._member(table.names[label], value)))
@@ -154,10 +154,10 @@ class Closing:
         if is_settled and count >= table.least and not rule.support & self._book.counting:
             return _merged(plain)
         before, self._memo = self._memo, found
-        if self._language.is_solving:
+        if self._language.values.is_solving:
             # What is found holds until more is known of some value.
-            if self._known_in != self._language.provisional:
-                self._known_in, self._provisional = self._language.provisional, ({}, {})
+            if self._known_in != self._language.values.provisional:
+                self._known_in, self._provisional = self._language.values.provisional, ({}, {})
             self._memo = self._provisional[found is self._witnesses]
         try:
             rest = self._solve_soon((left, count, rule, keys))
@@ -240,7 +240,7 @@ class Closing:
         if len(ways) != 1:
             return None
         ((conjunction, after),) = ways
-        value = self._language.shortest(conjunction)
+        value = self._language.values.shortest(conjunction)
         if value is None:
             return None
         self._count_step()
@@ -328,7 +328,7 @@ class Closing:
         for conjunction, after in self._ways.ways(rule, label):
             if name is not None and after is rule:
                 continue  # such a member would settle nothing
-            value = self._language.shortest(conjunction)
+            value = self._language.values.shortest(conjunction)
             if value is None:
                 continue
             rest = self._solve((left, count, table.counted(after, count), keys))
@@ -373,7 +373,7 @@ class Closing:
             bit = left & -left
             left ^= bit
             label = bit.bit_length() - 1
-            value = self._language.shortest(table.conjunctions[label])
+            value = self._language.values.shortest(table.conjunctions[label])
             if value is not None:
                 out.append((label, self._member(table.names[label], value)))
         values: dict[int, Text | None] = {}
@@ -383,7 +383,7 @@ class Closing:
                 label = table.label_of(matched)
                 settles = table.touching(label) & rule.support
                 owed = table.conjunctions[label]
-                values[matched] = None if settles else self._language.shortest(owed)
+                values[matched] = None if settles else self._language.values.shortest(owed)
             return values[matched]
 
         unnamed = 0

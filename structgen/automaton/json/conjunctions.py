@@ -20,6 +20,9 @@ class Conjunctions:
 
     Args:
         nodes: the nodes, which may become more.
+
+    Attributes:
+        nodes: the same.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -30,7 +33,7 @@ class Conjunctions:
         self._as_met: dict[int, tuple[int, ...]] = {}
         self._conjunction_ids: dict[tuple[int, ...], int] = {}
 
-    def conjunction(self, requirements: Iterable[int]) -> int:
+    def of(self, requirements: Iterable[int]) -> int:
         """The number of the conjunction of ``requirements``."""
         given = dict.fromkeys(requirements)
         given.pop(TRUE, None)
@@ -56,13 +59,13 @@ class Conjunctions:
             return self._conjunctions[~conjunction]
         return () if conjunction == TRUE else (conjunction,)
 
-    def _node(self, conjunction: int) -> Node | None:
+    def node(self, conjunction: int) -> Node | None:
         """The node that the conjunction says to hold, and nothing else; None where it says more."""
         return None if conjunction < 0 or conjunction & 1 else self.nodes[conjunction >> 1]
 
-    def conjunction_with(self, conjunction: int, more: Iterable[int]) -> int:
+    def extended(self, conjunction: int, more: Iterable[int]) -> int:
         """The conjunction of ``conjunction`` and further requirements."""
-        return self.conjunction([*self.requirements(conjunction), *more])
+        return self.of([*self.requirements(conjunction), *more])
 
     @contextmanager
     def placed(self, conjunction: int) -> Iterator[None]:
@@ -70,13 +73,14 @@ class Conjunctions:
         try:
             yield
         except CompileLimitExceeded as error:
-            raise self._at(error, conjunction) from error
+            raise self.at(error, conjunction) from error
 
-    def _at(self, error: CompileLimitExceeded, conjunction: int) -> CompileLimitExceeded:
+    def at(self, error: CompileLimitExceeded, conjunction: int) -> CompileLimitExceeded:
+        """``error`` with the place of the conjunction."""
         paths = (self.nodes[ob >> 1].path for ob in self.requirements(conjunction))
         return error.at(next((path for path in paths if path != "$"), "$"))
 
-    def _reading_order(self, conjunction: int) -> dict[int, int]:
+    def reading_order(self, conjunction: int) -> dict[int, int]:
         """The place of each node among those that a value may owe, a schema before its parts.
 
         It decides on the order of properties. Nodes that the engine has made have none.

@@ -41,7 +41,9 @@ _MOST_LEVELS = 50
 def contradiction(language: JsonLanguage) -> Unsatisfiable:
     """The error that says why the language's root is empty."""
     most = language.max_depth
-    if language.root != language.unbounded_root and language.is_possible(language.unbounded_root):
+    if language.root != language.unbounded_root and language.values.is_possible(
+        language.unbounded_root
+    ):
         return Unsatisfiable(
             f"every value of the schema nests deeper than max_depth={most} objects and arrays, "
             "at $. Pass a larger max_depth, or None for no bound."
@@ -60,7 +62,7 @@ class _Search:
     def why(self, conjunction: int, path: str) -> tuple[str, str]:
         """The place, at ``path`` or below, that leaves nothing, and how."""
         language = self._language
-        requirements = language.requirements(conjunction)
+        requirements = language.conjunctions.requirements(conjunction)
         if len(self._seen) > _MOST_LEVELS:
             return path, "what is required there contradicts itself, further down or in a circle"
         if requirements == (FALSE,):
@@ -113,12 +115,12 @@ class _Search:
         language = self._language
         required = dict.fromkeys(name for n in nodes for name in n.required)
         for name, conjunction in language.required_members(branch.nodes):
-            if name in required and not language.is_possible(conjunction):
+            if name in required and not language.values.is_possible(conjunction):
                 return self._why_member(name, conjunction, path, f"{name!r} is required")
         for name, other in _dependent(nodes, required):
             asked = language.add(Node(path, required=(other,))) >> 1
             owed = dict(language.required_members((*branch.nodes, asked)))
-            if other in owed and not language.is_possible(owed[other]):
+            if other in owed and not language.values.is_possible(owed[other]):
                 by = f"{other!r} is required by dependentRequired, as {name!r} is there"
                 return self._why_member(other, owed[other], path, by)
         most = min((n.max_properties for n in nodes if n.max_properties is not None), default=None)
@@ -130,7 +132,7 @@ class _Search:
         return path, "no object has the members that are asked for, in number, names and values"
 
     def _why_member(self, name: str, conjunction: int, path: str, asked: str) -> tuple[str, str]:
-        if self._language.requirements(conjunction) == (FALSE,):
+        if self._language.conjunctions.requirements(conjunction) == (FALSE,):
             return path, f"{asked}, but not allowed"
         return self.why(conjunction, child_path(path, "properties", name))
 
@@ -141,9 +143,9 @@ class _Search:
         if most is not None and most < least:
             return path, f"minItems {least} is above maxItems {most}"
         for index, conjunction in enumerate(language.required_items(branch.nodes)):
-            if language.is_possible(conjunction):
+            if language.values.is_possible(conjunction):
                 continue
-            if language.requirements(conjunction) == (FALSE,):
+            if language.conjunctions.requirements(conjunction) == (FALSE,):
                 return path, f"minItems asks for an item that is not allowed, number {index + 1}"
             return self.why(conjunction, child_path(path, "items"))
         return path, "no array has the items that are asked for, in number and values"

@@ -65,13 +65,13 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
     while todo and len(seen) <= MAX_CHECKED:
         conjunction = todo.popleft()
         children = below[conjunction] = []
-        key = language.requirements(conjunction)
+        key = language.conjunctions.requirements(conjunction)
         if not key:
             continue
         if len(key) == 1 and plain.is_plain(key[0]):
             children += plain.children(key[0])
         else:
-            with language.placed(conjunction):
+            with language.conjunctions.placed(conjunction):
                 leaves, plans = language.shapes(conjunction)
                 _find_strings(leaves)
                 for plan in plans:
@@ -120,8 +120,8 @@ def _check_unique(language: JsonLanguage, below: dict[int, list[int]]) -> None:
         todo += below.get(conjunction, ())
         if conjunction in repeating:
             others = [language.constant(value) ^ 1 for value in ([1, 1], [2, 2, 2])]
-            with language.placed(conjunction):
-                language.shapes(language.conjunction_with(conjunction, others))
+            with language.conjunctions.placed(conjunction):
+                language.shapes(language.conjunctions.extended(conjunction, others))
 
 
 def _check_patterns(language: JsonLanguage) -> None:
@@ -138,7 +138,7 @@ def _check_patterns(language: JsonLanguage) -> None:
             continue  # it says nothing beside the format
         if len(own) == len(formats) == 1 and has_string(own[0], node.min_length, node.max_length):
             continue
-        with language.placed(language.conjunction([2 * number])):
+        with language.conjunctions.placed(language.conjunctions.of([2 * number])):
             if own:
                 alone = Node(
                     node.path,

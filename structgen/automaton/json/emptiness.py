@@ -8,15 +8,14 @@ builds them (`values`), and knows nothing of how.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import cached_property
 from typing import TypeAlias
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
-from structgen.grammar.json_schema import FALSE, NUMBER, STRING, Node
+from structgen.grammar.json_schema import FALSE, NUMBER, STRING
 
 from .arrays import ArrayPlan
 from .conjunctions import Conjunctions
@@ -30,35 +29,43 @@ Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | Array
 """Leaves with where each starts, and plans."""
 
 
-class Emptiness(Conjunctions, ABC):
-    """`Conjunctions` with what is known of their values' texts.
+class Emptiness:
+    """What is known of the texts of conjunctions.
 
     Args:
-        nodes: the schema's nodes, which may become more.
+        conjunctions: the conjunctions.
         typed: the requirements that name one type, or none, and say nothing else.
         plain: what is plain to see of the nodes.
+        branches: gives a conjunction's branches, without those that contradict themselves by type.
+        shapes: gives the leaves and the object and array plans a value may take, possible or not.
+
+    Attributes:
+        typed: as given.
+        levels: per requirement that `nesting` has made, the levels that it leaves.
     """
 
-    def __init__(self, nodes: list[Node], typed: Set[int], plain: QuickChecks) -> None:
-        super().__init__(nodes)
+    def __init__(
+        self,
+        conjunctions: Conjunctions,
+        typed: Set[int],
+        plain: QuickChecks,
+        branches: Callable[[int], tuple[Branch, ...]],
+        shapes: Callable[[int], Shapes],
+    ) -> None:
+        self._conjunctions = conjunctions
+        self._nodes = conjunctions.nodes
         self.typed = typed
         self._plain = plain
+        self._branches = branches
+        self._shapes = shapes
         self._shortest: dict[int, Text | None] = {}
-        self._levels: dict[int, int] = {}  # per requirement that `nesting` has made
+        self.levels: dict[int, int] = {}
 
     _solving: dict[int, Text | None] | None = None
     _reading = 0
     _improvements = 0
     _unsolved: dict[int, None]
     _readers: dict[int, set[int]]
-
-    @abstractmethod
-    def branches(self, conjunction: int) -> tuple[Branch, ...]:
-        """The conjunction's branches, without those that contradict themselves by type."""
-
-    @abstractmethod
-    def shapes(self, conjunction: int) -> Shapes:
-        """The leaves and the object and array plans a value may take, possible or not."""
 
     @cached_property
     def _many(self) -> dict[tuple[int, int], bool]:
@@ -69,10 +76,10 @@ class Emptiness(Conjunctions, ABC):
 
     def plainly_possible(self, conjunction: int) -> bool:
         """A cheap sufficient test that builds nothing."""
-        levels = self._levels
+        levels = self.levels
         if not levels:
             return conjunction >= 0 and self._plain.possible(conjunction)
-        key = self.requirements(conjunction)
+        key = self._conjunctions.requirements(conjunction)
         room = min((levels[ob] for ob in key if ob in levels), default=UNLIMITED)
         if room != UNLIMITED:
             key = tuple(ob for ob in key if ob not in levels)
@@ -87,21 +94,21 @@ class Emptiness(Conjunctions, ABC):
         """
         if not depth:
             return False
-        leaves, plans = self.shapes(conjunction)
+        leaves, plans = self._shapes(conjunction)
         return not leaves and all(
             any(self.clearly_empty(child, depth - 1) for child in plan.required_children())
             for plan in plans
         )
 
-    def _excluded(self, requirements: Sequence[int]) -> bool:
+    def excluded(self, requirements: Sequence[int]) -> bool:
         """Whether requirements certainly exclude each other; False when that is not obvious."""
-        return self.clearly_empty(self.conjunction(requirements))
+        return self.clearly_empty(self._conjunctions.of(requirements))
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
         count = 0
-        for branch in self.branches(conjunction):
-            nodes = [self.nodes[n] for n in branch.nodes]
+        for branch in self._branches(conjunction):
+            nodes = [self._nodes[n] for n in branch.nodes]
             enum = [n for n in nodes if n.enum is not None]
             if not enum:
                 if branch.types & STRING and not any(n.speaks_of_strings for n in nodes):
@@ -115,7 +122,7 @@ class Emptiness(Conjunctions, ABC):
         key = conjunction, size
         found = self._many.get(key)
         if found is None:
-            leaves, _ = self.shapes(conjunction)
+            leaves, _ = self._shapes(conjunction)
             found = any(bytes_of_many(leaf, q, size - 1) is not None for leaf, q in leaves)
             self._many[key] = found
         return found
@@ -128,13 +135,13 @@ class Emptiness(Conjunctions, ABC):
             return True  # a look at what most properties are
         if conjunction == FALSE:
             return False
-        if self._levels:
+        if self.levels:
             if self.plainly_possible(conjunction):
                 return True
         elif conjunction >= 0 and self._plain.possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.
-        return bool(self.shapes(conjunction)[0]) or self.shortest(conjunction) is not None
+        return bool(self._shapes(conjunction)[0]) or self.shortest(conjunction) is not None
 
     @property
     def is_solving(self) -> bool:
@@ -154,12 +161,12 @@ class Emptiness(Conjunctions, ABC):
         """
         if conjunction in self._shortest:
             return self._shortest[conjunction]
-        levels = self._levels
-        key = self.requirements(conjunction) if levels else ()
+        levels = self.levels
+        key = self._conjunctions.requirements(conjunction) if levels else ()
         room = min([levels[ob] for ob in key if ob in levels], default=UNLIMITED)
         if room != UNLIMITED:
             # Nearly always the shortest text of all is shallow enough: no level is then worked out.
-            text = self.shortest(self.conjunction(ob for ob in key if ob not in levels))
+            text = self.shortest(self._conjunctions.of(ob for ob in key if ob not in levels))
             if text is None or height_of_text(text) <= room:
                 return text
         values = self._solving
@@ -168,8 +175,8 @@ class Emptiness(Conjunctions, ABC):
             if conjunction not in values:
                 values[conjunction] = None
                 reading = self._reading
-                with self.placed(conjunction):
-                    is_scalar = not self.shapes(conjunction)[1]
+                with self._conjunctions.placed(conjunction):
+                    is_scalar = not self._shapes(conjunction)[1]
                 if is_scalar:
                     # Or an object would be worked out anew after each of its members.
                     self._improve(conjunction, values)
@@ -195,7 +202,7 @@ class Emptiness(Conjunctions, ABC):
         """Work out the shortest text of ``item`` from those known of what is inside."""
         WORK.spend(10)
         self._reading = item
-        with self.placed(item):
+        with self._conjunctions.placed(item):
             text = self._shortest_shape(item)
         best = values[item]
         if text is not None and (best is None or len(text) < len(best)):
@@ -207,7 +214,7 @@ class Emptiness(Conjunctions, ABC):
 
     def _shortest_shape(self, conjunction: int) -> Text | None:
         """The shortest text, as far as those of what is inside are known."""
-        leaves, plans = self.shapes(conjunction)
+        leaves, plans = self._shapes(conjunction)
         best: Text | None = None
         for leaf, start in leaves:
             if best is not None and leaf.at_least(start) >= len(best):

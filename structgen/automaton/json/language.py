@@ -1,14 +1,14 @@
 """What open objects and arrays ask of the values of their schema.
 
-Three questions, a protocol each: which conjunctions there are (`Conjoining`), which of them have
-values and how short (`Inhabited`), and how JSON is spelt (`Spelling`). `Language` is all of them
-with the ways that values start; `values.JsonLanguage` answers. Frames know these protocols and
-nothing else of it, so that none of them can reach into how values are built.
+Three questions: which conjunctions there are (`conjunctions.Conjunctions`), which of them have
+values and how short (`Inhabited`), and how JSON is spelt (`Spelling`). `Language` has all of them,
+with the ways that values start; `values.JsonLanguage` is one. Frames know these and nothing else of
+it, so that none of them can reach into how values are built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from typing import Any, Protocol
 
 from structgen.automaton.core.frames import Alternative
@@ -17,6 +17,7 @@ from structgen.automaton.texts import Text
 from structgen.grammar import ir
 from structgen.grammar.json_schema import Node
 
+from .conjunctions import Conjunctions
 from .listings import Listings
 from .options import JsonOptions
 from .rules import RuleBook
@@ -32,31 +33,6 @@ class Plan(Protocol):
 
     def open(self) -> Alternative:
         """How one starts."""
-
-
-class Conjoining(Protocol):
-    """Conjunctions of a schema's nodes, by number; see `conjunctions.Conjunctions`."""
-
-    nodes: list[Node]
-
-    def conjunction(self, requirements: Iterable[int]) -> int:
-        """The number of the conjunction of ``requirements``."""
-
-    def conjunction_with(self, conjunction: int, more: Iterable[int]) -> int:
-        """The conjunction of ``conjunction`` and further requirements."""
-
-    def requirements(self, conjunction: int) -> tuple[int, ...]:
-        """The requirements that the conjunction consists of."""
-
-    def add(self, node: Node) -> int:
-        """The requirement that a new node holds."""
-
-    def constant(self, value: Any) -> int:
-        """The requirement to equal ``value``."""
-
-    @property
-    def listings(self) -> Listings:
-        """Which values the nodes list."""
 
 
 class Inhabited(Protocol):
@@ -106,10 +82,26 @@ class Spelling(Protocol):
         """A colon with the shortest whitespace around it."""
 
 
-class Language(Conjoining, Inhabited, Spelling, Protocol):
+class Language(Spelling, Protocol):
     """All values of one schema, by conjunction."""
 
     root: int
+    nodes: list[Node]
+    conjunctions: Conjunctions
+
+    @property
+    def values(self) -> Inhabited:
+        """Which conjunctions have values."""
+
+    @property
+    def listings(self) -> Listings:
+        """Which values the nodes list."""
+
+    def add(self, node: Node) -> int:
+        """The requirement that a new node holds."""
+
+    def constant(self, value: Any) -> int:
+        """The requirement to equal ``value``."""
 
     @property
     def book(self) -> RuleBook:

@@ -168,11 +168,11 @@ class MemberWays:
             more += [fact.detail[1] for fact in book.facts_in(holding)]
             more += [fact.detail[1] ^ 1 for fact in book.facts_in(failing)]
             rule = book.settle(rule, holding, failing & named)
-        conjunction = language.conjunction_with(base, more) if more else base
+        conjunction = language.conjunctions.extended(base, more) if more else base
         start = self._starts.get(conjunction)
         if start is None:
             start = self._starts[conjunction] = Requirements(language, conjunction)
-        if more and rule is not book.no and language.clearly_empty(conjunction):
+        if more and rule is not book.no and language.values.clearly_empty(conjunction):
             rule = book.no
         return start, rule
 
@@ -235,9 +235,9 @@ class MemberWays:
             has = book.has(name)
             away = book.all((table.without(rule, 1 << at), has.negated))
             found = [away] if not table.required >> at & 1 else []
-            known = set(language.requirements(base))
+            known = set(language.conjunctions.requirements(base))
             for case, left in cases:
-                owing = language.requirements(case.conjunction)
+                owing = language.conjunctions.requirements(case.conjunction)
                 facts = [book.some(has.detail[0], ob) for ob in owing if ob not in known]
                 found.append(book.all((has, *facts, left)))
             return [way for way in found if way is not book.no]

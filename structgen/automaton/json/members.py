@@ -228,7 +228,7 @@ class MemberTable:
                 owed.append(FALSE)
         owed += self._every_by_name.get(name, ())
         owed += [ob for keys, ob in self._every_unnamed if evaluate.includes(keys, name)]
-        return self._language.conjunction(owed)
+        return self._language.conjunctions.of(owed)
 
     @cached_property
     def _every_by_name(self) -> dict[str, list[int]]:
@@ -255,7 +255,7 @@ class MemberTable:
                 ]
                 owed += children or [node.additional]
             owed += [ob for keys, ob in self._every_unnamed if self._includes(keys, matched)]
-            conjunction = self._language.conjunction(owed)
+            conjunction = self._language.conjunctions.of(owed)
             found = self._classes[matched] = len(self.conjunctions)
             self.conjunctions.append(conjunction)
             self._matched.append(matched)
@@ -282,10 +282,10 @@ class MemberTable:
         """Bit mask of the names whose value can be written."""
         if self._possible is None:
             owed, language = self.conjunctions[: len(self.names)], self._language
-            typed = language.typed
+            typed = language.values.typed
             never: list[int] = []
             for conjunction in dict.fromkeys(owed):
-                if conjunction not in typed and not language.is_possible(conjunction):
+                if conjunction not in typed and not language.values.is_possible(conjunction):
                     never.append(conjunction)
             mask = (1 << len(owed)) - 1
             if never:
@@ -476,7 +476,7 @@ class MemberTable:
     def required_members(self) -> list[tuple[str, int]]:
         """The required names, and what their values owe; "" must not be, where nothing can be."""
         if self.rule is self._book.no:
-            return [("", self._language.conjunction([FALSE]))]
+            return [("", self._language.conjunctions.of([FALSE]))]
         return [
             (name, self.conjunctions[i])
             for i, name in enumerate(self.names)

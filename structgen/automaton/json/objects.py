@@ -121,7 +121,7 @@ class ObjectPlan:
     def _class_of(self, matched: int) -> int:
         """Class of an unnamed key, counted from 0; -1 when no value would do."""
         label = self._table.label_of(matched)
-        possible = self._language.is_possible(self._table.conjunctions[label])
+        possible = self._language.values.is_possible(self._table.conjunctions[label])
         return label - self._n_names if possible else -1
 
     def _may_be_unnamed(self) -> bool:
@@ -130,8 +130,8 @@ class ObjectPlan:
         if found is None:
             conjunction = self._table.conjunctions[self._table.label_of(0)]
             language = self._language
-            found = conjunction in language.typed or language.is_possible(conjunction)
-            if not language.is_solving:
+            found = conjunction in language.values.typed or language.values.is_possible(conjunction)
+            if not language.values.is_solving:
                 self._unnamed = found
         return found
 
@@ -310,7 +310,7 @@ class ObjectPlan:
         keys: Collection[str] = ()
         for conjunction, after in self._steps.ways(state, outcome - 1, name):
             rest = self._rest(after)
-            value = None if rest is None else self._language.shortest(conjunction)
+            value = None if rest is None else self._language.values.shortest(conjunction)
             if rest is None or value is None:
                 continue
             if best is None or len(value) + len(rest.text) < len(best):
@@ -322,7 +322,7 @@ class ObjectPlan:
         """The cheapest end of the object after ``state``; None if that is hopeless."""
         found = self._rests.get(state)
         if found is None:
-            if not self._language.is_solving:
+            if not self._language.values.is_solving:
                 plain = self._open.closing.plain_end(state)
                 if plain is None:
                     return None
@@ -337,7 +337,7 @@ class ObjectPlan:
                 return None
             unnamed = tuple([text for label, text in members if label >= self._n_names])
             found = _Rest(text, unnamed)
-            if not self._language.is_solving:
+            if not self._language.values.is_solving:
                 WORK.hold(300 + 8 * len(unnamed))
                 self._rests[state] = found
         return found

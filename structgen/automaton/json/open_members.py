@@ -72,7 +72,7 @@ class OpenMembers:
     def open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """The ways for such a member that do not lead into a dead end, where some may."""
         ways = self._steps.ways(state, label, name)
-        if len(ways) == 1 and label < self._n_names and not self._language.is_solving:
+        if len(ways) == 1 and label < self._n_names and not self._language.values.is_solving:
             ((_, after),) = ways
             rest = self._completing.get(state, 0) & ~(1 << label)
             if after not in self._closable and self._begins(state, label):
@@ -84,7 +84,7 @@ class OpenMembers:
         return [
             (conjunction, after)
             for conjunction, after in ways
-            if self.may_close(after) and self._language.is_possible(conjunction)
+            if self.may_close(after) and self._language.values.is_possible(conjunction)
         ]
 
     def may_write(self, state: State, label: int) -> bool:
@@ -97,7 +97,7 @@ class OpenMembers:
                 or self._may_write_surely(state, label)
                 or self._leads_on(state, label)
             )
-            if not self._language.is_solving:
+            if not self._language.values.is_solving:
                 self._open[key] = found
         return found
 
@@ -166,7 +166,7 @@ class OpenMembers:
             return False
         name = self._example(state, label) if label >= self._n_names else None
         for conjunction, after in self._steps.ways(state, label, name):
-            if self.may_close(after) and self._language.is_possible(conjunction):
+            if self.may_close(after) and self._language.values.is_possible(conjunction):
                 if name is None and label < self._n_names:
                     self._note_completion(state, self._completing.get(after, 0) | 1 << label)
                 return True
@@ -195,7 +195,7 @@ class OpenMembers:
             if owed is False:
                 owed = self.closing.some_members(state)
             found = owed is not None
-            if not self._language.is_solving:
+            if not self._language.values.is_solving:
                 self._closable[state] = found
                 if isinstance(owed, tuple) and owed:
                     names = 0
@@ -211,14 +211,14 @@ class OpenMembers:
         found = self._known.get(state, False)
         if found is False:
             found = self.closing.members(state)
-            if not self._language.is_solving:
+            if not self._language.values.is_solving:
                 self._known[state] = found
         return found  # type: ignore[return-value]
 
     def _note_completion(self, state: State, names: int) -> None:
         """Note that members with ``names`` (bit mask), and perhaps unnamed ones, complete an object
         after ``state``."""
-        if self._language.is_solving:
+        if self._language.values.is_solving:
             return
         first = names & self._table.ordered if self._in_order else 0
         first = first & -first if first else names

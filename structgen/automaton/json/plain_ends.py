@@ -61,7 +61,7 @@ class PlainEnds:
         while owed:
             label = owed.bit_length() - 1
             owed ^= 1 << label
-            value = language.shortest(table.conjunctions[first + label])
+            value = language.values.shortest(table.conjunctions[first + label])
             if value is None:
                 return None
             name = language.scalars.spell(table.names[first + label])

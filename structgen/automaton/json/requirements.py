@@ -50,7 +50,7 @@ class Requirements:
         self._is_exact = True
         self._types: int | None = None
         self.requirements: tuple[int, ...] = ()
-        for requirement in language.requirements(base):
+        for requirement in language.conjunctions.requirements(base):
             listing = language.listings.of(requirement)
             if listing is None:
                 self._is_exact &= language.listings.is_silent(requirement)
@@ -88,7 +88,7 @@ class Requirements:
         if self._types is None:
             listings = self._language.listings
             self._types = ALL_TYPES
-            for requirement in self._language.requirements(self.base):
+            for requirement in self._language.conjunctions.requirements(self.base):
                 self._types &= listings.types(requirement)
             if self._among is not None and all(isinstance(key, str) for key in self._among):
                 self._types &= STRING
@@ -131,18 +131,18 @@ class Requirements:
 
     @property
     def _path(self) -> str:
-        requirements = self._language.requirements(self.base)
+        requirements = self._language.conjunctions.requirements(self.base)
         return next((self._language.nodes[ob >> 1].path for ob in requirements), "$")
 
     @property
     def conjunction(self) -> int:
         """All that the value owes."""
-        return self._language.conjunction_with(self.base, self.requirements)
+        return self._language.conjunctions.extended(self.base, self.requirements)
 
     @property
     def is_empty(self) -> bool:
         """Whether it turns out that no value meets what `adding` took for possible by lists."""
-        return self._is_guess and self._language.clearly_empty(self.conjunction)
+        return self._is_guess and self._language.values.clearly_empty(self.conjunction)
 
     def adding(self, requirement: int) -> Requirements | None:
         """With a further requirement; None when it is clear that no value meets all of them."""
@@ -150,7 +150,7 @@ class Requirements:
         node = self._language.nodes[requirement >> 1]
         if not node.is_list:
             other.requirements = (*self.requirements, requirement)
-            return None if self._language.clearly_empty(other.conjunction) else other
+            return None if self._language.values.clearly_empty(other.conjunction) else other
         # Other keywords may still exclude what the lists leave: that is asked once, at the end.
         other._is_guess = True
         kept, keys = self.requirements, node.listed

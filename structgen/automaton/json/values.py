@@ -42,6 +42,7 @@ from structgen.grammar.json_schema import (
 from . import evaluate
 from .arrays import ArrayPlan
 from .branches import Brancher
+from .conjunctions import Conjunctions
 from .emptiness import Emptiness, Shapes
 from .lazy_root import PlainRoot
 from .listings import Listings
@@ -70,24 +71,32 @@ MAX_DEPTH_COMPARED = 128
 _WORDS = ((NULL, None, b"null"), (BOOLEAN, True, b"true"), (BOOLEAN, False, b"false"))
 
 
-class JsonLanguage(Emptiness):
+class JsonLanguage:
     """All values of one schema, by conjunction.
 
     Args:
         graph: the schema.
         options: how JSON is written.
         missing: bytes from 0x7F on that cannot be written.
+
+    Attributes:
+        conjunctions: what values are owed to.
+        values: which conjunctions have values, and how short.
     """
 
     def __init__(
         self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()
     ) -> None:
-        nodes = list(graph.nodes)
+        self.nodes = nodes = list(graph.nodes)
         self.scalars = Scalars(options, missing)
         plain = QuickChecks(
             nodes, self.scalars.has_string, options.max_digits, bool(missing), graph.typed
         )
-        super().__init__(nodes, graph.typed, plain)
+        self._plain = plain
+        self._typed = graph.typed
+        self.conjunctions = conjunctions = Conjunctions(nodes)
+        # They refer to each other until `release`.
+        self.values = Emptiness(conjunctions, graph.typed, plain, self.branches, self.shapes)
         self.options = options
         self.missing = missing
         # What scalars of which only the type is asked depend on.
@@ -106,7 +115,7 @@ class JsonLanguage(Emptiness):
         self.unbounded_root = self.root = graph.root
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
-            self.root = self.conjunction([graph.root, bound])
+            self.root = conjunctions.of([graph.root, bound])
 
     # What the first mask of most schemas does not ask for is made when something does.
 
@@ -117,7 +126,7 @@ class JsonLanguage(Emptiness):
 
     @cached_property
     def _nesting(self) -> NestingBound:
-        return NestingBound(self.add, self._levels)
+        return NestingBound(self.add, self.values.levels)
 
     @cached_property
     def _limited(self) -> dict[int, int]:
@@ -134,7 +143,7 @@ class JsonLanguage(Emptiness):
 
     @cached_property
     def _outlines(self) -> Outlines:
-        return Outlines(self.nodes, self.listings, self._excluded)
+        return Outlines(self.nodes, self.listings, self.values.excluded)
 
     @cached_property
     def least_space(self) -> bytes:
@@ -183,13 +192,15 @@ class JsonLanguage(Emptiness):
         """The conjunction's branches, without those that contradict themselves by type."""
         found = self._branches.get(conjunction)
         if found is None:
-            node = self._node(conjunction)
+            node = self.conjunctions.node(conjunction)
             if node is not None and not node.applies_in_place:  # as most are
                 own = (conjunction >> 1,) if node.asserts else ()
                 found = (Branch(node.types, own),) if node.types else ()
             else:
-                with self.placed(conjunction):
-                    found = tuple(self._brancher.expand(self.requirements(conjunction)))
+                with self.conjunctions.placed(conjunction):
+                    found = tuple(
+                        self._brancher.expand(self.conjunctions.requirements(conjunction))
+                    )
             self._branches[conjunction] = found
         return found
 
@@ -201,7 +212,7 @@ class JsonLanguage(Emptiness):
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
         """The depth from which on the values in an object or array of ``nodes`` are limited."""
-        levels = self._levels
+        levels = self.values.levels
         if not self._watch_from or (levels and any(2 * n in levels for n in nodes)):
             return UNLIMITED  # it minds its depth by itself
         return self._watch_from
@@ -221,10 +232,12 @@ class JsonLanguage(Emptiness):
             if known is None:
                 assert self.max_depth is not None
                 bound = self._nesting.at_most(self.max_depth - self._watch_from)
-                known = self._limited[conjunction] = self.conjunction_with(conjunction, [bound])
+                known = self._limited[conjunction] = self.conjunctions.extended(
+                    conjunction, [bound]
+                )
             conjunction = known
         found = self._alternatives.get(conjunction)
-        if found is None and conjunction in self.typed:
+        if found is None and conjunction in self._typed:
             types = self.nodes[conjunction >> 1].types
             if not types & (OBJECT | ARRAY):
                 found = self._alternatives[conjunction] = _free_scalars(types, *self._how)
@@ -237,7 +250,7 @@ class JsonLanguage(Emptiness):
                         ways.append(plan.open())
                 found = tuple(ways)
             except CompileLimitExceeded as error:
-                raise self._at(error, conjunction) from error
+                raise self.conjunctions.at(error, conjunction) from error
             self._alternatives[conjunction] = found
         return found
 
@@ -248,13 +261,13 @@ class JsonLanguage(Emptiness):
             try:
                 found = self._shapes[conjunction] = self._build(conjunction)
             except CompileLimitExceeded as error:
-                raise self._at(error, conjunction) from error
+                raise self.conjunctions.at(error, conjunction) from error
         return found
 
     def _build(self, conjunction: int) -> Shapes:
         if conjunction == TRUE:
             return self._any_of(ALL_TYPES)
-        node = self._node(conjunction)
+        node = self.conjunctions.node(conjunction)
         if node is not None and not node.applies_in_place:
             if node.enum is None:
                 if not node.excluded:
@@ -284,7 +297,7 @@ class JsonLanguage(Emptiness):
                 numbers = [n for n in branch.nodes if self.nodes[n].speaks_of_objects]
                 if len(numbers) > 1:
                     if reading is None:
-                        reading = self._reading_order(conjunction)
+                        reading = self.conjunctions.reading_order(conjunction)
                     numbers.sort(key=lambda n: reading.get(n, UNLIMITED))
                 plans[self._object(tuple(numbers))] = None
             if types & ARRAY:
@@ -358,7 +371,7 @@ class JsonLanguage(Emptiness):
     def string_language(self, requirement: int) -> ir.Regex:
         """The strings, as text, that meet ``requirement``."""
         parts: list[ir.Regex] = []
-        for branch in self.branches(self.conjunction([requirement])):
+        for branch in self.branches(self.conjunctions.of([requirement])):
             if not branch.types & STRING:
                 continue
             nodes = [self.nodes[n] for n in branch.nodes]
@@ -474,8 +487,6 @@ class JsonLanguage(Emptiness):
             node = Node("$", enum=(value,))
         found = self._constants[key] = self.add(node)
         return found
-
-    # -- emptiness and shortest texts -------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
