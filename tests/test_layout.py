@@ -57,6 +57,7 @@ SUBFOLDERS = {
 
 OPEN_MODULES = {
     "structgen.grammar.ir": "the language that all stages after it speak",
+    "structgen.automaton.bits": "sets of small numbers, in every stage after it",
     "structgen.automaton.texts": "what texts are, however long",
     "structgen.automaton.work": "what a call may do, counted in all stages",
     "structgen.storage.user_folder": "where the folder is, and whose",

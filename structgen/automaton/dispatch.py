@@ -82,7 +82,7 @@ def build(
     machine: Machine | CfgMachine | None = None
     try:
         with GROW, within(chosen.limits):  # leaves are shared with the constraints of other threads
-            if isinstance(grammar, ir.ContextFree) and not _guests(grammar):
+            if isinstance(grammar, ir.ContextFree) and not _embedded(grammar):
                 # Grammars are imported when there is one: most who have schemas never do.
                 from structgen.automaton.cfg.machine import CfgMachine
 
@@ -144,18 +144,18 @@ class _Builder:
         from structgen.automaton.cfg.embedding import CfgFrame
         from structgen.automaton.cfg.machine import CfgMachine
 
-        guests: dict[int, tuple[Alternative, ...]] = {}
-        for number, guest in _guests(grammar).items():
-            if isinstance(guest, ir.SpecialToken):
-                guests[number] = self._named_token(guest)
+        embedded: dict[int, tuple[Alternative, ...]] = {}
+        for number, inner in _embedded(grammar).items():
+            if isinstance(inner, ir.SpecialToken):
+                embedded[number] = self._named_token(inner)
                 continue
             try:
-                guests[number] = self.alternatives(guest.grammar)
+                embedded[number] = self.alternatives(inner.grammar)
             except OutputTypeError as error:
-                refused = GrammarError(f"{guest.name} is refused: {error}")
-                refused.terminal = guest.name
+                refused = GrammarError(f"{inner.name} is refused: {error}")
+                refused.terminal = inner.name
                 raise refused from error
-        frame = CfgFrame(CfgMachine(grammar, self._chars, guests))
+        frame = CfgFrame(CfgMachine(grammar, self._chars, embedded))
         self.languages.append(frame)
         return frame.open()
 
@@ -267,7 +267,7 @@ def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
     return EmbeddingMachine(ways)
 
 
-def _guests(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:
+def _embedded(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:
     """The terminals of a grammar that are not patterns, by number."""
     return {t: g for t, g in enumerate(grammar.terminals) if not isinstance(g, ir.Terminal)}
 

@@ -78,7 +78,7 @@ class Reach:
         return self._remembered(self._reaches, state, self._tokens_to_close_at_most)
 
     def most_after(self, state: int, tape: TextHistory) -> int:
-        """As `most`, after the text on ``core.text_history``."""
+        """As `most`, after the text that ``tape`` gives."""
         with GROW:
             return self._most(state, self._tokens_to_close_at_most, tape)
 
@@ -216,8 +216,8 @@ class Reach:
         return needed, needed
 
     def _beginnings(self, told: list[Any], tape: TextHistory) -> Ids:
-        """The tokens with which the string that is open on ``core.text_history`` begins as one that
-        ``told`` holds; those apart in which `_unsettled` characters are."""
+        """The tokens that lead from the string that is open in ``tape`` towards one that ``told``
+        holds; of `_unsettled` none is looked for."""
         begun = json.loads(tape.open_string() + b'"')
         trie = self._vocabulary.trie
         ids: set[int] = set()

@@ -79,7 +79,7 @@ class MaskEngine:
     def mask(self, state: int, tape: Callable[[], TextHistory]) -> Mask:
         """The mask of ``state``. Cost: a dictionary look-up once computed; see `ready`.
 
-        ``core.text_history`` gives the text so far; it is only asked for where the mask depends on
+        ``tape`` gives the text so far; it is only asked for where the mask depends on
         it, and then the mask is computed anew each time.
         """
         machine = self.machine

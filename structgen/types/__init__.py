@@ -5,8 +5,7 @@
 is not a wrapper), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic
 knows), `own_types` and `networks` (its own types), `formats` (dates and other fixed spellings),
 `signatures` and `call` (functions), `records` (attrs, msgspec), `tags`, `tag_grammar`, `tag_reader`
-and `tagged` (free text with values in it), `templates`, `sums` and `joined` (text with
-holes),
+and `tagged` (free text with values in it), `templates`, `sums` and `joined` (text with holes),
 `typed_dicts`, `names`; `tool_calls`, `tools`, `tool_grammar` and `tool_reader` (calls in a model's
 own syntax); `typed` is what type checkers know of it all. Knows no vocabulary or model.
 

@@ -2,8 +2,8 @@
 
 Owns `ExactSchema`, a ``GenerateJsonSchema`` with one override for each place where Pydantic's own
 schema is looser than its parser. A place that no schema can express is marked (`schema_marks`), for
-the caller to report with its path. Objects are closed: a class allows its own fields
-and no others unless it says ``extra="allow"``. Knows nothing of parsing or grammars.
+the caller to report with its path. Objects are closed: a class allows its own fields and no others
+unless it says ``extra="allow"``. Knows nothing of parsing or grammars.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """JSON texts as trees that keep what validators forget: spellings, order, duplicate members.
 
-`read` parses strictly (RFC 8259, UTF-8); `json.quick_checks` gives the Python value a validator
+`read` parses strictly (RFC 8259, UTF-8); `plain` gives the Python value a validator
 sees; `spelled` writes a tree in one normal spelling. Knows no schemas.
 """
 

@@ -231,7 +231,7 @@ def run_from_scratch(
     clock: str,
     options: dict[str, Any],
 ) -> Run:
-    """As `decoding.generation`, for a process of its own."""
+    """As `run`, for a process of its own."""
     Clock.choose(clock)
     ENGINES[OURS].options = options
     return run(Workload(*source), source[1], names, afresh)

@@ -29,11 +29,11 @@ class Demands:
         self._lexer = lexer
         terminals = lexer.terminals
         self.known = [
-            terminals.demands(t) if start >= 0 or t in terminals.guests else (0, False, None)
+            terminals.demands(t) if start >= 0 or t in terminals.embedded else (0, False, None)
             for t, start in enumerate(terminals.starts)
         ]
         self.first = [
-            terminals.first(t) if start >= 0 or t in terminals.guests else 0
+            terminals.first(t) if start >= 0 or t in terminals.embedded else 0
             for t, start in enumerate(terminals.starts)
         ]
         # For each demand: the minterms that settle it, and whether the text may end.

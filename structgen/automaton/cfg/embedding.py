@@ -26,8 +26,10 @@ from .machine import CfgMachine
 
 
 class CfgFrame(Textless):
-    """The open text of a grammar. ``at`` is ``2 * place``, 1 more while a guest is written, the
-    place then being the one after it.
+    """The open text of a grammar.
+
+    ``at`` is ``2 * place``, 1 more while an embedded terminal is written: the place is then the one
+    after it.
 
     Args:
         cfg: the grammar.
@@ -62,7 +64,7 @@ class CfgFrame(Textless):
             q = cfg.entry(place, condition)
             if q >= 0:
                 ways.append(Alternative(cfg.lexer, q, ((self, 2 * place),)))
-            for terminal, after in cfg.guests_at(place, condition):
+            for terminal, after in cfg.embedded_at(place, condition):
                 below = (self, 2 * after + 1)
                 ways += [
                     Alternative(way.leaf, way.q, (*way.frames, below))
@@ -72,15 +74,15 @@ class CfgFrame(Textless):
         return found
 
     def _ways(self, terminal: int, condition: int) -> tuple[Alternative, ...]:
-        """How a guest starts under a condition."""
-        guest: EmbeddedTerminal = self.cfg.guests[terminal]
+        """How an embedded terminal starts under a condition."""
+        inner: EmbeddedTerminal = self.cfg.embedded[terminal]
         if condition == self._rest.anything:
-            return guest.ways
+            return inner.ways
         found = self._guards.get((terminal, condition))
         if found is None:
             ways: list[Alternative] = []
             settling = self._rest.settling(condition)
-            for way, first in zip(guest.ways, guest.firsts(), strict=True):
+            for way, first in zip(inner.ways, inner.firsts(), strict=True):
                 assert way.leaf is not None
                 if isinstance(way.leaf, NamedTokenLeaf):
                     ways += [way] if self._rest.label(condition) >= 0 else []

@@ -29,7 +29,7 @@ class Entries:
     """The beginnings of terminals of one grammar.
 
     Args:
-        guests: the terminals that are no patterns.
+        embedded: the terminals that are no patterns.
         after: the place after some terminals.
         neighbours: made when it is first asked for.
     """
@@ -39,7 +39,7 @@ class Entries:
         stacks: Stacks,
         lexer: Lexer,
         ignore: frozenset[int],
-        guests: dict[int, EmbeddedTerminal],
+        embedded: dict[int, EmbeddedTerminal],
         is_free: bool,
         after: Callable[[int, tuple[int, ...]], int],
         neighbours: Callable[[], Neighbours],
@@ -49,7 +49,7 @@ class Entries:
         self._lexer = lexer
         self._rest = lexer.terminals.rest
         self._ignore = ignore
-        self._guests = guests
+        self._embedded = embedded
         self._is_free = is_free
         self._after = after
         self._made_neighbours = neighbours
@@ -102,7 +102,9 @@ class Entries:
         if asked is None:
             numbers: dict[tuple[int, frozenset[int]], int] = {}
             terminals: dict[int, list[int]] = {}
-            for terminal in (self._stacks.expected(place) | self._ignore).difference(self._guests):
+            for terminal in (self._stacks.expected(place) | self._ignore).difference(
+                self._embedded
+            ):
                 WORK.spend(1 + (len(shape) >> 2))
                 terminals[terminal] = [
                     numbers.setdefault((i, ends), len(numbers))
@@ -135,7 +137,7 @@ class Entries:
     def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
         """Which of some terminals may begin at a place, and how they may end."""
         chosen: list[Expected] = []
-        for terminal in sorted(expected.difference(self._guests)):
+        for terminal in sorted(expected.difference(self._embedded)):
             after = self._after(place, (terminal,))
             met = condition == self._rest.anything
             if not met:

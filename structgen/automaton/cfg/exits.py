@@ -48,8 +48,8 @@ class Exits:
         Returns:
             The bytes, or None when that needs more states.
         """
-        if v in self._terminals.guests:
-            return self._of_guest(v, condition)
+        if v in self._terminals.embedded:
+            return self._of_embedded(v, condition)
         key = (v, state, condition)
         known = self._known.get(key)
         if known is None or (not known[1] and known[2] < most):
@@ -58,8 +58,8 @@ class Exits:
 
     def of(self, terminal: int, condition: int) -> dict[int, Text]:
         """The exits from the beginning of a terminal."""
-        if terminal in self._terminals.guests:
-            return self._of_guest(terminal, condition)
+        if terminal in self._terminals.embedded:
+            return self._of_embedded(terminal, condition)
         start = self._terminals.starts[terminal]
         if not self._sets.is_alive(terminal, start, condition):
             return {}
@@ -78,8 +78,8 @@ class Exits:
 
     def near_of(self, terminal: int, condition: int) -> dict[int, Text]:
         """The near exits from the beginning of a terminal."""
-        if terminal in self._terminals.guests:
-            return self._of_guest(terminal, condition)
+        if terminal in self._terminals.embedded:
+            return self._of_embedded(terminal, condition)
         start = self._terminals.starts[terminal]
         if not self._sets.is_alive(terminal, start, condition):
             return {}
@@ -107,9 +107,9 @@ class Exits:
         """
         spelt = self._encoding.shortest(GROUND)
         anything = self._terminals.rest.anything
-        guest = self._terminals.guests.get(terminal)
-        if guest is not None:
-            return guest.shortest(guest.first & minterms), anything
+        inner = self._terminals.embedded.get(terminal)
+        if inner is not None:
+            return inner.shortest(inner.first & minterms), anything
         texts: list[tuple[Text, int]] = []
         for mask, to in self._terminals.moves(self._terminals.starts[terminal]):
             if mask & minterms:
@@ -175,11 +175,11 @@ class Exits:
             self._known_near[key] = found
         return found
 
-    def _of_guest(self, terminal: int, condition: int) -> dict[int, Text]:
+    def _of_embedded(self, terminal: int, condition: int) -> dict[int, Text]:
         """The exits of a terminal that is no pattern: its first character settles ``condition``."""
-        rest, guest = self._terminals.rest, self._terminals.guests[terminal]
-        minterms = guest.first & self._terminals.settled_by([condition])[0]
-        return {rest.anything: guest.shortest(minterms)} if minterms else {}
+        rest, inner = self._terminals.rest, self._terminals.embedded[terminal]
+        minterms = inner.first & self._terminals.settled_by([condition])[0]
+        return {rest.anything: inner.shortest(minterms)} if minterms else {}
 
     def _completed(self, inside: Inside) -> list[tuple[int, int, int, bytes]]:
         """Variant, state, condition after the character begun, and the bytes that complete it."""

@@ -38,7 +38,7 @@ _LEXER_BITS = 32
 _LEXER_MASK = (1 << _LEXER_BITS) - 1
 _ACCEPT = -1
 _START = 1
-_BUILT = {"lexer", "stacks", "ignore", "guests", "states", "_rest", "_completion", "_entries"}
+_BUILT = {"lexer", "stacks", "ignore", "embedded", "states", "_rest", "_completion", "_entries"}
 _BUILT |= {"_finish", "_state_ids", "_accepting", "_steps", "_beginnings"}
 
 _MOST_NAMED = 3
@@ -71,13 +71,13 @@ class CfgMachine:
     Args:
         grammar: the grammar.
         chars: the code points that may be written.
-        guests: how the texts of each terminal that is no pattern may start. A grammar with guests
-            is only half a machine: byte by byte it is read by `embedding`.
+        embedded: how the texts of each terminal that is no pattern may start. A grammar with such
+            terminals is only half a machine: byte by byte it is read by `embedding`.
         facts: what other processes found out about grammars; None: nothing is known or kept.
 
     Raises:
         Unsatisfiable: no text matches.
-        GrammarError: a guest can be empty.
+        GrammarError: an embedded terminal can be empty.
         PatternError: a terminal's pattern is malformed or not regular.
         UnsupportedFeature: a terminal has a lookaround that cannot be enforced exactly.
 
@@ -90,7 +90,7 @@ class CfgMachine:
         lexer: the terminals.
         stacks: the places.
         ignore: terminals that may stand anywhere.
-        guests: terminals that are not patterns, by number.
+        embedded: terminals that are not patterns, by number.
         fingerprint: what tells the machine from all others, if that is known.
         is_free: whether no terminal's demand on what follows can lead to a dead end.
     """
@@ -105,15 +105,15 @@ class CfgMachine:
         self,
         grammar: ir.ContextFree,
         chars: ir.CharSet,
-        guests: Mapping[int, tuple[Alternative, ...]] | None = None,
+        embedded: Mapping[int, tuple[Alternative, ...]] | None = None,
         facts: GrammarFacts | None = None,
     ) -> None:
         self.grammar = grammar
         self._chars = chars
-        self._ways = guests or {}
+        self._ways = embedded or {}
         self.start = _START
         self.fingerprint: str | None = None
-        if facts is not None and not guests:
+        if facts is not None and not embedded:
             of = facts.fingerprint(grammar)
             self.fingerprint = None if of is None else f"{of} {chars.ranges}"
         kept = facts if len(grammar.rules) >= _WORTH_KEEPING else None
@@ -145,9 +145,9 @@ class CfgMachine:
             lexer = None if self._ways else shared_lexer(grammar.terminals, self._chars)
             terminals = lexer.terminals if lexer else Terminals(grammar.terminals, self._chars)
             for t, ways in self._ways.items():
-                terminals.guests[t] = self._guest(grammar.terminals[t].name, ways, terminals)
-            self.guests = terminals.guests
-            dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.guests]
+                terminals.embedded[t] = self._embed(grammar.terminals[t].name, ways, terminals)
+            self.embedded = terminals.embedded
+            dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.embedded]
             goals = NonterminalAutomata(grammar, dead)
             if goals.origin < 0:
                 raise Unsatisfiable(
@@ -158,8 +158,8 @@ class CfgMachine:
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
             self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
-            if self.guests:
-                self._check_guests()
+            if self.embedded:
+                self._check_embedded()
             if "is_free" not in self.__dict__:
                 self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
             if lexer and not self.is_free:
@@ -171,7 +171,7 @@ class CfgMachine:
             self._finish: dict[int, Text] = {}
             found: set[int] = set()
             self._begin(self.stacks.start, self._rest.anything, found)
-            if not found and not self.guests_at(self.stacks.start, self._rest.anything):
+            if not found and not self.embedded_at(self.stacks.start, self._rest.anything):
                 raise Unsatisfiable(
                     "no text matches the grammar: its terminals take more than the rules leave "
                     "for what must follow them. A terminal takes the longest text it can (or the "
@@ -198,7 +198,7 @@ class CfgMachine:
             self.stacks,
             self.lexer,
             self.ignore,
-            self.guests,
+            self.embedded,
             self.is_free,
             lambda place, ended: _alive(machine).after(place, ended),
             lambda: _alive(machine)._neighbours,
@@ -210,18 +210,18 @@ class CfgMachine:
         # Whoever asks holds `GROW`; the lock of cached properties is never held before it.
         return Neighbours(self.stacks, self.lexer, self.ignore)
 
-    def _guest(
+    def _embed(
         self, name: str, ways: tuple[Alternative, ...], terminals: Terminals
     ) -> EmbeddedTerminal:
-        guest = EmbeddedTerminal(name, ways, terminals.alphabet)
-        if guest.can_be_empty:
+        inner = EmbeddedTerminal(name, ways, terminals.alphabet)
+        if inner.can_be_empty:
             raise GrammarError(
                 f"{name} can be the empty text, which a terminal must not. Make it at least one "
                 "character long, and optional in the rules."
             )
-        return guest
+        return inner
 
-    def _check_guests(self) -> None:
+    def _check_embedded(self) -> None:
         reason = self._neighbours.unsettled()
         if reason is not None:
             before, terminal = (self.grammar.terminals[t].name for t in reason)
@@ -349,12 +349,12 @@ class CfgMachine:
         """The place that any of ``places`` may be."""
         return places[0] if len(places) == 1 else self.stacks.union((), places)
 
-    def guests_at(self, place: int, condition: int) -> list[tuple[int, int]]:
-        """The guests that may begin at a place, each with the place after it."""
+    def embedded_at(self, place: int, condition: int) -> list[tuple[int, int]]:
+        """The embedded terminals that may begin at a place, each with the place after it."""
         out: list[tuple[int, int]] = []
-        if self.guests:
+        if self.embedded:
             for terminal in sorted(self.stacks.expected(place)):
-                if terminal not in self.guests:
+                if terminal not in self.embedded:
                     continue
                 after = self.stacks.shift(place, terminal)
                 if self.is_free or self._beginnings.can_finish(after, self._rest.anything):

@@ -74,26 +74,27 @@ class Neighbours:
         self._left = self._all_left()
 
     def unsettled(self) -> tuple[int, int] | None:
-        """A terminal and a guest after it whose first character may leave open what is demanded."""
+        """A terminal and an embedded one after it, whose first character may not settle what the
+        terminal demands."""
         terminals = self._lexer.terminals
         rest = terminals.rest
-        guests = sum(1 << t for t in terminals.guests)
-        before = {**self._follow, **dict.fromkeys(self._ignore, guests)}
+        embedded = sum(1 << t for t in terminals.embedded)
+        before = {**self._follow, **dict.fromkeys(self._ignore, embedded)}
         for terminal, following in before.items():
-            for guest in bits(following & guests):
-                if self._demands.first[guest] == terminals.end_of_text:
+            for inner in bits(following & embedded):
+                if self._demands.first[inner] == terminals.end_of_text:
                     continue
                 if self._left is None:
-                    return terminal, guest
+                    return terminal, inner
                 for demand in self._left_by(terminal):
-                    open_minterms = self._demands.first[guest] & ~self._demands.settling(demand)[0]
+                    open_minterms = self._demands.first[inner] & ~self._demands.settling(demand)[0]
                     if demand < 0:
                         if open_minterms:
-                            return terminal, guest
+                            return terminal, inner
                         continue
                     for mask, to in rest.steps(demand):
                         if mask & open_minterms and rest.is_possible(to):
-                            return terminal, guest
+                            return terminal, inner
         return None
 
     def is_free(self) -> bool:

@@ -18,7 +18,7 @@ class Spellings:
 
     Args:
         terminals: the grammar's.
-        terminal: its number; no guest, and none that matches nothing.
+        terminal: its number; not embedded, and none that matches nothing.
     """
 
     def __init__(self, terminals: Terminals, terminal: int) -> None:

@@ -67,8 +67,8 @@ class Terminals:
     Attributes:
         alphabet: the minterms.
         rest: the automaton of conditions on what follows.
-        starts: the start state of each terminal; -1 when it matches nothing, or is a guest.
-        guests: terminals that are not patterns, by number; for the caller to fill in.
+        starts: the start state of each terminal; -1 when it matches nothing, or is embedded.
+        embedded: terminals that are not patterns, by number; for the caller to fill in.
         literals: the bytes of those that match one text.
     """
 
@@ -103,7 +103,7 @@ class Terminals:
         self.alphabet = Alphabet(sets)
         self._writable = self.alphabet.mask(chars.ranges)
         self.end_of_text = 1 << self.alphabet.n_minterms
-        self.guests: dict[int, EmbeddedTerminal] = {}
+        self.embedded: dict[int, EmbeddedTerminal] = {}
         self.rest = LookaheadAutomaton(self.alphabet)
         self._behind_automata = [
             RegexAutomaton(ir.Concat((ir.ANY_TEXT, regex)), self.alphabet)
@@ -181,9 +181,9 @@ class Terminals:
         literal = self.literals.get(terminal)
         if literal is not None:
             return 1 << self.alphabet.minterm(ord(literal.decode()[0]))
-        guest = self.guests.get(terminal)
-        first = 0 if guest is None else guest.first
-        for mask, _ in () if guest else self.moves(self.starts[terminal]):
+        inner = self.embedded.get(terminal)
+        first = 0 if inner is None else inner.first
+        for mask, _ in () if inner else self.moves(self.starts[terminal]):
             first |= mask
         return first
 
@@ -197,13 +197,13 @@ class Terminals:
             most: how many states to look at; None for as many as cost next to nothing.
 
         Returns:
-            Atoms, any of which settles whatever is demanded; whether the text may always end; and
-            the conditions. Of a terminal with very many states, a safe guess and None.
+            Minterms, any of which settles whatever is demanded; whether the text may always end;
+            and the conditions. Of a terminal with very many states, a safe guess and None.
         """
         conditions: dict[int, None] = {}
         start = self.starts[terminal]
         if (
-            terminal in self.guests
+            terminal in self.embedded
             or terminal in self.literals
             or self._keys[start][3] == _UNORDERED
         ):
@@ -223,7 +223,7 @@ class Terminals:
         return (*self.settled_by(conditions), tuple(conditions))
 
     def settled_by(self, conditions: Iterable[int]) -> tuple[int, bool]:
-        """Atoms that settle each of ``conditions``, and whether the text may end under all.
+        """Minterms that settle each of ``conditions``, and whether the text may end under all.
 
         A named token is the end of the text to what stands before it: `Terminals.end_of_text`, one
         minterm more.

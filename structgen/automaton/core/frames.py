@@ -82,7 +82,7 @@ class Frame(Protocol):
 
 
 class Textless:
-    """What frames answer that go on alike whatever the text was: a base of such frames."""
+    """Base of the frames that go on alike, whatever the text was."""
 
     may_record = False
 

@@ -274,7 +274,7 @@ class Machine:
         return following
 
     def resolve(self, state: int, tape: TextHistory) -> int:
-        """The state that a pending ``state`` becomes after the text on ``text_history``."""
+        """The state that a pending ``state`` becomes after the text that ``tape`` gives."""
         stacks = self.stacks
         with GROW:
             found: set[int] = set()

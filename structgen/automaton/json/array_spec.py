@@ -261,7 +261,7 @@ class ArraySpec:
             todo += reversed(more)
 
     def chosen_ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """As `_ways`, with the values too that an item may have to share with another one."""
+        """As `ways`, with the values too that an item may have to share with another one."""
         ways = list(self.ways(state))
         yield from ways
         if not self.repeats or state[2] == REPEATED:

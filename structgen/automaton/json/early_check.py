@@ -1,6 +1,6 @@
 """What may fail only once something is built: found before the first text.
 
-Owns `check`, which builds what a schema's values may be as far as that is not `quick_checks`, looks
+Owns `check`, which builds what a schema's values may be as far as `quick_checks` cannot tell, looks
 for a string of each pattern, and sees that unique items can be told apart. Knows the language from
 outside; nothing depends on what is built here, but it is kept.
 """

@@ -102,7 +102,7 @@ class MemberWays:
         return found
 
     def _ways_owing(self, rule: Rule, label: int, owed: int) -> list[tuple[int, Rule]]:
-        """As `ways`, of a value that owes the conjunction ``requirements`` anyway."""
+        """As `ways`, of a value that has to satisfy the conjunction ``owed`` anyway."""
         key = (rule, label, owed)
         found = self._ways.get(key)
         if found is None:
@@ -179,8 +179,8 @@ class MemberWays:
     def _ways_of_parts(
         self, parts: list[Rule], label: int, owed: int
     ) -> list[tuple[int, Rule]] | None:
-        """The ways of several rules together, of a value that owes the conjunction
-        ``requirements``.
+        """The ways of several rules together, of a value that has to satisfy the
+        conjunction ``owed``.
 
         None when there are too many, or no rules.
         """

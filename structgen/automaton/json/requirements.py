@@ -1,6 +1,6 @@
-"""What one value owes beside the usual, built up one requirement at a time.
+"""What one value has to satisfy besides its conjunction, built up one requirement at a time.
 
-An `Owed` is a few requirements on top of a conjunction, together with what they leave of the value
+`Requirements` are a few on top of a conjunction, together with what they leave of the value
 where they list values: a set of which it is one, or values that it is not. Where a ``const`` in one
 alternative and a ``const`` in the next exclude each other, comparing sets says so at once; asking
 the language whether all of it together is empty would take a question for each pair. It knows

@@ -122,8 +122,8 @@ class Scalars:
     def excluding(
         self, leaf: StringLeaf | NumberLeaf, barred: Mapping[Any, Any]
     ) -> StringLeaf | NumberLeaf | ExcludingLeaf | None:
-        """``leaf`` without the values ``insight.rejections``, which are known by their `json_key`;
-        None where nothing is left."""
+        """``leaf`` without the values ``barred``, which are known by their `json_key`; None where
+        nothing is left."""
         singles = [self._single(leaf, key, value) for key, value in barred.items()]
         known = [single for single in singles if single is not None]
         if not known:

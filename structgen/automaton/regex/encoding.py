@@ -60,7 +60,7 @@ _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 def may_escape(code_point: int, escapes: str, barred: frozenset[int] = frozenset()) -> bool:
     """Whether ``\\uXXXX`` may spell a code point below U+10000.
 
-    ``insight.rejections`` are the lead bytes that cannot be written.
+    ``barred`` are the lead bytes that cannot be written.
     """
     if code_point >= 0x80 or escapes in ("any", "any-ascii"):
         return True

@@ -265,7 +265,7 @@ class Lookarounds:
         return []  # _AHEAD and _BEHIND read nothing; an AND or NOT here is an _OWN
 
     def _under(self, rests: frozenset[int], moves: Moves, behind: bool) -> Moves:
-        """``moves`` where the rest of the text matches all of ``completion_bounds`` as well."""
+        """``moves`` where the rest of the text matches all of ``rests`` as well."""
         if not rests or not moves:
             return moves
         automaton = self._automaton

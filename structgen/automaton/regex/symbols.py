@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from structgen.automaton.bits import bits
 from structgen.automaton.texts import Text, repeated
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
@@ -82,7 +83,7 @@ class SymbolAutomaton(Protocol):
         ...
 
     def run(self, state: int) -> tuple[int, int]:
-        """Atoms of which many can be read in a row, and how many (-1: any number).
+        """Minterms of which many can be read in a row, and how many (-1: any number).
 
         After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is what is left
         of this one; after all of them some may still be read, elsewhere. ``(0, 0)`` where nothing
@@ -291,10 +292,7 @@ def spell_edges(
     live = 0
     for mask, to in symbols.moves(symbol_state):
         live |= mask
-        while mask:
-            bit = mask & -mask
-            mask ^= bit
-            target[bit.bit_length() - 1] = to
+        target.update(dict.fromkeys(bits(mask), to))
     edges: dict[int, tuple[int, int]] = {}
     for byte, deeper in encoding.row(node).items():
         if deeper < 0:

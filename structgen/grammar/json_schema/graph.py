@@ -193,7 +193,7 @@ class Node:
 
     @property
     def is_list(self) -> bool:
-        """Whether the node says that the value is one of ``listed``, and nothing else."""
+        """Whether the node says that the value is one of ``enum``, and nothing else."""
         return (
             self.enum is not None
             and (self.types == ALL_TYPES or all(type(v) is str for v in self.enum))

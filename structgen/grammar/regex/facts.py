@@ -9,7 +9,7 @@ from structgen.grammar import ir
 
 
 def width(regex: ir.Regex) -> tuple[int, int | None]:
-    """Bounds on the length of what ``read`` matches, in code points (None: no upper bound)."""
+    """Bounds on the length of what ``regex`` matches, in code points (None: no upper bound)."""
     if isinstance(regex, ir.CharSet):
         return 1, 1
     if isinstance(regex, ir.Repeat):

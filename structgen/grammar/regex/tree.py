@@ -56,7 +56,7 @@ class Look:
     Attributes:
         body: what must (or must not) match from here on, or up to here.
         behind: False: some text from here on matches; True: some text that ends here does.
-        negate: the contrary.
+        negate: whether it must not match.
         position: offset in the pattern, for errors.
     """
 
@@ -211,7 +211,7 @@ def _is_any_text(regex: ir.Regex) -> bool:
 
 
 def is_nullable(regex: ir.Regex) -> bool:
-    """Whether ``read`` matches the empty string at every place (False where anchors decide)."""
+    """Whether ``regex`` matches the empty string at every place (False where anchors decide)."""
     if isinstance(regex, ir.Repeat):
         return regex.min == 0 or is_nullable(regex.body)
     if isinstance(regex, (ir.Concat, ir.Intersect)):
@@ -287,7 +287,7 @@ def intersect(parts: Iterable[ir.Regex]) -> ir.Regex:
 
 
 def looks_around(regex: ir.Regex) -> bool:
-    """Whether what ``read`` matches may depend on what is around: an anchor or a lookaround."""
+    """Whether what ``regex`` matches may depend on what is around: an anchor or a lookaround."""
     if isinstance(regex, (ir.Concat, ir.Alternate)):
         return any(map(looks_around, regex.parts))
     if isinstance(regex, ir.Repeat):

@@ -109,7 +109,7 @@ class Runs:
         self.row = order.row(order.token_ids[token_last == 0])
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """What the rest follows from."""
+        """The arrays that all others are computed from, as they are kept on disk."""
         return {
             "last": self.last,
             "token_last": self.token_last,

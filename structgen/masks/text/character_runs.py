@@ -237,7 +237,7 @@ class Run:
         return self._quotes
 
     def partials(self) -> Chosen:
-        """Which of `Characters.partial` begin where the run may be, after how many characters."""
+        """Which of `CharacterArrays.partial` begin in the run, and after how many characters."""
         if self._partials is None:
             characters = self._characters
             first, beyond = characters.around_partials(self.places)

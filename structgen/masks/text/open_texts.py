@@ -1,7 +1,7 @@
 """Texts that may be anything, and those that are one of some names: told by where they are closed.
 
 `OpenTexts` walks states from which every text may be read (`SymbolAutomaton.is_open`), so that only
-the quotes below a place matter; those where a few texts are called otherwise than all the others;
+the quotes below a place matter; those where a few texts have another label than all the others;
 and those where nothing but names may be read. It knows closing quotes and special texts; of what
 happens elsewhere in a text, only where a character leads.
 """

@@ -13,13 +13,14 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from structgen.automaton.bits import bits
 from structgen.automaton.regex import SymbolAutomaton
 from structgen.masks.grouping import starts_of
 
 from .character_arrays import Int32
 from .characters import Characters
 from .ends import TextWalk
-from .transition_table import TransitionTable
+from .transition_table import TransitionTable, spread
 
 DEAD = -(1 << 30)
 """Where no text leads."""
@@ -66,11 +67,7 @@ class TextTables:
         table = self._tables.get(state)
         if table is None:
             table = np.full(self.n_minterms + 1, DEAD, np.int64)
-            for mask, to in self.symbols.moves(state):
-                while mask:
-                    bit = mask & -mask
-                    mask ^= bit
-                    table[bit.bit_length() - 1] = to
+            spread(table, self.symbols.moves(state))
             self._tables[state] = table
             self.characters.charge(table.nbytes + 200)
         return table
@@ -87,10 +84,7 @@ class TextTables:
         total = 0
         steps: list[tuple[int, int]] = []
         for mask, to in self.symbols.moves(state):
-            while mask:
-                bit = mask & -mask
-                mask ^= bit
-                minterm = bit.bit_length() - 1
+            for minterm in bits(mask):
                 total += weights[minterm]
                 if total > _NARROW:
                     self._narrows[state] = None

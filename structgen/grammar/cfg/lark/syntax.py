@@ -141,7 +141,7 @@ def lines(text: str) -> list[list[Token]]:
 
 
 def check(line: list[Token]) -> None:
-    """Look whether a line is a statement.
+    """Check that a line is a statement.
 
     Raises:
         UnexpectedToken: it is not.
