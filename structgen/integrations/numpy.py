@@ -72,8 +72,12 @@ def bounds(mask: npt.NDArray[Any], width: int) -> Iterator[npt.NDArray[np.float3
     room = np.empty((max(n_bytes, (width + 7) // 8), 8), np.float32)
     room[n_bytes:] = -np.inf
     found, known = room.reshape(-1)[:width], room[:n_bytes]
+    before = None
     for row in rows:
-        np.take(_BOUNDS, row, axis=0, out=known, mode="clip")
+        # Sequences of a batch are often at the same place of the same type.
+        if before is None or not np.array_equal(row, before):
+            np.take(_BOUNDS, row, axis=0, out=known, mode="clip")
+        before = row
         yield found
 
 

@@ -63,6 +63,8 @@ class StructgenLogitsProcessor:
         constraint: one for all sequences, or a list with one for each prompt.
         max_tokens: token budget of each output, at most ``max_new_tokens``: outputs then are always
             whole. None: an output that ``max_new_tokens`` cuts is not.
+        in_place: write into the scores that ``generate`` passes, which is faster for large batches
+            on the CPU. What ``output_logits=True`` returns is then masked, too.
 
     Raises:
         OptionError, VocabularyError, BudgetTooSmall: the arguments do not fit; as `Sequences`.
@@ -73,8 +75,10 @@ class StructgenLogitsProcessor:
         constraint: Constraint[Any] | Sequence[Constraint[Any]],
         *,
         max_tokens: int | None = None,
+        in_place: bool = False,
     ) -> None:
         self.sequences = Sequences(constraint, max_tokens)
+        self._in_place = in_place
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """The scores, minus infinity where a token is not allowed.
@@ -82,8 +86,11 @@ class StructgenLogitsProcessor:
         Raises:
             OptionError, TokenNotAllowed, VocabularyError, BatchError: as `Sequences.masks`.
         """
-        ids = input_ids.detach().cpu().numpy()
-        return masked(scores, self.sequences.masks(ids, scores.shape[-1]))
+        masks = self.sequences.masks(input_ids.detach().cpu().numpy(), scores.shape[-1])
+        if not self._in_place:
+            return masked(scores, masks)
+        mask_rows(scores, range(len(masks)), masks)
+        return scores
 
 
 def masked(scores: Any, words: Any) -> Any:
@@ -94,16 +101,37 @@ def masked(scores: Any, words: Any) -> Any:
             are not allowed.
         words: int32 ``[rows, words]``, a NumPy array.
 
-    Cost: 40 µs a row of 128,000 on the CPU.
+    Cost: on the CPU 45 µs a row of 128,000, 100 in batches that are larger than its caches.
     """
-    width = scores.shape[-1]
     if scores.device.type == "cpu":
         out = torch.empty_like(scores)
-        for row, most in enumerate(bounds(words, width)):
-            limit = torch.from_numpy(most).to(scores.dtype)
-            torch.minimum(scores[row], limit, out=out[row])
+        _mask_here(scores, out, range(len(words)), words)
         return out
     return unpacked_there(scores, words)
+
+
+def mask_rows(scores: Any, rows: Sequence[int], words: Any) -> None:
+    """Mask some rows of scores in place.
+
+    Args:
+        scores: ``[n, width]``; as `masked`.
+        rows: which of them.
+        words: int32 ``[rows, words]``: a mask for each.
+
+    Cost: on the CPU 40 µs a row of 128,000, 60 in batches that are larger than its caches.
+    """
+    if scores.device.type == "cpu":
+        _mask_here(scores, scores, rows, words)
+        return
+    index = slice(None) if list(rows) == list(range(len(scores))) else list(rows)
+    scores[index] = unpacked_there(scores[index], words)
+
+
+def _mask_here(scores: Any, out: Any, rows: Sequence[int], words: Any) -> None:
+    """Write masked rows of scores that are on the CPU; ``out`` may be the scores."""
+    for row, most in zip(rows, bounds(words, scores.shape[-1]), strict=True):
+        limit = torch.from_numpy(most).to(scores.dtype)
+        torch.minimum(scores[row], limit, out=out[row])
 
 
 def unpacked_there(scores: Any, words: Any) -> Any:

@@ -80,10 +80,9 @@ class _Checked:
 
     def _mask(self, logits: Any, rows: list[int], words: Any) -> Any:
         """Mask some rows of the logits, in place."""
-        from .transformers import masked
+        from .transformers import mask_rows
 
-        index = slice(None) if rows == list(range(len(logits))) else rows
-        logits[index] = masked(logits[index], words)
+        mask_rows(logits, rows, words)
         return logits
 
 

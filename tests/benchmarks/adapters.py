@@ -87,6 +87,7 @@ class Engine(ABC):
     """An engine with a tokenizer: how it starts sequences and takes a step of a batch."""
 
     name: str
+    note: str = ""
 
     @abstractmethod
     def __init__(self, tokenizer: Path, vocabulary: Vocabulary) -> None: ...
@@ -138,6 +139,18 @@ class Structgen(Engine):
         from structgen.integrations.transformers import StructgenLogitsProcessor
 
         return StructgenLogitsProcessor([self._compiled[i % len(CASES)] for i in range(n)])
+
+
+class StructgenInPlace(Structgen):
+    """Writes into the scores that it is given, as the other engines do."""
+
+    note = ", in place"
+
+    def processor(self, n: int) -> Callable[[Any, Any], Any] | None:
+        from structgen.integrations.transformers import StructgenLogitsProcessor
+
+        constraints = [self._compiled[i % len(CASES)] for i in range(n)]
+        return StructgenLogitsProcessor(constraints, in_place=True)
 
 
 class LLGuidance(Engine):
@@ -311,7 +324,7 @@ def main() -> None:
     print("| engine | " + " | ".join(f"{n} rows" for n in BATCHES), end=" | ")
     print(" | ".join(f"processor, {n}" for n in BATCHES) + " |")
     print("|---" * (1 + 2 * len(BATCHES)) + "|")
-    for kind in (Structgen, LLGuidance, XGrammar):
+    for kind in (Structgen, StructgenInPlace, LLGuidance, XGrammar):
         try:
             engine = kind(path, vocabulary)
         except ImportError as error:
@@ -322,7 +335,7 @@ def main() -> None:
             found += [f"{of_processors(engine, spelt, vocabulary.size, n):.0f}" for n in BATCHES]
         except ImportError as error:
             print(f"processors are left out: {error}", file=sys.stderr)
-        print(f"| {engine.name} {engine.version} | {' | '.join(found)} |", flush=True)
+        print(f"| {engine.name} {engine.version}{engine.note} | {' | '.join(found)} |", flush=True)
 
 
 if __name__ == "__main__":

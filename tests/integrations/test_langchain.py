@@ -210,6 +210,30 @@ def test_an_agent_calls_a_tool_and_answers(model: ChatStructgen) -> None:
     assert made["messages"][3].text
 
 
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+async def test_langgraphs_prebuilt_agent(model: ChatStructgen) -> None:
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.prebuilt import create_react_agent
+
+    def choose(state: Any, runtime: Any) -> Any:
+        called = any(isinstance(message, ToolMessage) for message in state["messages"])
+        choice = "none" if called else "any"
+        return model.bind_tools([population], tool_choice=choice, parallel_tool_calls=False)
+
+    agent = create_react_agent(choose, [population], checkpointer=InMemorySaver())
+    thread: Any = {"configurable": {"thread_id": "1"}}
+    asked: Any = {"messages": [HumanMessage("How many people live in Rome?")]}
+    made = agent.invoke(asked, thread)
+    kinds = [type(message) for message in made["messages"]]
+    assert kinds == [HumanMessage, AIMessage, ToolMessage, AIMessage]
+    pieces = [one async for one in agent.astream(asked, thread, stream_mode="messages")]
+    assert len(pieces) > 3
+    assert len((await agent.aget_state(thread)).values["messages"]) > 4
+    typed = create_react_agent(model, [], response_format=City)
+    made = await typed.ainvoke({"messages": [HumanMessage("Rome is in Italy.")]})
+    assert isinstance(made["structured_response"], City)
+
+
 async def test_an_agent_gives_a_value_of_a_type(model: ChatStructgen) -> None:
     """By the model's own form, which its profile says that it has, and by a call of a tool."""
     for how in (City, ToolStrategy(City)):

@@ -46,6 +46,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ToolOrOutput
 
 from structgen import Runner
+from structgen.integrations.frameworks import own_runner, runner_of
 from structgen.integrations.pydantic_ai import (
     StructgenEmbeddingModel,
     StructgenModel,
@@ -577,6 +578,16 @@ def test_objects_have_the_members_that_they_name(model: StructgenModel) -> None:
     params = ModelRequestParameters(function_tools=[tool], allow_text_output=False)
     for call in asked(params).tool_calls:
         assert call.args_as_dict() in ({}, {"n": 7})
+
+
+def test_models_without_a_provider_share_one_runner_with_all_adapters() -> None:
+    first, second = (StructgenModel("smollm2-135m-instruct") for _ in range(2))
+    vectors = StructgenEmbeddingModel("all-minilm-l6-v2")
+    assert first.runner is second.runner is vectors._provider.client is own_runner()
+    other = "smollm2-360m-instruct"
+    runner_of(None, other)  # as another adapter names one
+    assert {other, "smollm2-135m-instruct", "all-minilm-l6-v2"} <= set(first.runner.list_models())
+    assert other not in first._provider._known  # not unloaded with those of agents
 
 
 def test_an_own_runner_holds_its_models_while_it_is_entered() -> None:

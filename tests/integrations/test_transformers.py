@@ -90,6 +90,18 @@ def test_batches_of_different_prompts_and_types(model, tokenizer, words, dtype):
         model.to(torch.float32)
 
 
+def test_scores_are_written_over_only_where_that_is_asked_for(model, tokenizer, words):
+    constraint = structgen.compile(SCHEMA, words)
+    inputs = tokenizer(["a", "bc de"], return_tensors="pt", padding=True).to(model.device)
+    whole = {"max_new_tokens": 40, "output_logits": True, "return_dict_in_generate": True}
+    made = []
+    for in_place in (False, True):
+        processor = adapter.StructgenLogitsProcessor(constraint, max_tokens=40, in_place=in_place)
+        made.append(model.generate(**inputs, logits_processor=[processor], **whole))
+        assert (made[-1].logits[0] == -torch.inf).any() == in_place
+    assert (made[0].sequences == made[1].sequences).all()
+
+
 def test_several_returns(model, tokenizer, words):
     constraint = structgen.compile(SCHEMA, words)
     processor = adapter.StructgenLogitsProcessor(constraint, max_tokens=50)
@@ -187,6 +199,7 @@ def test_scores_are_masked_alike_on_every_device(words, device, dtype):
     import numpy as np
 
     masks = np.random.default_rng(2).integers(-(2**31), 2**31, (3, 40)).astype(np.int32)
+    masks[1] = masks[0]  # looked up once
     bits = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")
     for width in (40 * 32, 40 * 32 - 7, 40 * 32 + 9):
         scores = torch.randn((3, width), device=device).to(dtype)
@@ -199,3 +212,8 @@ def test_scores_are_masked_alike_on_every_device(words, device, dtype):
             kept = found > -torch.inf
             assert (found[kept] == before[kept]).all()
         assert (scores == before).all()
+        rows = torch.cat([scores, scores])
+        assert adapter.mask_rows(rows, [4, 0, 2], masks) is None
+        for row, kept in ((4, expected[0]), (0, expected[1]), (2, expected[2])):
+            assert ((rows[row] > -torch.inf).cpu().numpy() == kept).all()
+        assert (rows[[1, 3, 5]] == before[[1, 0, 2]]).all()

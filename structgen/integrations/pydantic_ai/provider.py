@@ -27,6 +27,8 @@ from structgen.errors import (
 )
 from structgen.runner import Runner
 
+from ..frameworks import own_runner
+
 SYSTEM = "structgen"
 """What pydantic-ai calls the provider."""
 
@@ -54,6 +56,7 @@ class StructgenProvider(Provider[Runner]):
     def __init__(self, runner: Runner | None = None) -> None:
         self._client = Runner() if runner is None else runner
         self._is_own = runner is None
+        self._known: set[str] = set()  # models that were named here, of a Runner of its own
 
     @property
     def name(self) -> str:
@@ -77,10 +80,12 @@ class StructgenProvider(Provider[Runner]):
 
     def know(self, model_name: str) -> None:
         """Have a Runner of its own know a model; another Runner knows its models."""
-        if not self._is_own or model_name in self._client.list_models():
+        if not self._is_own:
             return
-        with contextlib.suppress(OptionError):  # another thread has just added it
-            self._client.add_model(model_name, model_name)
+        self._known.add(model_name)
+        if model_name not in self._client.list_models():
+            with contextlib.suppress(OptionError):  # another thread has just added it
+                self._client.add_model(model_name, model_name)
 
     async def __aexit__(
         self,
@@ -92,15 +97,20 @@ class StructgenProvider(Provider[Runner]):
         was_entered = self._entered_count > 0
         await super().__aexit__(exc_type, exc_val, exc_tb)
         if self._is_own and was_entered and self._entered_count == 0:
-            for model in self._client.list_models():
+            for model in sorted(self._known):
                 await self._client.aunload(model)
         return None
 
 
 @cache
 def own_provider() -> StructgenProvider:
-    """The provider of models for which no other was named: a model is loaded once."""
-    return StructgenProvider()
+    """The provider of models for which no other was named.
+
+    Its Runner is the one that all adapters share: a model is loaded once for all of them.
+    """
+    made = StructgenProvider(own_runner())
+    made._is_own = True
+    return made
 
 
 def provider_of(given: StructgenProvider | Runner | None, model_name: str) -> StructgenProvider:
