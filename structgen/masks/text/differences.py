@@ -8,6 +8,8 @@ how the other state was walked is not known here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,8 +21,11 @@ from .tables import DEAD, TextTables
 _FEW_APART = 64
 """Most characters that may lead apart from two near states,"""
 
-_FEW_PLACES = 1000
+_FEW_PLACES = 400
 """and most places at which they may not have met again."""
+
+_SMALL = 64
+"""Nodes, with all below them, whose children are looked at one by one."""
 
 
 class TextDifferences:
@@ -69,14 +74,19 @@ class TextDifferences:
         )
         gained: list[int] = []
         lost: list[int] = []
+        code, end = views.code, views.end
+        minterm_of, minterms = self._points.minterm_of, self._points.minterms
+        known: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
         stack = [(state, near, 0)]
         patience = _FEW_PLACES
         while stack:
             at, other, here = stack.pop()
+            beyond = end[here]
+            one_alone = at == DEAD or other == DEAD
             patience -= 1
-            if not patience:
+            if patience < (beyond - here if one_alone else 0):
                 return None
-            if at == DEAD or other == DEAD:
+            if one_alone:
                 ids = views.token_ids[views.own_start[here] : views.own_stop[here]]
                 (lost if at == DEAD else gained).extend(ids)
             self._cut(at, other, here, gained, lost)
@@ -88,21 +98,36 @@ class TextDifferences:
                     self._tables.quoted(out, before)[quote] = False
                 if label >= 0:
                     self._tables.quoted(out, label)[quote] = True
-            if views.end[here] == here + 1:
+            if beyond == here + 1:
                 continue
-            children, _ = arrays.children_of(np.array([here], np.int32))
-            minterms = self._points.minterms[arrays.code[children]]
-            to, others = self._table(at)[minterms], self._table(other)[minterms]
-            apart = (to != others).nonzero()[0]
-            stack += zip(
-                to[apart].tolist(), others[apart].tolist(), children[apart].tolist(), strict=True
-            )
+            apart = known.get((at, other))
+            if apart is None:
+                apart = known[at, other] = self._apart(at, other)
+            children: Iterable[int] = ()
+            if beyond - here <= _SMALL:
+                children = _children(here, end)
+            elif apart:
+                below, _ = arrays.children_of(np.array([here], np.int32))
+                chosen = np.zeros(self._tables.n_minterms + 1, bool)
+                chosen[list(apart)] = True
+                children = below[chosen[minterms[arrays.code[below]]]].tolist()
+            for child in children:
+                ways = apart.get(minterm_of[code[child]])
+                if ways is not None:
+                    stack.append((*ways, child))
         WORK.spend(_FEW_PLACES - patience)
         for token in gained:
             row[token >> 5] |= np.uint32(1 << (token & 31))
         for token in lost:
             row[token >> 5] &= ~np.uint32(1 << (token & 31))
         return out
+
+    def _apart(self, at: int, other: int) -> dict[int, tuple[int, int]]:
+        """Where the minterms lead that lead apart, from both states."""
+        to, others = self._table(at)[:-1], self._table(other)[:-1]
+        apart = (to != others).nonzero()[0]
+        ways = zip(to[apart].tolist(), others[apart].tolist(), strict=True)
+        return dict(zip(apart.tolist(), ways, strict=True))
 
     def _table(self, state: int) -> npt.NDArray[np.int64]:
         return self._nowhere if state == DEAD else self._tables.table(state)
@@ -122,3 +147,11 @@ class TextDifferences:
             may = tails is not None and bool(tails[tail])
             if may != (tails_before is not None and bool(tails_before[tail])):
                 (gained if may else lost).append(token)
+
+
+def _children(node: int, end: Sequence[int]) -> Iterator[int]:
+    """The nodes right below ``node``; ``end`` has the node after all those below each."""
+    child, beyond = node + 1, end[node]
+    while child < beyond:
+        yield child
+        child = end[child]
