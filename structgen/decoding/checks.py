@@ -17,10 +17,12 @@ is left only when each way on from it was barred by a refusal.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable
-from typing import Literal, NoReturn, final
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Literal, NoReturn, final
 
+from structgen.constraint import Constraint
 from structgen.errors import Attempt, ParseError, ValidationFailed
+from structgen.grammar import ir
 from structgen.values import Judging, Key, Reading, Refusal, Waiting
 
 from .barred import Barred
@@ -62,6 +64,17 @@ class Trial:
         self.barred = barred
         self.attempts: tuple[Attempt, ...] = ()
         self.n_retried = 0
+
+    @classmethod
+    def of(
+        cls, checks: Judging, constraint: Constraint, settings: Mapping[str, Any], retries: int
+    ) -> Trial:
+        """The trial of an output of a type, whose tokens are chosen by some settings."""
+        texts, samples = constraint.named.texts, settings.get("do_sample")
+        temperature = float(settings.get("temperature", 1.0)) if samples else 1.0
+        is_json = isinstance(constraint.output.grammar, ir.Json)
+        barred = Barred(constraint.vocabulary, texts, temperature, is_json=is_json)
+        return cls(checks, barred, retries)
 
     @property
     def values(self) -> tuple[object, ...]:

@@ -59,21 +59,21 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
             continue
         if run.is_waiting:
             continue
-        n_wanted = run.n_wanted
-        if run.finish_reason is not None and not n_wanted:
+        n_wanted, goes_on = run.n_wanted, run.finish_reason is None
+        if not goes_on and not n_wanted:
             return
         if sequence.length > run.n_seen:
             sequence.rewind(run.n_seen)
         for i, piece in enumerate(passes(run.take_pending())):
             if i:
                 yield []
-            if run.finish_reason is None and run.is_interrupted:
+            if goes_on and run.is_interrupted:
                 break
             sequence.append(piece)
-        if run.finish_reason is None and run.is_interrupted:
+        if goes_on and run.is_interrupted:
             continue
         if n_wanted:
             run.score_forced(sequence.recent_logits(n_wanted + 1)[:-1])
-        if run.finish_reason is not None:
+        if not goes_on:
             return
         run.choose(sequence.logits())

@@ -16,7 +16,6 @@ and what a value's confidence is asked of bear on the answer; everything else on
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -30,9 +29,10 @@ from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, TokenIds
 from structgen.values import Judging
 
+from .clock import Clock
 from .generation import Generation
 from .options import SearchOptions
-from .results import GenerationResult, Timings, Usage
+from .results import GenerationResult, Usage
 from .run import Chunk, SectionName
 from .text_assembler import FinishReason
 from .thinking import Thoughts
@@ -124,11 +124,8 @@ class Sections:
         self._counts: dict[SectionName, int] = {}
         self._n_request = 0
         self._chunks: list[Chunk] = []
-        self._is_cancelled = False
         self._began: float | None = None
-        self._started = time.perf_counter()
-        self._first_chunk: float | None = None
-        self._ended: float | None = None
+        self._clock = Clock()
         self._reused = 0
         self._at = len(self.prompt_ids)  # where the section begins
         self._section = self._waiting.pop(0)
@@ -218,8 +215,6 @@ class Sections:
                 _logprobs=() if self._search.logprobs else None,
                 usage=Usage(0, 0),
             )
-        ended = time.perf_counter() if self._ended is None else self._ended
-        first = None if self._first_chunk is None else self._first_chunk - self._started
         return replace(
             result,
             usage=replace(
@@ -229,7 +224,7 @@ class Sections:
                 reasoning_tokens=counts.get("reasoning", 0),
                 draft_tokens=counts.get("draft", 0),
             ),
-            timings=Timings(first, ended - self._started),
+            timings=self._clock.timings,
             reasoning=texts["reasoning"].strip() if "reasoning" in texts else None,
             draft=texts.get("draft"),
         )
@@ -298,8 +293,7 @@ class Sections:
 
     def start(self, reused_tokens: int = 0) -> None:
         """Say that the model is about to run: times count from here."""
-        self._started = time.perf_counter()
-        self.count_time_from(self._started)
+        self.count_time_from(self._clock.start())
         self._reused = min(reused_tokens, self._n_prompt)
         self._part.start(reused_tokens)
 
@@ -319,8 +313,8 @@ class Sections:
         while self._waiting and self._part.finish_reason in _ENDED:
             self._go_on()
             self._part.advance()
-        if self.finish_reason is not None and self._ended is None:
-            self._ended = time.perf_counter()
+        if self.finish_reason is not None:
+            self._clock.end()
 
     def _go_on(self) -> None:
         """Begin the next section."""
@@ -357,7 +351,7 @@ class Sections:
         if self._began is not None:
             self._part.count_time_from(self._began)
         self._part.start(n_seen)
-        if self._is_cancelled:
+        if self._clock.is_cancelled:
             self._part.cancel()
 
     def take_pending(self) -> TokenIds:
@@ -377,8 +371,8 @@ class Sections:
             Chunk(chunk, self._section, chunk.steps, chunk.logprobs)
             for chunk in self._part.take_chunks()
         ]
-        if self._chunks and self._first_chunk is None:
-            self._first_chunk = time.perf_counter()
+        if self._chunks:
+            self._clock.note_text()
 
     def take_chunks(self) -> list[Chunk]:
         """Return the text that has become certain since the last call."""
@@ -388,13 +382,12 @@ class Sections:
 
     def cancel(self) -> None:
         """Ask that the output end where it is. From any thread."""
-        self._is_cancelled = True
+        self._clock.cancel()
         self._part.cancel()
 
     def stop(self) -> None:
         """End the output here, ``cancelled`` unless it has ended."""
-        if self._ended is None:
-            self._ended = time.perf_counter()
+        self._clock.end()
         self._part.stop()
 
 

@@ -10,7 +10,7 @@ small automaton looks like). Runs no model: scores come in through functions.
 from __future__ import annotations
 
 from .alternatives import MAX_ALTERNATIVES, Site, is_json, may_have_sites, names_of, whole_texts
-from .best_values import BestValues
+from .best_values import BestValues, Opened
 from .confidence import TOLERANCE, Alternative, Confidence, ValueConfidence, below, measure
 from .json_places import JsonPlaces
 from .path_suggestions import suggestion
@@ -32,6 +32,7 @@ __all__ = [
     "GivenUp",
     "JsonPlaces",
     "OpenSequence",
+    "Opened",
     "Passes",
     "Picture",
     "Recorder",
