@@ -37,17 +37,15 @@ from .responses import (
     ChunkChoice,
     CompletionChunk,
     CompletionResponse,
-    DecisionResponse,
-    EmbeddingResponse,
-    RerankResponse,
     TokenLogprob,
-    Usage,
 )
 from .runner import Runner
 from .sessions import Sessions
+from .shape import Usage
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
 from .tracing import Traces
 from .trials import Trials
+from .vector_responses import DecisionResponse, EmbeddingResponse, RerankResponse
 
 __all__ = [
     "LONGEST_RESULT",

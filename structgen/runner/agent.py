@@ -29,15 +29,10 @@ from .loops import carried
 from .messages import Message
 from .metrics import Metrics
 from .requests import ChatRequest
-from .responses import (
-    AgenticToolCall,
-    ChatChunk,
-    ChatResponse,
-    ToolCall,
-    Usage,
-)
+from .responses import AgenticToolCall, ChatChunk, ChatResponse, ToolCall
 from .rounds import as_message, event_of, further, is_held, summed, until
 from .running import in_thread, is_async
+from .shape import Usage
 from .tools import (
     LONGEST_RESULT,
     TIMEOUT_SECONDS,

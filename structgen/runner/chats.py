@@ -26,6 +26,7 @@ from .metrics import Metrics, RequestRecord
 from .registry import Entry, Registry
 from .requests import ChatRequest
 from .responses import ChatChunk, ChatResponse
+from .work import prompt_length
 
 RequestT = TypeVar("RequestT", bound=Request)
 
@@ -195,7 +196,7 @@ class Chats:
             )
         entry = self._registry.entry(request.model)
         async with self._registry.lease(entry) as host:
-            return await one_chat.prompt_length(text_host(host, entry), plain(request))
+            return await prompt_length(text_host(host, entry), plain(request))
 
     async def _whole(self, request: ChatRequest) -> Asked:
         """One answer of the model."""

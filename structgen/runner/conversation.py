@@ -26,9 +26,9 @@ from .responses import (
     FunctionCall,
     ResponseMessage,
     ToolCall,
-    Usage,
 )
 from .sessions import Sessions, Turn
+from .shape import Usage
 from .tools import Tool, ToolSource
 from .tracing import Span, Traces
 

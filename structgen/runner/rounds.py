@@ -10,15 +10,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from .messages import Message
-from .responses import (
-    AgenticToolCall,
-    ChatChunk,
-    ChatResponse,
-    CompletionTokensDetails,
-    PromptTokensDetails,
-    ResponseMessage,
-    Usage,
-)
+from .responses import AgenticToolCall, ChatChunk, ChatResponse, ResponseMessage
+from .shape import CompletionTokensDetails, PromptTokensDetails, Usage
 
 
 def as_message(message: ResponseMessage) -> Message:

@@ -17,8 +17,7 @@ from typing import Any, TypeVar, final
 
 from structgen.errors import OptionError, StructgenError
 
-from . import chat as one_chat
-from . import vectors
+from . import completions, vectors
 from .chats import Chats, request_of
 from .configuration import ModelConfig
 from .conversation import Conversations, counted
@@ -35,17 +34,11 @@ from .requests import (
     RerankRequest,
     StreamOptions,
 )
-from .responses import (
-    ChatResponse,
-    CompletionChunk,
-    CompletionResponse,
-    DecisionResponse,
-    EmbeddingResponse,
-    RerankResponse,
-)
+from .responses import ChatResponse, CompletionChunk, CompletionResponse
 from .sessions import Sessions
 from .steps import explain
 from .tracing import Traces
+from .vector_responses import DecisionResponse, EmbeddingResponse, RerankResponse
 
 MAX_CONCURRENCY = 64
 """Most requests that run on a model at once, unless told otherwise."""
@@ -185,7 +178,7 @@ class Runner(Chats, Models):
         began = time.perf_counter()
         with self._seen("text_completion", request.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                made = await one_chat.complete(text_host(host, entry), request, entry.id, began)
+                made = await completions.complete(text_host(host, entry), request, entry.id, began)
             if made.usage is not None:
                 record.usage |= counted(made.usage)
         return made
@@ -206,7 +199,9 @@ class Runner(Chats, Models):
         asked = request.model_copy(update={"stream_options": options})
         with self._seen("text_completion", request.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                chunks = one_chat.completion_chunks(text_host(host, entry), asked, entry.id, began)
+                chunks = completions.completion_chunks(
+                    text_host(host, entry), asked, entry.id, began
+                )
                 async with contextlib.aclosing(chunks) as made:
                     async for chunk in made:
                         if chunk.usage is not None:

@@ -19,17 +19,17 @@ from structgen.models.embedding import to_base64
 
 from .hosts import EmbeddingHost, Host, TextHost
 from .requests import DecisionRequest, EmbeddingRequest, RerankRequest
-from .responses import (
+from .shape import PromptTokensDetails
+from .text_vectors import text_vectors
+from .vector_responses import (
     DecisionResponse,
     DecisionUsage,
     Embedding,
     EmbeddingResponse,
     InputUsage,
-    PromptTokensDetails,
     RerankResponse,
     RerankResult,
 )
-from .text_vectors import text_vectors
 
 _PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 """What models call their prompts for each type of input, those that are asked for first."""
