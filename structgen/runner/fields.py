@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Strict, StrictStr, ValidationError
 
@@ -72,6 +72,9 @@ class Request(Part):
         model: id or alias of the model; None: the runner's default.
     """
 
+    _MAIN: ClassVar[str | None] = None
+    """The field that a text or a list stands for, where it is passed in place of a request."""
+
     model: StrictStr | None = None
 
     def __init__(self, **fields: Any) -> None:
@@ -90,7 +93,7 @@ class Request(Part):
         """The request that a caller means.
 
         Args:
-            given: a request, a dict, or None.
+            given: a request, a dict, or None; of most kinds also what the main field may be.
             fields: named beside it; they stand in place of its own.
 
         Raises:
@@ -102,6 +105,13 @@ class Request(Part):
             given = {name: getattr(given, name) for name in given.model_fields_set}
         elif given is None:
             given = {}
+        elif cls._MAIN is not None and isinstance(given, (str, list, tuple)):
+            if cls._MAIN in fields:
+                raise RequestError(
+                    f"{cls._MAIN} is there twice: by name and without. Leave one of them out.",
+                    param=cls._MAIN,
+                )
+            given = {cls._MAIN: given}
         elif not isinstance(given, Mapping):
             raise RequestError(
                 f"The request is of type {type(given).__name__}. Pass a {cls.__name__}, a dict, or "

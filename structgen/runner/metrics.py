@@ -137,6 +137,9 @@ class Metrics:
             ),
             "tool_calls": _Family("counter", "Calls of tools, by outcome.", ("tool", "outcome")),
             "tool_seconds": _Family("histogram", "Time of calls of tools.", ("tool",), SECONDS),
+            "http_responses": _Family(
+                "counter", "Answers over HTTP, by endpoint and status.", ("endpoint", "status")
+            ),
         }
 
     def request(self, kind: str, model: str = "") -> RequestRecord:
@@ -149,6 +152,16 @@ class Metrics:
             self._families["tool_calls"].add((name, outcome), 1)
             if seconds is not None:
                 self._families["tool_seconds"].add((name,), seconds)
+
+    def http_response(self, endpoint: str, status: int) -> None:
+        """Count an answer of a server, those among them that no model was asked for.
+
+        Args:
+            endpoint: the path, with names in place of what varies; empty: none was reached.
+            status: of HTTP; 499: the client had gone.
+        """
+        with self._lock:
+            self._families["http_responses"].add((endpoint, str(status)), 1)
 
     def watch(
         self, name: str, about: str, label: str, read: Callable[[], Mapping[str, float]]

@@ -144,6 +144,8 @@ class ChatRequest(Sampled):
         "modalities": ((["text"],), "Answers are text."),
     }
 
+    _MAIN = "messages"
+
     messages: list[Message]
     max_completion_tokens: StrictInt | None = None
     response_format: Any = None
@@ -199,6 +201,8 @@ class CompletionRequest(Sampled):
         echo: whether the text begins with the prompt.
         logprobs: how many of the likeliest tokens to list beside each of the text's.
     """
+
+    _MAIN = "prompt"
 
     prompt: Any
     echo: StrictBool = False
@@ -265,6 +269,8 @@ class EmbeddingRequest(Request):
             one.
         truncate_sequence: whether texts that are too long are cut, rather than refused.
     """
+
+    _MAIN = "input"
 
     input: Any
     dimensions: StrictInt | None = None

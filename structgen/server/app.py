@@ -86,7 +86,9 @@ def create_app(
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(StructgenError, _known_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_middleware(Gateway, settings=settings, keys=keys, traces=runner.traces)
+    app.add_middleware(
+        Gateway, settings=settings, keys=keys, traces=runner.traces, metrics=runner.metrics
+    )
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -1,8 +1,9 @@
 """What every request passes through before an endpoint sees it, and its answer after.
 
 Owns the id of a request, who may ask and how often, that its body is read in bounds of size and
-time, that no error leaves without its JSON, and the line in the log. One layer of ASGI, and not of
-Starlette's `BaseHTTPMiddleware`, which would stand between a stream and its client.
+time, that no error leaves without its JSON, that every answer is counted, and the line in the log.
+One layer of ASGI, and not of Starlette's `BaseHTTPMiddleware`, which would stand between a stream
+and its client.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from structgen.runner import Traces
+from structgen.runner import Metrics, Traces
 
 from .auth import Keys, bearer, owner_of
 from .errors import ApiError, seconds, told
@@ -48,11 +49,14 @@ class ClientGone(Exception):
 class Gateway:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, keys: Keys, traces: Traces) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, keys: Keys, traces: Traces, metrics: Metrics
+    ) -> None:
         self._app = app
         self._settings = settings
         self._keys = keys
         self._traces = traces
+        self._metrics = metrics
         most = settings.requests_per_minute
         self._rate = None if most is None else RateLimit(most)
         hosts = settings.allowed_hosts
@@ -78,6 +82,7 @@ class Gateway:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                self._metrics.http_response(_endpoint(scope) or "", status)
                 out = MutableHeaders(scope=message)
                 out["x-request-id"] = id_
                 out["openai-processing-ms"] = str(round((time.perf_counter() - began) * 1000))
@@ -90,13 +95,15 @@ class Gateway:
                 body = await self._body(receive, headers)
                 await self._app(scope, _replayed(body, receive), sending)
             except ClientGone:
-                status = status or 499
+                if not status:
+                    status = 499
+                    self._metrics.http_response(_endpoint(scope) or "", status)
             except Exception as raised:
                 error = raised
                 if not status:
                     await told(raised).response(scope, receive, sending)
             finally:
-                span |= {"status": status, "route": getattr(scope.get("route"), "path", None)}
+                span |= {"status": status, "route": _endpoint(scope)}
                 self._log(scope, id_, status, began, error)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
@@ -207,6 +214,11 @@ class Gateway:
             extra={"entry": entry},
             exc_info=error if unexpected else None,
         )
+
+
+def _endpoint(scope: Scope) -> str | None:
+    """The path of the endpoint that was reached, with names in place of what varies."""
+    return getattr(scope.get("route"), "path", None)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
 import sys
 from typing import Literal, final
 
@@ -86,6 +88,31 @@ def _check_sources(settings: Settings) -> None:
                 raise type(error)(f"{where}{error}") from None
 
 
+def check_address(settings: Settings) -> None:
+    """Raise if nobody can listen there: models take seconds to load, and that is told at once.
+
+    Raises:
+        OptionError: the port is in use, or the address is none of this machine's.
+    """
+    place = f"{_shown(settings.host)}:{settings.port}"
+    try:
+        found = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                if os.name == "posix":  # as asyncio does: what has just ended is not in the way
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except OSError as error:
+        raise OptionError(
+            f"Nobody can listen on {place}: {error.strerror or error}. Pass another port (--port) "
+            "or host (--host), or end what listens there."
+        ) from error
+
+
 def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
@@ -98,6 +125,7 @@ def serve(settings: Settings) -> None:
     """
     for line in check(settings):
         print(line, file=sys.stderr)
+    check_address(settings)
     runner = runner_of(settings)
     try:
         app = create_app(runner, settings, owns_runner=True)

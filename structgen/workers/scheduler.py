@@ -213,11 +213,6 @@ class Scheduler:
         """How many outputs have begun and not ended."""
         return sum(len(unit.jobs) for unit in self._units)
 
-    @property
-    def n_waiting(self) -> int:
-        """How many have not begun."""
-        return len(self._inbox) + sum(map(len, self._waiting.values()))
-
     def step(self) -> bool:
         """Let whoever's turn it is have a pass of the model; False when there is nothing to do."""
         self._awake.clear()

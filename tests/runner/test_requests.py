@@ -16,7 +16,12 @@ from structgen.runner import vectors
 from structgen.runner.constraints import wanted
 from structgen.runner.hosts import EmbeddingHost
 from structgen.runner.options import EFFORTS, limits, search_of
-from structgen.runner.requests import ChatRequest, CompletionRequest, EmbeddingRequest
+from structgen.runner.requests import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    RerankRequest,
+)
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -287,6 +292,18 @@ def test_no_text_of_a_request_is_the_name_of_a_file(tmp_path: Any) -> None:
             found = wanted(request).type
             assert found.path is None
             assert found.text == f"{given}\n"
+
+
+def test_a_text_or_a_list_stands_for_what_is_asked() -> None:
+    assert ChatRequest.of("Hi", {}) == ChatRequest.of(HI, {})
+    assert ChatRequest.of(HI["messages"], {"seed": 1}).seed == 1
+    assert CompletionRequest.of("Hi", {}).prompts == ["Hi"]
+    assert CompletionRequest.of([1, 2], {}).prompts == [[1, 2]]
+    assert EmbeddingRequest.of(["a", "b"], {}).input == ["a", "b"]
+    with pytest.raises(RequestError, match="there twice"):
+        ChatRequest.of("Hi", {"messages": "Ho"})
+    with pytest.raises(RequestError, match="Pass a RerankRequest"):
+        RerankRequest.of("Hi", {})
 
 
 def test_tool_choice() -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from structgen import OptionError
+from structgen.server import Settings, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +34,19 @@ def test_the_image_has_what_it_is_built_of() -> None:
         assert name in copied
     assert any(re.fullmatch(r"USER \d+:\d+", line) for line in lines)
     assert any("/health/ready" in line for line in lines)
+
+
+def test_a_port_in_use_is_told_before_models_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loads(settings: Settings) -> None:
+        raise AssertionError("a Runner was made to serve with")
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = Settings(models={"a": "smollm2-135m-instruct"}, port=port)
+        monkeypatch.setattr(serving, "create_app", loads)
+        with pytest.raises(OptionError, match=f"listen on 127.0.0.1:{port}: "):
+            serving.serve(settings)
+    serving.check_address(settings)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")

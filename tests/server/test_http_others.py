@@ -140,6 +140,21 @@ def test_metrics(http: httpx.Client, served: Served) -> None:
     assert httpx.get(f"{served.root}/metrics").status_code == 401
 
 
+def test_what_no_model_is_asked_for_is_counted_too(http: httpx.Client, served: Served) -> None:
+    def counted(endpoint: str, status: int) -> float:
+        wanted = {"endpoint": endpoint, "status": str(status)}
+        found = served.runner.metrics.snapshot()["http_responses"]
+        return sum(row["value"] for row in found if row["labels"] == wanted)
+
+    cases = [("", 401), ("/v1/chat/completions", 400), ("/v1/models/{model:path}", 404)]
+    before = [counted(*case) for case in cases]
+    assert httpx.get(f"{served.root}/v1/models").status_code == 401
+    assert http.post("/v1/chat/completions", json={"wat": 1}).status_code == 400
+    assert http.get("/v1/models/nobody").status_code == 404
+    assert [counted(*case) for case in cases] == [number + 1 for number in before]
+    assert 'structgen_http_responses_total{endpoint="",status="401"}' in http.get("/metrics").text
+
+
 def test_the_document_says_what_there_is(http: httpx.Client) -> None:
     document = http.get("/openapi.json").json()
     assert {

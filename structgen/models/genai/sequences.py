@@ -39,8 +39,6 @@ _CAPACITY_STEP = 256
 # enough, and is then run from its first token. So the next one has this many times the room.
 _GROWTH = 2
 
-_NO_TOKENS = np.empty(0, np.int32)
-
 
 @final
 class LiveSequence:
