@@ -45,9 +45,9 @@ def bytes_per_token(holder: Any) -> Any:
 
 def bytes_of_a_token(og_model: Any, config: Any) -> int:
     """What a model reads off a token's key-value cache."""
-    from structgen.models.genai import model
+    from structgen.models.genai import opening
 
-    return model._bytes_per_token(og_model, config)
+    return opening._bytes_per_token(og_model, config)
 
 
 def characters(holder: Any) -> Any:

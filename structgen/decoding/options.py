@@ -11,16 +11,15 @@ that is not given, or is None, keeps the model's own default from its ``genai_co
 from __future__ import annotations
 
 import difflib
-import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol, TypedDict
 
 from structgen.automaton.json import CompileOptions, JsonOptions
 from structgen.errors import OptionError
-from structgen.sampling import LogitsProcessor, checked
+from structgen.sampling import LogitsProcessor
 
+from . import option_checks as checks
 from .drafts import Draft
 from .thinking import Think
 
@@ -342,152 +341,38 @@ def unknown(name: str) -> str:
     return f"Unknown option {name!r}. Options are: {', '.join(NAMES)}."
 
 
-def _flag(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise OptionError(f"{name}={value!r} is not a bool. Pass True or False.")
-
-
-def _whole(low: int, high: int | None = None) -> Any:
-    def check(name: str, value: Any) -> int:
-        try:
-            if isinstance(value, bool):
-                raise TypeError
-            number = operator.index(value)  # NumPy integers too
-        except TypeError:
-            raise OptionError(f"{name}={value!r} is not a whole number.") from None
-        if number < low or (high is not None and number > high):
-            bounds = f"{low:,} or more" if high is None else f"between {low:,} and {high:,}"
-            raise OptionError(f"{name}={number} is out of range. It must be {bounds}.")
-        return number
-
-    return check
-
-
-def _real(low: float, high: float, *, above: bool = False) -> Any:
-    def check(name: str, value: Any) -> float:
-        try:
-            if isinstance(value, (bool, str)):
-                raise TypeError
-            number = float(value)
-        except (TypeError, ValueError):
-            raise OptionError(f"{name}={value!r} is not a number.") from None
-        if not ((low < number if above else low <= number) and number <= high):
-            bounds = f"above {low:g} and at most" if above else f"between {low:g} and"
-            raise OptionError(f"{name}={number:g} is out of range. It must be {bounds} {high:g}.")
-        return number
-
-    return check
-
-
-def _temperature(name: str, value: Any) -> float:
-    # Outside of these bounds the runtime's float32 arithmetic overflows.
-    number: float = _real(0, 100)(name, value)
-    if 0 < number < 0.01:
-        raise OptionError(
-            f"{name}={number:g} is out of range. Pass 0 for the likeliest token, or 0.01 or more."
-        )
-    return number
-
-
-def _stop(name: str, value: Any) -> tuple[str, ...]:
-    strings = [value] if isinstance(value, str) else value
-    if not isinstance(strings, Sequence) or not all(isinstance(s, str) for s in strings):
-        raise OptionError(f"{name}={value!r} is neither a string nor a list of strings.")
-    if "" in strings:
-        raise OptionError(f"{name}={value!r} has an empty string, which would stop at once.")
-    return tuple(strings)
-
-
-def _logit_bias(name: str, value: Any) -> dict[int, float]:
-    if not isinstance(value, Mapping):
-        raise OptionError(f"{name}={value!r} is not a mapping from token ids to numbers.")
-    bias: dict[int, float] = {}
-    for token_id, added in value.items():
-        if isinstance(token_id, str):
-            raise OptionError(
-                f"{name} has the key {token_id!r}. Keys are token ids: model.encode(text) has them."
-            )
-        key = _whole(0)(f"{name} key", token_id)
-        try:
-            low = added == -math.inf
-            bias[key] = -math.inf if low else _real(-1000, 1000)(f"{name}[{key}]", added)
-        except OptionError as error:
-            raise OptionError(
-                f"{error} Or -inf: never, as far as the output type leaves a choice."
-            ) from None
-    return bias
-
-
-def _processor(name: str, value: Any) -> LogitsProcessor:
-    if not callable(value):
-        raise OptionError(f"{name}={value!r} is not callable.")
-    return checked(value)
-
-
-def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
-    check = _real(0, 1, above=True)
-    if not isinstance(value, Mapping):
-        number: float = check(name, value)
-        return number
-    if not value or not all(isinstance(path, str) and path[:1] == "$" for path in value):
-        raise OptionError(
-            f"{name}={value!r} is neither a number nor a mapping from JSON paths such as "
-            "'$.label' to numbers."
-        )
-    return {path: check(f"{name}[{path!r}]", number) for path, number in value.items()}
-
-
-def _name(name: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise OptionError(f"{name}={value!r} is not a str.")
-
-
-def _special_tokens(name: str, value: Any) -> str:
-    if value in ("template", "anywhere"):
-        return str(value)
-    raise OptionError(f"{name}={value!r} is unknown. Pass 'template' or 'anywhere'.")
-
-
-def _cancel(name: str, value: Any) -> Any:
-    if not callable(getattr(value, "is_set", None)):
-        raise OptionError(f"{name}={value!r} has no is_set(). Pass a threading.Event.")
-    return value
-
-
 _CHECKS: dict[str, Any] = {
-    "max_new_tokens": _whole(1),
-    "max_length": _whole(1),
-    "min_length": _whole(0),
-    "do_sample": _flag,
-    "temperature": _temperature,
-    "top_k": _whole(0),
-    "top_p": _real(0, 1, above=True),
-    "min_p": _real(0, 1),
-    "repetition_penalty": _real(0.01, 100),
-    "frequency_penalty": _real(-2, 2),
-    "presence_penalty": _real(-2, 2),
-    "no_repeat_ngram_size": _whole(0),
-    "random_seed": _whole(0, MAX_SEED),
-    "stop": _stop,
-    "logit_bias": _logit_bias,
-    "processor": _processor,
-    "logprobs": _flag,
-    "top_logprobs": _whole(0, 1000),
-    "trace": _flag,
-    "abstain_below": _abstain_below,
-    "best": _flag,
-    "forced": _flag,
-    "special_tokens": _special_tokens,
-    "timeout": _real(0, 1e9, above=True),
-    "cancel": _cancel,
-    "adapter": _name,
-    "n": _whole(1, 10_000),
-    "batch_size": _whole(1, 256),
-    "return_errors": _flag,
-    "retries": _whole(0, 10_000),
-    "truncate": _flag,
+    "max_new_tokens": checks.whole(1),
+    "max_length": checks.whole(1),
+    "min_length": checks.whole(0),
+    "do_sample": checks.flag,
+    "temperature": checks.temperature,
+    "top_k": checks.whole(0),
+    "top_p": checks.real(0, 1, above=True),
+    "min_p": checks.real(0, 1),
+    "repetition_penalty": checks.real(0.01, 100),
+    "frequency_penalty": checks.real(-2, 2),
+    "presence_penalty": checks.real(-2, 2),
+    "no_repeat_ngram_size": checks.whole(0),
+    "random_seed": checks.whole(0, MAX_SEED),
+    "stop": checks.stop,
+    "logit_bias": checks.logit_bias,
+    "processor": checks.processor,
+    "logprobs": checks.flag,
+    "top_logprobs": checks.whole(0, 1000),
+    "trace": checks.flag,
+    "abstain_below": checks.abstain_below,
+    "best": checks.flag,
+    "forced": checks.flag,
+    "special_tokens": checks.special_tokens,
+    "timeout": checks.real(0, 1e9, above=True),
+    "cancel": checks.cancel,
+    "adapter": checks.text,
+    "n": checks.whole(1, 10_000),
+    "batch_size": checks.whole(1, 256),
+    "return_errors": checks.flag,
+    "retries": checks.whole(0, 10_000),
+    "truncate": checks.flag,
 }
 
 _NOT_THE_RUNTIMES = {

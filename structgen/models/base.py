@@ -1,6 +1,6 @@
 """What a text model is to the rest of the package: protocols and nothing else.
 
-`structgen.models.genai.model` implements them on ONNX Runtime GenAI; the test-suite's fake model
+`structgen.models.genai` implements them on ONNX Runtime GenAI; the test-suite's fake model
 does so on a table. The generator uses only what is written here.
 """
 

@@ -22,7 +22,7 @@ from rounding import MEAN, MOST, PROBABLE, cold, near
 import structgen
 from structgen import Choice, Generator, Regex
 from structgen.cli import demo
-from structgen.models.genai import model as genai
+from structgen.models import genai
 from structgen.models.genai import recover, sequences
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -16,7 +16,7 @@ from fakes import END, END_TOO, SIZE, TOKENS, FakeModel, Person, encode
 import structgen
 from structgen import Choice, Generator, Regex
 from structgen.decoding import chat
-from structgen.models.genai import model as genai
+from structgen.models import genai
 from structgen.sampling.processors import MinLength, NoRepeatNgram, TokenMask
 
 MESSAGES = [{"role": "user", "content": "hi"}]

@@ -10,8 +10,7 @@ import pytest
 
 from structgen import models
 from structgen.errors import ModelError
-from structgen.models.genai import TextModel, vectors
-from structgen.models.genai import model as runtime
+from structgen.models.genai import TextModel, runtime, vectors
 from structgen.models.genai.folders import read_config
 
 

@@ -2,13 +2,16 @@
 
 `folder` (what an embedder's files say), `tokens` (texts to token ids), `batches` (which texts run
 together), `session` (the graph), `device` (the graph where the provider is not the CPU), `pooling`
-(vectors of tokens to the vector of a text) and `embedder` (`Embedder`, `load`). It knows nothing of
+(vectors of tokens to the vector of a text) `arguments` (of calls), `embedder`
+(`Embedder`) and `opening` (`load`). It knows nothing of
 language models, masks or output types.
 """
 
 from __future__ import annotations
 
-from .embedder import Embedder, checked_texts, load
+from .arguments import checked_texts
+from .embedder import Embedder
+from .opening import load
 from .pooling import finish, to_base64
 from .results import EmbeddingResult, Ranked
 

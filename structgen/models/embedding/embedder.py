@@ -1,4 +1,4 @@
-"""`Embedder`: texts in, vectors out, and `load`.
+"""`Embedder`: texts in, vectors out.
 
 It owns the order of the work: prompts, tokens, batches, vectors, and back into the order of the
 texts. While one window of texts runs, a thread makes the next one's tokens. What a graph is belongs
@@ -12,26 +12,23 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Literal, final, overload
 
 import numpy as np
 
 from structgen.errors import (
     ModelError,
-    ModelNotFound,
     OptionError,
     PromptError,
     TruncationWarning,
     counted,
 )
-from structgen.models import cache
-from structgen.models.loading import remedy
 from structgen.models.progress import Progress, late
 
 from . import batches
-from .folder import Settings, read
-from .pooling import POOLINGS, FloatArray, Pooling, check_pooling, finish, to_base64
+from .arguments import Encoding, OnTruncation, check_encoding, check_options, checked_texts
+from .folder import Settings
+from .pooling import FloatArray, Pooling, finish, to_base64
 from .results import EmbeddingResult, Ranked
 from .session import Graph
 from .tokens import TextTokenizer, Tokens
@@ -40,9 +37,6 @@ BATCH_TOKENS = 2048
 """Most tokens that run side by side unless a call says otherwise."""
 
 _CHARACTERS_A_TOKEN = 4  # roughly, for graphs that make tokens themselves
-
-OnTruncation = Literal["warn", "error", "ignore"]
-Encoding = Literal["float", "base64"]
 
 
 @final
@@ -146,7 +140,7 @@ class Embedder:
 
         Cost: 6 ms of CPU for a sentence of 14 tokens with the default embedder.
         """
-        _check_encoding(encoding)
+        check_encoding(encoding)
         vectors = self._result(texts, None, **options).vectors
         return vectors if encoding == "float" else to_base64(vectors)
 
@@ -157,7 +151,7 @@ class Embedder:
 
         Cancelling the task ends the work after the batch that is running.
         """
-        _check_encoding(encoding)
+        check_encoding(encoding)
         vectors = (await self.aresult(texts, **options)).vectors
         return vectors if encoding == "float" else to_base64(vectors)
 
@@ -238,7 +232,7 @@ class Embedder:
                 f"{self.name} is a cross-encoder, which has no vectors: call rerank(query, "
                 "documents)."
             )
-        _check_options(on_truncation, batch_tokens)
+        check_options(on_truncation, batch_tokens)
         before = self._prompt(prompt, prompt_name)
         if self.dimensions is not None:
             finish(np.zeros((0, self.dimensions), np.float32), dimensions, normalize)
@@ -333,7 +327,7 @@ class Embedder:
                 f"{self.name} makes vectors and is no cross-encoder. Multiply the vectors of "
                 "query and documents instead: documents @ query."
             )
-        _check_options(on_truncation, batch_tokens)
+        check_options(on_truncation, batch_tokens)
         if top_k is not None:
             if isinstance(top_k, bool) or not isinstance(top_k, int):
                 raise OptionError(f"top_k={top_k!r} is no whole number.")
@@ -454,121 +448,3 @@ class Embedder:
                     f"Text {i} has {len(one.ids) + one.n_cut:,} tokens, and {self.name} takes "
                     f"{self.max_length:,}. Split it, or let it be cut: on_truncation='warn'."
                 )
-
-
-def load(
-    place: Path,
-    *,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    providers: Sequence[str] | None = None,
-    session_options: Mapping[str, Any] | None = None,
-    threads: int | None = None,
-) -> Embedder:
-    """Load an embedder's folder, or its ONNX file; see `structgen.load_embedder`."""
-    wanted = None if pooling is None else check_pooling(pooling)
-    if cache.is_language_model(place):
-        raise ModelNotFound(
-            f"{place} is a language model: structgen.load gives it, and its embed() makes vectors "
-            "if it was converted with --hidden-states."
-        )
-    settings = read(place)
-    graph = Graph(
-        settings.graph,
-        wants_tokens=wanted is not None,
-        providers=providers,
-        session_options=session_options,
-        threads=threads,
-    )
-    if wanted is not None and graph.kind != "tokens":
-        raise OptionError(
-            f"pooling={pooling!r}: {settings.graph} gives no vector a token that could be pooled."
-        )
-    if graph.takes_text:
-        if max_length is not None:
-            raise OptionError(
-                f"max_length={max_length}: {settings.graph} reads text itself, and cuts it itself."
-            )
-        return Embedder(graph, None, settings, pooling=None, max_length=None)
-    if settings.tokenizer is None:
-        raise ModelNotFound(
-            f"{settings.folder} has no tokenizer.json, and {settings.graph.name} takes token ids. "
-            "Copy it from the model's source."
-        )
-    most = _most(settings, max_length)
-    return Embedder(
-        graph,
-        TextTokenizer(settings.tokenizer, most),
-        settings,
-        pooling=wanted or _folders_pooling(settings) if graph.kind == "tokens" else None,
-        max_length=most,
-    )
-
-
-def _most(settings: Settings, max_length: int | None) -> int | None:
-    if max_length is None:
-        return settings.max_length
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
-        raise OptionError(f"max_length={max_length!r} is out of range. It must be 1 or more.")
-    if settings.positions is not None and max_length > settings.positions:
-        raise OptionError(
-            f"max_length={max_length} is out of range: {settings.folder.name} has "
-            f"{settings.positions} positions."
-        )
-    return max_length
-
-
-def _folders_pooling(settings: Settings) -> Pooling:
-    """How a folder says that tokens are pooled; the mean where it does not say."""
-    if settings.others:
-        raise ModelError(
-            f"{settings.folder} goes on after pooling with {', '.join(settings.others)}, which "
-            "this ONNX file has not in it. Export the whole model, so that its output is "
-            "sentence_embedding; or pass pooling= to have the vectors without it."
-        )
-    if settings.lacks is not None:
-        raise ModelError(
-            f"{settings.lacks} is missing, which modules.json names, so that it is not known how "
-            f"tokens are pooled. {remedy(settings.folder)} Or pass pooling=."
-        )
-    if settings.pooling is None:
-        return "mean"
-    for known in POOLINGS:
-        if settings.pooling == known:
-            return known
-    raise ModelError(
-        f"{settings.folder} asks for the pooling {settings.pooling!r}, which is none of "
-        f"{', '.join(POOLINGS)}. Export the whole model, so that its output is "
-        "sentence_embedding; or pass another pooling=."
-    )
-
-
-def _check_encoding(encoding: str) -> None:
-    if encoding not in ("float", "base64"):
-        raise OptionError(f"encoding={encoding!r} is unknown. It is 'float' or 'base64'.")
-
-
-def _check_options(on_truncation: str, batch_tokens: int) -> None:
-    if on_truncation not in ("warn", "error", "ignore"):
-        raise OptionError(
-            f"on_truncation={on_truncation!r} is unknown. It is 'warn', 'error' or 'ignore'."
-        )
-    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 1:
-        raise OptionError(f"batch_tokens={batch_tokens!r} is out of range. It must be 1 or more.")
-
-
-def checked_texts(texts: Any) -> Iterator[str]:
-    """The texts, each of which is a str; one text by itself is the only one.
-
-    Raises:
-        OptionError: as soon as one is not.
-    """
-    if isinstance(texts, str):
-        yield texts
-        return
-    if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
-        raise OptionError(f"{type(texts).__name__} is no text, nor a list of texts.")
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise OptionError(f"Text {i} is no str but {type(text).__name__}.")
-        yield text

@@ -1,14 +1,13 @@
-"""Text models on ONNX Runtime GenAI: the only file that imports ``onnxruntime_genai``.
+"""A text model on ONNX Runtime GenAI.
 
-It owns loading, tokens, chat templates, and sequences with their search settings. It knows nothing
-of output types, masks or the step loop; it implements the protocols of `structgen.models.base`.
+It owns tokens, chat templates, adapters, and sequences. It knows nothing of folders, output types,
+masks or the step loop; it implements the protocols of `structgen.models.base`.
 
 What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) and relied on here:
 
 * ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores.
 * Tokens are chosen by `structgen.sampling.sampler`: the runtime's own choosing would tie a sequence
-to one
-  call's settings. Appending a token costs what ``generate_next_token`` does.
+  to one call's settings. Appending a token costs what ``generate_next_token`` does.
 * After ``rewind_to(n)`` the scores are gone: the last kept token has to be run again.
 * ``max_length`` sizes the key-value cache, which is zeroed when the sequence is made: 0.77 s and
   360 MB for SmolLM2's 8,192 tokens, 0.03 s for 512. So sequences start small and grow.
@@ -21,53 +20,33 @@ to one
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import os
-import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-# A program that answers on this machine tells nobody else about it, unless its user wants that.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-
-import onnxruntime_genai as og  # type: ignore[import-untyped]
-
 from structgen.errors import ModelError, PromptError
-from structgen.models import damage
-from structgen.models.loading import check_threads, in_short, remedied, remedy
 from structgen.models.progress import Progress
-from structgen.models.providers import (
-    PROVIDER_OPTIONS,
-    check_session_options,
-    checked,
-    with_options,
-)
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
 
-from . import recover, vectors
+from . import runtime, vectors
 from .adapters import AdapterSet
 from .batches import MOST_ROWS, TextBatch, pads_exactly
-from .folders import folder_vocabulary, read_ahead, read_config, start_ids
+from .runtime import og
 from .sequences import LiveSequence, SequencePool, TextSequence
 
 # What is kept of calls by default: a few conversations, or one system prompt for a few threads.
 _KEPT_SEQUENCES = 4
 _KEPT_BYTES = 512 << 20
 
-ENDS_AT_UNKNOWN_OUTPUTS = tuple(map(int, og.__version__.split(".")[:2])) < (0, 12)
-"""Whether the runtime ends the process when it is asked for an output that the graph lacks."""
-
 # A folder's own settings must not make the runtime refuse a sequence: it chooses nothing here.
 _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
-
-ModelT = TypeVar("ModelT", bound="TextModel")
 
 
 class TextModel:
@@ -292,7 +271,7 @@ class TextModel:
         return vectors.embedding(self, rows, self._new_for_vectors(), *how)
 
     def _new_for_vectors(self) -> Callable[[int], Any]:
-        if ENDS_AT_UNKNOWN_OUTPUTS and not vectors.has_output(self.folder):
+        if runtime.ENDS_AT_UNKNOWN_OUTPUTS and not vectors.has_output(self.folder):
             raise vectors.no_output(self.name)
         return functools.partial(self._new_sequence, None)
 
@@ -351,210 +330,3 @@ class TextModel:
         if adapter is not None:
             self._adapters.activate(generator, adapter)
         return generator
-
-
-def load(
-    folder: Path,
-    *,
-    providers: Sequence[str] | None = None,
-    session_options: Mapping[str, Any] | None = None,
-    threads: int | None = None,
-    meanwhile: Callable[[Vocabulary], object] | None = None,
-    kind: type[ModelT],
-) -> ModelT:
-    """Load a model folder that ONNX Runtime GenAI understands.
-
-    Args:
-        folder: has ``genai_config.json``, ``tokenizer.json`` and the weights.
-        providers: execution providers, the preferred one first; None: as the folder says.
-        session_options: of ONNX Runtime, over those of the folder.
-        threads: threads an operator may use; None: as many as there are cores.
-        meanwhile: called with the vocabulary while the system reads the weights from disk.
-        kind: the class of what is returned.
-
-    Raises:
-        OptionError: ``threads`` is below 1.
-        ModelError: a file is missing, a provider is not installed, or the runtime cannot load the
-            model.
-        VocabularyError: ``tokenizer.json`` cannot be understood.
-
-    Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
-    """
-    check_threads(threads)
-    config = read_config(folder)
-    lacking = damage.find(folder)
-    if lacking:
-        raise ModelError(remedied(folder, lacking))
-    vocabulary = folder_vocabulary(folder, config)
-    check_session_options(session_options)
-    names, options_of = with_options(
-        None if providers is None else checked(providers), session_options
-    )
-    if meanwhile is not None:
-        # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
-        read_ahead(folder)
-        meanwhile(vocabulary)
-    try:
-        og_model = og.Model(_session_config(folder, names, options_of, session_options, threads))
-        og_tokenizer = og.Tokenizer(og_model)
-    except Exception as error:
-        hint = f" {remedy(folder)}" if "parse" in str(error) or "parsing" in str(error) else ""
-        raise ModelError(
-            f"ONNX Runtime GenAI cannot load {folder}: {in_short(error)}.{hint}"
-        ) from error
-    return kind(
-        og_model,
-        og_tokenizer,
-        vocabulary=vocabulary,
-        context_length=int(config["model"]["context_length"]),
-        search_defaults=_search_defaults(og_model, config),
-        bytes_per_token=_bytes_per_token(og_model, config),
-        start_ids=start_ids(folder, vocabulary),
-        folder=folder,
-        load_options={
-            "providers": providers,
-            "session_options": session_options,
-            "threads": threads,
-        },
-    )
-
-
-def from_onnx_genai(
-    og_model: og.Model,
-    og_tokenizer: og.Tokenizer,
-    *,
-    folder: Path | None = None,
-    vocabulary: Vocabulary | None = None,
-    kind: type[ModelT],
-) -> ModelT:
-    """Wrap a model and a tokenizer that are already loaded.
-
-    With neither ``folder`` nor ``vocabulary`` the bytes of each token are worked out from
-    the tokenizer itself, with certainty or an error (0.3 s at 49k tokens, 0.7 s at 262k).
-
-    Args:
-        og_model: an ``onnxruntime_genai.Model``.
-        og_tokenizer: its ``onnxruntime_genai.Tokenizer``.
-        folder: the model's folder, to read the vocabulary from.
-        vocabulary: the vocabulary; its size must be the width of the logits.
-        kind: the class of what is returned.
-
-    Raises:
-        ModelError: the objects are not the runtime's, or sizes do not agree.
-        VocabularyError: the bytes of a token cannot be established; pass ``folder``.
-    """
-    if not isinstance(og_model, og.Model) or not isinstance(og_tokenizer, og.Tokenizer):
-        raise ModelError(
-            "from_onnx_genai takes an onnxruntime_genai.Model and its Tokenizer, not "
-            f"{type(og_model).__name__} and {type(og_tokenizer).__name__}. "
-            "To load a folder or a catalogue name, call structgen.load."
-        )
-    width = _probe_width(og_model)
-    if folder is None:
-        config = None
-        context_length = _probe_context_length(og_model)
-    else:
-        config = read_config(folder)
-        context_length = int(config["model"]["context_length"])
-        if vocabulary is None:
-            vocabulary = folder_vocabulary(folder, config)
-    if vocabulary is None:
-        tokens = recover.token_bytes(og_tokenizer.decode, og_tokenizer.to_token_id, width)
-        eos = [int(token_id) for token_id in og_tokenizer.eos_token_ids]
-        vocabulary = Vocabulary.from_tokens(
-            tokens, eos, special_token_ids=[i for i, text in enumerate(tokens) if not text]
-        )
-    if vocabulary.size != width:
-        raise ModelError(
-            f"The model's logits are {width:,} wide but the vocabulary has {vocabulary.size:,} "
-            "ids. Pass a vocabulary made with size= that width."
-        )
-    return kind(
-        og_model,
-        og_tokenizer,
-        vocabulary=vocabulary,
-        context_length=context_length,
-        search_defaults=_search_defaults(og_model, config),
-        bytes_per_token=_bytes_per_token(og_model, config),
-        start_ids=() if folder is None else start_ids(folder, vocabulary),
-        folder=folder,
-    )
-
-
-def _session_config(
-    folder: Path,
-    providers: Sequence[str] | None,
-    provider_options: Mapping[str, Mapping[str, Any]],
-    session_options: Mapping[str, Any] | None,
-    threads: int | None,
-) -> og.Config:
-    config = og.Config(str(folder))
-    if providers is not None:
-        config.clear_providers()
-        for name in providers:
-            if name != "cpu":  # which is always there, for what the others cannot do
-                config.append_provider(name)
-                for key, value in provider_options.get(name, {}).items():
-                    config.set_provider_option(name, key, str(value))
-    wanted = {
-        name: value for name, value in (session_options or {}).items() if name != PROVIDER_OPTIONS
-    }
-    if threads is not None:
-        wanted["intra_op_num_threads"] = threads
-    if wanted:
-        config.overlay(json.dumps({"model": {"decoder": {"session_options": wanted}}}))
-    return config
-
-
-def _search_defaults(og_model: og.Model, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    params = og.GeneratorParams(og_model)
-    if hasattr(params, "get_search_options"):  # the runtime has it since 0.12
-        return dict(params.get_search_options())
-    return {} if config is None else dict(config.get("search", {}))
-
-
-def _probe_context_length(og_model: og.Model) -> int:
-    # The runtime names the context length only when asked for more, which it checks first thing.
-    params = og.GeneratorParams(og_model)
-    params.set_search_options(max_length=2**31 - 1)
-    try:
-        og.Generator(og_model, params)
-    except Exception as error:
-        found = re.search(r"context_length \((\d+)\)", str(error))
-        if found:
-            return int(found[1])
-    raise ModelError("The model does not tell its context length. Pass folder=, its folder.")
-
-
-def _probe_width(og_model: og.Model) -> int:
-    params = og.GeneratorParams(og_model)
-    params.set_search_options(max_length=2)
-    generator = og.Generator(og_model, params)
-    generator.append_tokens(np.zeros(1, np.int32))
-    return int(generator.get_logits().shape[-1])
-
-
-def _bytes_per_token(og_model: og.Model, config: Mapping[str, Any] | None) -> int:
-    """What a token takes in the key-value cache, read off one; 0 where the model names it not."""
-    if config is not None:
-        decoder = config["model"].get("decoder", {})
-        layers: Iterable[int] = range(int(decoder.get("num_hidden_layers", 0)))
-        outputs = decoder.get("outputs", {})
-    elif ENDS_AT_UNKNOWN_OUTPUTS:
-        return 0
-    else:
-        layers, outputs = itertools.count(), {}
-    params = og.GeneratorParams(og_model)
-    params.set_search_options(max_length=2)
-    generator = og.Generator(og_model, params)
-    generator.append_tokens(np.zeros(1, np.int32))
-    total = 0
-    for layer in layers:
-        for kind in ("key", "value"):
-            name = outputs.get(f"present_{kind}_names", f"present.%d.{kind}")
-            try:
-                cache = generator.get_output(name.replace("%d", str(layer)))
-            except Exception:
-                return total
-            total += cache.nbytes // cache.shape[2]
-    return total

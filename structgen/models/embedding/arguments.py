@@ -1,0 +1,47 @@
+"""What calls of an embedder are given: texts and options, checked.
+
+Knows no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from structgen.errors import OptionError
+
+OnTruncation = Literal["warn", "error", "ignore"]
+Encoding = Literal["float", "base64"]
+
+
+def check_encoding(encoding: str) -> None:
+    """Raise OptionError unless vectors can be written so."""
+    if encoding not in ("float", "base64"):
+        raise OptionError(f"encoding={encoding!r} is unknown. It is 'float' or 'base64'.")
+
+
+def check_options(on_truncation: str, batch_tokens: int) -> None:
+    """Raise OptionError where one of these is out of range."""
+    if on_truncation not in ("warn", "error", "ignore"):
+        raise OptionError(
+            f"on_truncation={on_truncation!r} is unknown. It is 'warn', 'error' or 'ignore'."
+        )
+    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 1:
+        raise OptionError(f"batch_tokens={batch_tokens!r} is out of range. It must be 1 or more.")
+
+
+def checked_texts(texts: Any) -> Iterator[str]:
+    """The texts, each of which is a str; one text by itself is the only one.
+
+    Raises:
+        OptionError: as soon as one is not.
+    """
+    if isinstance(texts, str):
+        yield texts
+        return
+    if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
+        raise OptionError(f"{type(texts).__name__} is no text, nor a list of texts.")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise OptionError(f"Text {i} is no str but {type(text).__name__}.")
+        yield text
