@@ -45,3 +45,39 @@ def checked_texts(texts: Any) -> Iterator[str]:
         if not isinstance(text, str):
             raise OptionError(f"Text {i} is no str but {type(text).__name__}.")
         yield text
+
+
+def prompt_text(
+    prompt: str | None,
+    name: str | None,
+    default: str | None,
+    prompts: Mapping[str, str],
+    model: str,
+) -> str:
+    """The text that stands before each text.
+
+    Args:
+        prompt: it, or None.
+        name: which of the model's, or None.
+        default: which of these it is where nothing is said; None: none.
+        prompts: the model's.
+        model: its name.
+
+    Raises:
+        OptionError: there is no such prompt, or both are given.
+    """
+    if prompt is not None and name is not None:
+        raise OptionError("Pass prompt= or prompt_name=, not both.")
+    if prompt is not None:
+        (text,) = checked_texts([prompt])
+        return text
+    name = default if name is None else name
+    if name is None:
+        return ""
+    if name not in prompts:
+        there = ", ".join(map(repr, prompts)) or "none"
+        raise OptionError(
+            f"prompt_name={name!r} is no prompt of {model}, which has {there}. Pass the text "
+            "itself as prompt=."
+        )
+    return prompts[name]

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, final, overload
 
 import numpy as np
@@ -19,19 +18,25 @@ import numpy as np
 from structgen.errors import (
     ModelError,
     OptionError,
-    PromptError,
     TruncationWarning,
     counted,
 )
 from structgen.models.progress import Progress, late
 
 from . import batches
-from .arguments import Encoding, OnTruncation, check_encoding, check_options, checked_texts
+from .arguments import (
+    Encoding,
+    OnTruncation,
+    check_encoding,
+    check_options,
+    checked_texts,
+    prompt_text,
+)
 from .folder import Settings
 from .pooling import FloatArray, Pooling, finish, to_base64
 from .results import EmbeddingResult, Ranked
 from .session import Graph
-from .tokens import TextTokenizer, Tokens
+from .tokens import TextTokenizer, refuse_long, tokenized
 
 BATCH_TOKENS = 2048
 """Most tokens that run side by side unless a call says otherwise."""
@@ -233,7 +238,9 @@ class Embedder:
                 "documents)."
             )
         check_options(on_truncation, batch_tokens)
-        before = self._prompt(prompt, prompt_name)
+        before = prompt_text(
+            prompt, prompt_name, self._settings.default_prompt, self.prompts, self.name
+        )
         if self.dimensions is not None:
             finish(np.zeros((0, self.dimensions), np.float32), dimensions, normalize)
         skipped = 0
@@ -358,23 +365,6 @@ class Embedder:
         order = sorted(range(len(scores)), key=lambda i: -scores[i, 0])
         return [Ranked(i, float(scores[i, 0])) for i in order[:top_k]]
 
-    def _prompt(self, prompt: str | None, name: str | None) -> str:
-        if prompt is not None and name is not None:
-            raise OptionError("Pass prompt= or prompt_name=, not both.")
-        if prompt is not None:
-            (text,) = checked_texts([prompt])
-            return text
-        name = self._settings.default_prompt if name is None else name
-        if name is None:
-            return ""
-        if name not in self.prompts:
-            there = ", ".join(map(repr, self.prompts)) or "none"
-            raise OptionError(
-                f"prompt_name={name!r} is no prompt of {self.name}, which has {there}. Pass the "
-                "text itself as prompt=."
-            )
-        return self.prompts[name]
-
     def _vectors(
         self,
         texts: Iterable[Any],
@@ -390,12 +380,12 @@ class Embedder:
         cut: list[int] = []
         n_done = 0
         report(0)
-        for window, tokens in self._windows(texts):
+        for window, tokens in tokenized(self._tokenizer, batches.windows(texts)):
             sizes = [len(text) // _CHARACTERS_A_TOKEN + 1 for text in window]
             if tokens is not None:
                 sizes = [len(one.ids) for one in tokens]
                 if on_truncation == "error":
-                    self._refuse_long(tokens, len(lengths))
+                    refuse_long(tokens, len(lengths), self.name, self.max_length)
                 lengths += sizes
                 cut += [one.n_cut for one in tokens]
             vectors: FloatArray | None = None
@@ -417,34 +407,3 @@ class Embedder:
         nothing = np.zeros((0, self.dimensions or 0), np.float32)
         together = np.concatenate(found) if found else nothing
         return together, np.array(lengths, np.int64), np.array(cut, np.int64)
-
-    def _windows(self, texts: Iterable[Any]) -> Iterator[tuple[list[Any], list[Tokens] | None]]:
-        """Windows of texts with their tokens, the next one's being made while one is used."""
-        tokenizer = self._tokenizer
-        if tokenizer is None:
-            yield from ((window, None) for window in batches.windows(texts))
-            return
-        source = iter(batches.windows(texts))
-        window = next(source, None)
-        if window is None:
-            return
-        tokens = tokenizer.encode(window)
-        following = next(source, None)
-        if following is None:  # no thread for a few texts
-            yield window, tokens
-            return
-        with ThreadPoolExecutor(1, "structgen-tokens") as thread:
-            while following is not None:
-                coming = thread.submit(tokenizer.encode, following)
-                yield window, tokens
-                window, following = following, next(source, None)
-                tokens = coming.result()
-            yield window, tokens
-
-    def _refuse_long(self, tokens: Sequence[Tokens], first: int) -> None:
-        for i, one in enumerate(tokens, first):
-            if one.n_cut:
-                raise PromptError(
-                    f"Text {i} has {len(one.ids) + one.n_cut:,} tokens, and {self.name} takes "
-                    f"{self.max_length:,}. Split it, or let it be cut: on_truncation='warn'."
-                )

@@ -7,13 +7,14 @@ where the model ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from tokenizers import Encoding, Tokenizer
 
-from structgen.errors import ModelError, OptionError
+from structgen.errors import ModelError, OptionError, PromptError
 
 
 class Tokens(NamedTuple):
@@ -124,3 +125,50 @@ def _unwritable(texts: Sequence[str] | Sequence[tuple[str, str]]) -> str:
             except UnicodeEncodeError as error:
                 return f"Text {i} cannot be written in UTF-8: {error.reason}, at {error.start}."
     return "The texts cannot be tokenised."
+
+
+def tokenized(
+    tokenizer: TextTokenizer | None, windows: Iterable[list[Any]]
+) -> Iterator[tuple[list[Any], list[Tokens] | None]]:
+    """Windows of texts with their tokens, the next one's being made while one is used.
+
+    Args:
+        tokenizer: makes them; None: the graph reads texts itself.
+        windows: texts, or pairs of texts; none of them is empty.
+    """
+    if tokenizer is None:
+        yield from ((window, None) for window in windows)
+        return
+    source = iter(windows)
+    window = next(source, None)
+    if window is None:
+        return
+    tokens = tokenizer.encode(window)
+    following = next(source, None)
+    if following is None:  # no thread for a few texts
+        yield window, tokens
+        return
+    with ThreadPoolExecutor(1, "structgen-tokens") as thread:
+        while following is not None:
+            coming = thread.submit(tokenizer.encode, following)
+            yield window, tokens
+            window, following = following, next(source, None)
+            tokens = coming.result()
+        yield window, tokens
+
+
+def refuse_long(tokens: Sequence[Tokens], first: int, name: str, most: int | None) -> None:
+    """Raise PromptError where a text was cut.
+
+    Args:
+        tokens: of some texts.
+        first: the number of the first of them.
+        name: the model's.
+        most: tokens that it takes.
+    """
+    for i, one in enumerate(tokens, first):
+        if one.n_cut:
+            raise PromptError(
+                f"Text {i} has {len(one.ids) + one.n_cut:,} tokens, and {name} takes {most:,}. "
+                "Split it, or let it be cut: on_truncation='warn'."
+            )
