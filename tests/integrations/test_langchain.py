@@ -64,6 +64,14 @@ def area(city: Literal["Rome", "Oslo"], unit: Literal["km2", "ha"] = "km2") -> i
 # -- types ------------------------------------------------------------------------------------
 
 
+def any_booleans(made: Any) -> bool:
+    return 1 <= len(made) <= 2 and all(isinstance(one, bool) for one in made)
+
+
+def only_ones(made: Any) -> bool:
+    return len(made) == 1 and set(made.values()) == {1}
+
+
 @pytest.mark.parametrize("method", ["json_schema", "json_mode", "function_calling"])
 def test_outputs_have_their_form(model: ChatStructgen, method: Any) -> None:
     asked = model.with_structured_output(City, method=method, include_raw=True)
@@ -72,6 +80,31 @@ def test_outputs_have_their_form(model: ChatStructgen, method: Any) -> None:
     assert made["parsing_error"] is None
     metadata = made["raw"].response_metadata
     assert metadata["finish_reason"] == ("tool_calls" if method == "function_calling" else "stop")
+
+
+@pytest.mark.parametrize(
+    ("schema", "holds"),
+    [
+        ({"type": "integer", "minimum": 2, "maximum": 9}, range(2, 10).__contains__),
+        ({"anyOf": [{"const": "a"}, {"const": 7}]}, ["a", 7].__contains__),
+        ({"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2},
+         any_booleans),
+        ({"type": "object", "additionalProperties": {"const": 1}, "maxProperties": 1,
+          "propertyNames": {"maxLength": 5}, "minProperties": 1}, only_ones),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "properties": {"n": {"const": 1}},
+                                               "required": ["n"]}}}, only_ones),
+    ],
+)  # fmt: skip
+def test_json_schemas_without_properties(model: ChatStructgen, schema: Any, holds: Any) -> None:
+    """LangChain itself drops all of such a schema but its title."""
+    titled = {"title": "made", **schema}
+    assert holds(model.with_structured_output(titled).invoke("Hi"))
+    called = model.with_structured_output(titled, method="function_calling")
+    if holds is only_ones:
+        assert holds(called.invoke("Hi"))
+    else:
+        with pytest.raises(exceptions.ModelInvalidRequestError, match="no object of arguments"):
+            called.invoke("Hi")
 
 
 def test_streams_of_values_end_with_the_value(model: ChatStructgen) -> None:

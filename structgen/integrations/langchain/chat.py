@@ -15,7 +15,6 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, Field
 
 from structgen.errors import OptionError
@@ -25,7 +24,7 @@ from ..frameworks import closed_format, runner_of
 from .answers import Pieces, result_of
 from .errors import errors
 from .messages import chat_of
-from .structured import Method, structured
+from .structured import Method, structured, tool_of
 
 _FIELDS = (
     "max_tokens",
@@ -238,7 +237,7 @@ class ChatStructgen(BaseChatModel):
                 f"tool_choice={tool_choice!r} asks for a call, and there are no tools."
             )
         if tools:
-            made = [convert_to_openai_tool(tool) for tool in tools]
+            made = [tool_of(tool) for tool in tools]
             kwargs["tools"] = made
             if self.parallel_tool_calls is not None:
                 kwargs.setdefault("parallel_tool_calls", self.parallel_tool_calls)
@@ -291,7 +290,7 @@ class ChatStructgen(BaseChatModel):
             chat = chat_of(messages)
             if chat and chat[-1]["role"] == "assistant":
                 chat.append({"role": "user", "content": "."})
-            made = [convert_to_openai_tool(tool) for tool in tools or ()]
+            made = [tool_of(tool) for tool in tools or ()]
             fields: dict[str, Any] = {"messages": chat, "tools": made or None}
             return runner_of(self.runner, self.model).count_tokens(fields, model=self.model)
 

@@ -15,7 +15,7 @@ from langchain_core.output_parsers import BaseOutputParser, JsonOutputParser, Py
 from langchain_core.output_parsers.openai_tools import JsonOutputKeyToolsParser, PydanticToolsParser
 from langchain_core.outputs import Generation
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
-from langchain_core.utils.function_calling import convert_to_json_schema
+from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, ValidationError
 
@@ -43,7 +43,7 @@ def structured(
     if method == "function_calling":
         name = _json_schema(schema)["title"]
         one = {"tool_choice": name, "parallel_tool_calls": False}
-        bound = model.bind_tools([schema], **{**one, **fields, **told})
+        bound = model.bind_tools([tool_of(schema)], **{**one, **fields, **told})
         if is_class:
             parser = PydanticToolsParser(tools=[schema], first_tool_only=True)
         else:
@@ -72,8 +72,28 @@ def structured(
     return RunnableMap(raw=bound) | parsed.with_fallbacks([failed], exception_key="parsing_error")
 
 
+def _is_json_schema(given: Any) -> bool:
+    """Whether this is a dict that is a JSON Schema with a title, and no tool."""
+    return isinstance(given, Mapping) and "title" in given and "name" not in given
+
+
+def tool_of(given: Any) -> dict[str, Any]:
+    """A tool of OpenAI's shape.
+
+    Of a JSON Schema LangChain keeps nothing but title and description where it has no
+    ``properties`` of its own, but a ``$ref``, ``anyOf`` or ``additionalProperties``.
+    """
+    made: dict[str, Any] = convert_to_openai_tool(given)
+    if _is_json_schema(given):
+        kept = {key: value for key, value in given.items() if key not in ("title", "description")}
+        made["function"].setdefault("parameters", kept)
+    return made
+
+
 def _json_schema(schema: Any) -> dict[str, Any]:
     """The JSON Schema of a class, a function or a dict, as LangChain reads it."""
+    if _is_json_schema(schema):
+        return dict(schema)
     try:
         return convert_to_json_schema(schema)
     except (TypeError, ValueError) as error:
