@@ -1,4 +1,8 @@
-"""The command line as its user meets it: in a process of its own, without a terminal."""
+"""The command line as its user meets it: in a process of its own, without a terminal.
+
+What needs no model runs in forks of one process, which has imported the command; most of what needs
+one runs in this process, with the model that the tests share. A few start as a user starts them.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from fakes import FakeModel
+from forking import Done, Forks, serve
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -21,6 +25,7 @@ import structgen
 from structgen.cli import commands, demo, generation, named_types
 from structgen.cli.forms import Form
 from structgen.grammar.cfg import library as grammars
+from structgen.models import genai
 
 PLAIN = {"NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "PYTHONPATH"}
 
@@ -33,12 +38,34 @@ def run(*arguments, stdin=None, timeout=300):
         text=True,
         encoding="utf-8",
         timeout=timeout,
-        env={"PYTHONPATH": os.pathsep.join(sys.path), **_environment()},
+        env=_environment(),
     )
 
 
 def _environment():
-    return {name: value for name, value in os.environ.items() if name not in PLAIN}
+    plain = {name: value for name, value in os.environ.items() if name not in PLAIN}
+    return {**plain, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """Runs a command that needs no model."""
+    with Forks(__file__, _environment()) as forks:
+        yield lambda *arguments, stdin="": forks.run(arguments, stdin)
+
+
+@pytest.fixture
+def here(model, monkeypatch, capfd):
+    """Runs a command in this process, with the model that is loaded already."""
+    for name in PLAIN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(genai, "load", lambda folder, kind: model)
+
+    def run(*arguments):
+        code = commands._run(arguments)
+        return Done(code, *capfd.readouterr())
+
+    return run
 
 
 def test_version():
@@ -77,8 +104,8 @@ def test_version():
         (["demo", "--model", "no-such-model"], 1, "no-such-model"),
     ],
 )
-def test_mistakes_are_a_short_message_and_an_exit_code(arguments, code, message):
-    result = run(*arguments)
+def test_mistakes_are_a_short_message_and_an_exit_code(quick, arguments, code, message):
+    result = quick(*arguments)
     assert result.returncode == code
     assert message in result.stderr
     assert "Traceback" not in result.stderr
@@ -130,15 +157,15 @@ def test_errors_name_the_option_and_the_file(tmp_path, capsys, option, name, con
     assert told.format(given) in shown
 
 
-def test_a_schema_that_is_not_json(tmp_path):
+def test_a_schema_that_is_not_json(quick, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text("{")
-    result = run("generate", "x", "--schema", str(schema))
+    result = quick("generate", "x", "--schema", str(schema))
     assert result.returncode == 1
     assert "schema.json is not JSON" in result.stderr
 
 
-def test_generate(tmp_path):
+def test_generate(here, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "array", "items": {"type": "boolean"}, "maxItems": 3}')
     result = run("generate", "-", "--schema", str(schema), "--system", "Be brief.", stdin="Hi")
@@ -147,18 +174,18 @@ def test_generate(tmp_path):
     assert "\x1b" not in result.stdout + result.stderr
     grammar = tmp_path / "grammar.gbnf"
     grammar.write_text('root ::= ("a" | "b") "c"')
-    result = run("generate", "It is", "--grammar", str(grammar))
+    result = here("generate", "It is", "--grammar", str(grammar))
     assert result.stdout in ("ac\n", "bc\n")
-    result = run("generate", "It is", "--raw", "--choice", "é", "--choice", "ü")
+    result = here("generate", "It is", "--raw", "--choice", "é", "--choice", "ü")
     assert result.stdout in ("é\n", "ü\n")
-    result = run("generate", "Tea?", "--choice", "yes", "--choice", "no", "--think", "24")
+    result = here("generate", "Tea?", "--choice", "yes", "--choice", "no", "--think", "24")
     assert result.stdout in ("yes\n", "no\n")
     assert result.stderr.strip(), "what it thought"
-    result = run("generate", "Tea?", "--think", "3")
+    result = here("generate", "Tea?", "--think", "3")
     assert "think=3 leaves no room to think" in result.stderr
 
 
-def test_generate_of_a_type_by_its_name(tmp_path):
+def test_generate_of_a_type_by_its_name(here, tmp_path):
     file = tmp_path / "shop.py"
     file.write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n"
@@ -169,26 +196,26 @@ def test_generate_of_a_type_by_its_name(tmp_path):
         "@dataclass\nclass Large:\n    size: Size\n"
         "    def __post_init__(self):\n        assert self.size == 'large'\n"
     )
-    result = run(
+    result = here(
         *("generate", "A mug", "--type", f"{file}:Order", "--top-p", "0.9", "--seed", "1"),
         *("--max-new-tokens", "16"),
     )
     assert result.returncode == 0, result.stderr
     assert set(json.loads(result.stdout)) == {"product", "size"}
-    result = run("generate", "A small mug", "--type", f"{file}:Large", "--retries", "5")
+    result = here("generate", "A small mug", "--type", f"{file}:Large", "--retries", "5")
     assert json.loads(result.stdout) == {"size": "large"}
-    result = run("generate", "A mug", "--type", f"{file}:Types.Size")
+    result = here("generate", "A mug", "--type", f"{file}:Types.Size")
     assert result.stdout in ("small\n", "large\n")
-    result = run("generate", "On", "--type", "datetime:date")
+    result = here("generate", "On", "--type", "datetime:date")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d\n", result.stdout)
 
 
-def test_what_a_budget_cut_is_told():
+def test_what_a_budget_cut_is_told(here):
     letters = ("--regex", "[a-z ]{20,}")
-    result = run("generate", "Tell me a story.", *letters, "--max-new-tokens", "24")
+    result = here("generate", "Tell me a story.", *letters, "--max-new-tokens", "24")
     assert result.returncode == 0
     assert "(Shortened to end within 24 tokens: --max-new-tokens.)" in result.stderr
-    result = run("generate", "Tell me a long story.", "--max-new-tokens", "3")
+    result = here("generate", "Tell me a long story.", "--max-new-tokens", "3")
     assert "(Cut off at 3 tokens: --max-new-tokens.)" in result.stderr
 
 
@@ -202,18 +229,18 @@ def test_nobody_asked_for_as_many_tokens_as_are_usual(monkeypatch):
         assert options["max_new_tokens"] == most
 
 
-def test_a_grammar_from_standard_input():
-    result = run("grammars", "check", "-", stdin='start: "a"\n')
+def test_a_grammar_from_standard_input(quick):
+    result = quick("grammars", "check", "-", stdin='start: "a"\n')
     assert (result.returncode, result.stdout) == (0, "standard input: 0 errors, 0 warnings.\n")
-    result = run("grammars", "check", "-", stdin='root ::= "a" b\n')
+    result = quick("grammars", "check", "-", stdin='root ::= "a" b\n')
     assert result.returncode == 1
     assert "'b' is used but not defined" in result.stdout
 
 
-def test_trace(tmp_path):
+def test_trace(here, tmp_path):
     page = tmp_path / "page.html"
     arguments = ("Is water wet?", "--choice", "yes", "--choice", "no", "--table", "-o", str(page))
-    result = run("trace", *arguments)
+    result = here("trace", *arguments)
     assert result.returncode == 0, result.stderr
     answer, _, header, *steps = result.stdout.splitlines()
     assert answer in ("yes", "no")
@@ -226,8 +253,8 @@ def test_trace(tmp_path):
     assert "&lt;|im_start|&gt;user\nIs water wet?&lt;|im_end|&gt;" in shown
 
 
-def test_the_demo_reads_well_in_a_plain_log():
-    result = run("demo")
+def test_the_demo_reads_well_in_a_plain_log(here):
+    result = here("demo")
     assert result.returncode == 0, result.stderr
     out = result.stdout
     assert "\x1b" not in out + result.stderr
@@ -246,13 +273,13 @@ def test_the_demo_reads_well_in_a_plain_log():
     assert figures[3] == "no mask: all 49,152 tokens were allowed"
 
 
-def started(*arguments):
+def started(*arguments, program=("-m", "structgen")):
     return subprocess.Popen(
-        [sys.executable, "-m", "structgen", *arguments],
+        [sys.executable, *program, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={"PYTHONPATH": os.pathsep.join(sys.path), **_environment()},
+        env=_environment(),
         # A shell starts background jobs with Ctrl-C ignored, and children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
@@ -267,9 +294,17 @@ def test_ctrl_c_ends_quietly():
     assert stderr.strip() == "Stopped."
 
 
+LOADING = """
+from structgen.cli import commands
+load = commands.load
+commands.load = lambda name: (print("loading", flush=True), load(name))[1]
+commands.main()
+"""
+
+
 def test_ctrl_c_while_starting_is_quiet_too():
-    with started("demo") as process:
-        time.sleep(1.5)
+    with started("demo", program=("-c", LOADING)) as process:
+        assert process.stdout.readline() == "loading\n"
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     assert "Traceback" not in stderr
@@ -286,21 +321,21 @@ def test_a_reader_that_goes_away_is_no_error():
         assert process.wait(60) == 1
 
 
-def test_models_commands(tmp_path):
-    listed = run("models", "list")
+def test_models_commands(quick, tmp_path):
+    listed = quick("models", "list")
     assert listed.returncode == 0
     assert re.search(r"^\* smollm2-135m-instruct +135M 1\d\d MB", listed.stdout, re.MULTILINE)
-    folder = run("models", "path", "smollm2-135m-instruct").stdout
+    folder = quick("models", "path", "smollm2-135m-instruct").stdout
     assert folder == f"{structgen.models.path('smollm2-135m-instruct')}\n"
-    assert run("models", "pull", "smollm2-135m-instruct").stdout == folder
-    assert run("models", "path", folder.strip()).stdout == folder
+    assert quick("models", "pull", "smollm2-135m-instruct").stdout == folder
+    assert quick("models", "path", folder.strip()).stdout == folder
     for command in ("path", "pull", "rm"):
-        result = run("models", command, "smollm2")
+        result = quick("models", command, "smollm2")
         assert result.returncode == 1
         assert "smollm2-135m-instruct" in result.stderr
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
-    result = run("models", "convert", str(broken), str(tmp_path / "out"))
+    result = quick("models", "convert", str(broken), str(tmp_path / "out"))
     assert result.returncode == 1
     assert "broken.gguf" in result.stderr
     assert "Traceback" not in result.stderr
@@ -370,9 +405,13 @@ def test_every_character_is_shown():
     assert "\n".join(line[11:] for line in lines[:-1]) == text
 
 
-def test_grammars():
-    listed = run("grammars", "list").stdout.splitlines()
+def test_grammars(quick):
+    listed = quick("grammars", "list").stdout.splitlines()
     assert [line.split()[0] for line in listed] == grammars.names()
     assert "json   " in listed[9]
     assert listed[9].endswith("JSON texts (RFC 8259).")
-    assert run("grammars", "show", "json").stdout == grammars.text("json")
+    assert quick("grammars", "show", "json").stdout == grammars.text("json")
+
+
+if __name__ == "__main__":
+    serve(commands.main, 300, {})

@@ -7,21 +7,19 @@ ours. How much work that may be is counted, so that the same happens everywhere.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import resource
-import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import inside
 import numpy as np
 import pytest
+from forking import Forks, serve
 
 import structgen
 from structgen import (
@@ -37,7 +35,6 @@ from structgen import (
 from structgen.automaton.work import WORK, Limits, within
 from structgen.insight.byte_reader import ByteReader
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MEGABYTES = 1200
 WORK_OF_TESTS = 200_000
 HANGS = 250
@@ -208,20 +205,15 @@ def judge(name: str) -> Iterator[str]:
             yield type(error).__name__
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_every_call_has_an_end(name: str) -> None:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, ((MEGABYTES + 1000) << 20,) * 2)
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks(__file__) as made:
+        yield made
 
-    done = subprocess.run(
-        [sys.executable, __file__, name],
-        cwd=ROOT,
-        preexec_fn=limit,
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-        env={"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OPENBLAS_NUM_THREADS": "1"},
-    )
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_call_has_an_end(forks: Forks, name: str) -> None:
+    done = forks.run(name)
     assert done.returncode == 0, done.stderr[-800:]
     outcomes = done.stdout.split()
     assert outcomes
@@ -588,7 +580,9 @@ def test_a_chain_of_what_needs_one_another_is_followed_once() -> None:
 
 
 if __name__ == "__main__":
-    print(*judge(sys.argv[1]))
+    # What the interpreter and NumPy map before anything is compiled is not counted.
+    room = (MEGABYTES + 1000) << 20
+    serve(lambda name: print(*judge(name)), HANGS, {resource.RLIMIT_AS: room})
 
 
 def test_what_others_were_refused_does_not_add_up_for_a_long_sequence() -> None:

@@ -8,22 +8,18 @@ address space; it prints how it went.
 from __future__ import annotations
 
 import json
-import os
 import resource
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from forking import Forks, serve
 
 import structgen
 from structgen import JsonSchema, Vocabulary
 from structgen.automaton.work import Work
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 STEPS, MEGABYTES = 2_500_000, 500
 
 PATIENCE = 120
@@ -249,23 +245,15 @@ def judge(name: str) -> str:
     return f"{outcome} {n_steps} {memory:.0f}"
 
 
-def run(name: str) -> str:
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks(__file__) as made:
+        yield made
+
+
+def run(forks: Forks, name: str) -> str:
     """The outcome of a case in a process of its own, which must keep the promise."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE + 1))
-        # What the interpreter and NumPy map before anything is compiled is not counted.
-        resource.setrlimit(resource.RLIMIT_AS, ((MEGABYTES + 1500) << 20, (MEGABYTES + 1500) << 20))
-
-    done = subprocess.run(
-        [sys.executable, __file__, name],
-        cwd=ROOT,
-        preexec_fn=limit,
-        capture_output=True,
-        text=True,
-        timeout=10 * PATIENCE,
-        env={"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OPENBLAS_NUM_THREADS": "1"},
-    )
+    done = forks.run(name)
     assert done.returncode == 0, done.stderr[-500:] or f"ended by signal {-done.returncode}"
     outcome, n_steps, memory = done.stdout.split()
     assert int(n_steps) < STEPS, done.stdout
@@ -274,19 +262,22 @@ def run(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_compiles(name: str) -> None:
-    assert run(name) == "mask"
+def test_compiles(forks: Forks, name: str) -> None:
+    assert run(forks, name) == "mask"
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_is_refused(name: str) -> None:
-    assert run(name) == REFUSED[name][0]
+def test_is_refused(forks: Forks, name: str) -> None:
+    assert run(forks, name) == REFUSED[name][0]
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_answers_or_gives_up(name: str) -> None:
-    assert run(name) in ("mask", "CompileLimitExceeded")
+def test_answers_or_gives_up(forks: Forks, name: str) -> None:
+    assert run(forks, name) in ("mask", "CompileLimitExceeded")
 
 
 if __name__ == "__main__":
-    print(judge(sys.argv[1]))
+    # What the interpreter and NumPy map before anything is compiled is not counted.
+    room = (MEGABYTES + 1500) << 20
+    limits = {resource.RLIMIT_CPU: PATIENCE, resource.RLIMIT_AS: room}
+    serve(lambda name: print(judge(name)), 10 * PATIENCE, limits)

@@ -100,7 +100,9 @@ def test_explain_agrees_with_the_mask_on_every_token(output_type, budget, seed):
     for step in trace:
         cursor.fill_mask(words)
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-        for token_id in range(SIZE):
+        # An explanation reads all text so far: each seed asks at every fourth step of a long one.
+        asked = len(trace) < 20 or step.index % 4 == seed
+        for token_id in range(SIZE if asked else 0):
             said = trace.explain(token_id, step.index)
             allowed = re.search(r"was allowed|was chosen|only begins what is forced", said)
             assert bool(allowed) == bool(bits[token_id]), (step, token_id, said)
