@@ -206,10 +206,10 @@ def check(
 @pytest.mark.parametrize("make", [union, conditions])
 def test_rules_are_exact(make: Callable[[random.Random], Schema], order: str) -> None:
     checked = 0
-    for seed in seeds(60):
+    for seed in seeds(40):
         rng = random.Random(seed)
         checked += check(make(rng), rng, document, property_order=order)
-    assert checked > len(seeds(60)) // 3
+    assert checked > len(seeds(40)) // 3
 
 
 def contained(rng: random.Random) -> Schema:
@@ -226,7 +226,8 @@ def contained(rng: random.Random) -> Schema:
     schema: Schema = {"type": "array", "allOf": some}
     if rng.random() < 0.3:
         schema["uniqueItems"] = True
-    if rng.random() < 0.3:
+    # What different items can still be is searched for at each state: of few, or it takes long.
+    if "uniqueItems" in schema or rng.random() < 0.3:
         schema["maxItems"] = rng.randint(1, 4)
     if rng.random() < 0.3:
         schema["items"] = rng.choice([{"type": ["string", "integer"]}, {"enum": [0, 1, 2, "a"]}])

@@ -283,7 +283,7 @@ _WHITESPACE = ["natural", "compact", "spaced", "flexible", " ?", "[ \n]{0,2}", "
 
 
 @given(SEEDS)
-@examples(80)
+@examples(50)
 def test_masks_are_what_a_fresh_cursor_accepts(seed: int) -> None:
     r = random.Random(seed)
     schema = _items(r, 2) if r.random() < 0.6 else _members(r, 2)

@@ -103,15 +103,15 @@ def read_mask(cursor: Cursor, vocabulary: Vocabulary = TINY) -> Bits:
     return out
 
 
+def bits_of(mask: Bits) -> npt.NDArray[np.uint8]:
+    """A mask's bits: that of id 32 w + b is bit b, from the lowest, of word w."""
+    return np.unpackbits(mask.view(np.uint8), bitorder="little")
+
+
 def ids_of(mask: Bits) -> list[int]:
-    """The ids whose bits are set, by the definition of the format."""
-    return [
-        32 * word + bit
-        for word, value in enumerate(mask.tolist())
-        if value
-        for bit in range(32)
-        if value >> bit & 1
-    ]
+    """The ids whose bits are set."""
+    found: list[int] = np.flatnonzero(bits_of(mask)).tolist()
+    return found
 
 
 def allowed(cursor: Cursor, vocabulary: Vocabulary = TINY) -> list[int]:
@@ -304,18 +304,18 @@ def walk(
     result = Walk(vocabulary)
     for _ in range(steps if max_tokens is None else max_tokens):
         left = None if max_tokens is None else max_tokens - len(result.ids)
-        ids = allowed(cursor, vocabulary)
-        assert ids, f"empty mask after {result.data!r}"
+        bits = bits_of(read_mask(cursor, vocabulary))
+        ids = np.flatnonzero(bits)  # no list: of a real vocabulary it would be long
+        assert ids.size, f"empty mask after {result.data!r}"
         if left is not None:
             assert cursor.min_tokens_to_finish() <= left
         if cursor.is_accepting and rng.random() < end:
             choice = rng.choice(vocabulary.eos_token_ids)
-            assert choice in ids
+            assert bits[choice]
         else:
             if special and rng.random() < special:
-                some = [i for i in ids if set(vocabulary.tokens[i]) & _SPECIAL_BYTES]
-                ids = some or ids
-            choice = rng.choice(ids)
+                ids = _special(ids, vocabulary)
+            choice = int(rng.choice(ids))
         cursor.accept(choice)
         result.ids.append(choice)
         if cursor.is_finished:
@@ -326,6 +326,17 @@ def walk(
 
 
 _SPECIAL_BYTES = set(b'"\\[]{},:0')
+
+
+@cache
+def _is_special(vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+    return np.array([bool(set(text) & _SPECIAL_BYTES) for text in vocabulary.tokens])
+
+
+def _special(ids: npt.NDArray[np.intp], vocabulary: Vocabulary) -> npt.NDArray[np.intp]:
+    """Those with special bytes; all, if none has any."""
+    some = ids[_is_special(vocabulary)[ids]]
+    return some if some.size else ids
 
 
 def minimum(constraint: Constraint) -> int:
@@ -340,13 +351,15 @@ def states_on_the_way(
     vocabulary = constraint.vocabulary
     for _ in range(count):
         yield cursor
-        ids = [i for i in allowed(cursor, vocabulary) if i not in vocabulary.eos_token_ids]
-        if not ids or (cursor.is_accepting and rng.random() < 0.3):
+        bits = bits_of(read_mask(cursor, vocabulary))
+        bits[list(vocabulary.eos_token_ids)] = 0
+        ids = np.flatnonzero(bits)
+        if not ids.size or (cursor.is_accepting and rng.random() < 0.3):
             cursor = constraint.start()
             continue
         if rng.random() < special:
-            ids = [i for i in ids if set(vocabulary.tokens[i]) & _SPECIAL_BYTES] or ids
-        cursor.accept(rng.choice(ids))
+            ids = _special(ids, vocabulary)
+        cursor.accept(int(rng.choice(ids)))
 
 
 def replay(constraint: Constraint, ids: Sequence[int], max_tokens: int | None = None) -> Cursor:

@@ -52,6 +52,7 @@ UTC = dt.timezone.utc
         (formats.integer_pattern(), int),
     ],
 )
+@settings(max_examples=60)
 @given(data=st.data())
 def test_what_a_pattern_allows_parses(pattern: str, python_type: Any, data: st.DataObject) -> None:
     text = data.draw(st.from_regex(pattern.replace("$", r"\Z")))
@@ -431,9 +432,11 @@ OUTPUT_TYPES: list[Any] = [
 @pytest.mark.parametrize(
     "output_type", OUTPUT_TYPES, ids=lambda kind: getattr(kind, "__name__", "")
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_what_a_schema_allows_parses(output_type: Any, data: st.DataObject) -> None:
+def test_what_a_schema_allows_parses_and_is_read_again_as_it_is_dumped(
+    output_type: Any, data: st.DataObject
+) -> None:
     lowered = lower(output_type)
     assert isinstance(lowered.grammar, ir.Json)
     schema = lowered.grammar.schema
@@ -443,20 +446,7 @@ def test_what_a_schema_allows_parses(output_type: Any, data: st.DataObject) -> N
     value = lowered.parse(text)
     adapter = TypeAdapter(output_type)
     assert adapter.dump_python(value, warnings="error") is not None
-
-
-@pytest.mark.parametrize(
-    "output_type", OUTPUT_TYPES, ids=lambda kind: getattr(kind, "__name__", "")
-)
-@settings(max_examples=30, deadline=None)
-@given(data=st.data())
-def test_dump_and_parse_are_inverse(output_type: Any, data: st.DataObject) -> None:
-    lowered = lower(output_type)
-    assert isinstance(lowered.grammar, ir.Json)
-    schema = lowered.grammar.schema
-    value = lowered.parse(data.draw(instances(schema, schema)))
-    again = lowered.parse(TypeAdapter(output_type).dump_json(value).decode())
-    assert again == value
+    assert lowered.parse(adapter.dump_json(value).decode()) == value
 
 
 @given(st.lists(st.text() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
