@@ -227,7 +227,9 @@ def contained(rng: random.Random) -> Schema:
     if rng.random() < 0.3:
         schema["uniqueItems"] = True
     # What different items can still be is searched for at each state: of few, or it takes long.
-    if "uniqueItems" in schema or rng.random() < 0.3:
+    if "uniqueItems" in schema:
+        schema["maxItems"] = rng.randint(1, 3)
+    elif rng.random() < 0.3:
         schema["maxItems"] = rng.randint(1, 4)
     if rng.random() < 0.3:
         schema["items"] = rng.choice([{"type": ["string", "integer"]}, {"enum": [0, 1, 2, "a"]}])
