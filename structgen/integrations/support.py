@@ -49,7 +49,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         enforced="every constraint, in batches, with several returns and within `max_tokens`",
         validated="nothing: parse the text with `constraint.output.parse`",
         unsupported="beams; tokens taken against the mask (prompt lookup, processors after it)",
-        tried="5.23.0 with torch 2.13.0 on the CPU; not on CUDA",
+        tried="5.23.0 with torch 2.13.0 on the CPU, in CI; not on CUDA",
     ),
     Integration(
         name="llama-cpp-python",
@@ -157,7 +157,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         "`MD_JSON` where `extra_body` has the form",
         validated="validators of the class, by instructor, with its retries",
         unsupported="`create_iterable` of a class: its schema lets the list be left out",
-        tried="1.17, by hand",
+        tried="1.17, in CI",
     ),
     Integration(
         name="LiteLLM, through the server",
@@ -166,7 +166,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         enforced="`response_format`, tools, as `openai/ID` and `hosted_vllm/ID`; streams",
         validated="nothing",
         unsupported="fields that the server refuses by name",
-        tried="1.106, by hand",
+        tried="1.106, in CI",
     ),
     Integration(
         name="DSPy, through the server",
@@ -175,7 +175,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         enforced="typed signatures, with `JSONAdapter` and a provider that is registered",
         validated="fields, by DSPy",
         unsupported="signatures with `dict` outputs, `ReAct` among them: DSPy sends no schema",
-        tried="3.4, by hand",
+        tried="3.4, in CI",
     ),
     Integration(
         name="smolagents, through the server",
@@ -202,7 +202,7 @@ INTEGRATIONS: tuple[Integration, ...] = (
         enforced="`generateObject`, `streamObject`, `Output.object`, tools",
         validated="objects and arguments, by zod",
         unsupported="images, files",
-        tried="ai 6.0.326 on Node 20.20, by hand",
+        tried="ai 6.0.326 on Node 20.20, in CI",
     ),
 )
 

@@ -1,7 +1,7 @@
 """Clients that mend wrong answers by asking again, and have no need to: instructor, LiteLLM, DSPy.
 
 They hold others' packages back (openai, rich, huggingface-hub), so that they are in no environment
-with these tests' other packages: skipped there, and run by hand in one of their own.
+with these tests' other packages: skipped there, and run in one of their own, by .ci/run too.
 
     pip install '.[clients]' && pytest -o filterwarnings=default tests/server/test_client_*.py
 """
