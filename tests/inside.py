@@ -100,11 +100,6 @@ def nesting(holder: Any) -> Any:
     return holder._nesting
 
 
-def nodes(holder: Any) -> Any:
-    """``_nodes`` of ``holder``."""
-    return holder._nodes
-
-
 def prompt_length(holder: Any) -> Any:
     """``_prompt_length`` of ``holder``."""
     return holder._prompt_length
@@ -123,11 +118,6 @@ def generation(holder: Any) -> Any:
 def shortest(holder: Any) -> Any:
     """``_shortest`` of ``holder``."""
     return holder._shortest
-
-
-def size(holder: Any) -> Any:
-    """``_size`` of ``holder``."""
-    return holder._size
 
 
 def state(holder: Any) -> Any:

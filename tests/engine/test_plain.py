@@ -148,7 +148,7 @@ def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
     automaton = RegexAutomaton(regex)
     leaf = StringLeaf(automaton, json_string(automaton.alphabet, "canonical"))
     probe(leaf.symbols, leaf.encoding)
-    assert len(inside.nodes(automaton)) < 20_000
+    assert len(automaton.expressions.nodes) < 20_000
     shortest = leaf.shortest(leaf.start)
     assert shortest is not None
     assert len(json.loads(bytes(shortest[0]))) == fewest

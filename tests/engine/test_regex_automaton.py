@@ -182,7 +182,7 @@ def test_repeats_of_sets_that_hold_together() -> None:
             parts.append(f"[{chars}]{{{least},{most}}}")
         regexes = tuple(parse_python(part.replace("-", r"\-")) for part in parts)
         automaton = RegexAutomaton(ir.Intersect(regexes))
-        assert automaton.is_plain(automaton.started(automaton.start))
+        assert automaton.expressions.is_plain(automaton.started(automaton.start))
         for text in texts:
             want = all(re.fullmatch(part.replace("-", r"\-"), text) for part in parts)
             assert automaton.accepts(text) == want, (parts, text)
@@ -350,7 +350,7 @@ def test_formats_need_few_states_for_a_shortest_text(name: str, least: int, stat
     shortest = leaf.shortest(leaf.start)
     assert shortest is not None
     assert len(shortest[0]) >= least + 2
-    assert len(inside.nodes(automaton)) < states
+    assert len(automaton.expressions.nodes) < states
 
 
 @pytest.mark.parametrize("pattern", ["a{3000}", "(ab|a){3000}", r"(\w+ ){3000}", "[ab]{3000}c?"])
@@ -358,7 +358,7 @@ def test_counted_repeats_that_are_searched_for_need_few_states(pattern: str) -> 
     automaton = RegexAutomaton(parse_ecma(pattern))
     leaf = StringLeaf(automaton, JsonString(automaton.alphabet))
     assert leaf.shortest(leaf.start)
-    assert inside.size(automaton) < 40 * 3000
+    assert automaton.expressions.size < 40 * 3000
 
 
 def test_alternatives_that_grow_are_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,9 +437,9 @@ def test_a_thousand_rounds_that_can_be_split_in_several_ways(pattern: str) -> No
     for char in "ab" * 150:
         assert state is not None
         state = automaton.follow(state, automaton.alphabet.minterm(ord(char)))
-    assert len(inside.nodes(automaton)) < 10_000
-    assert inside.size(automaton) < 10 * len(inside.nodes(automaton))
-    assert inside.size(automaton) < 40_000
+    assert len(automaton.expressions.nodes) < 10_000
+    assert automaton.expressions.size < 10 * len(automaton.expressions.nodes)
+    assert automaton.expressions.size < 40_000
 
 
 def test_what_grows_late_in_a_text_shows_too() -> None:

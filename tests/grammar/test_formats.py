@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import corpora
 import idna
-import inside
 import jsonschema_rs
 import pytest
 from shortest import shortest_match
@@ -395,7 +394,7 @@ def test_few_states_for_common_formats() -> None:
         for char in SAMPLES[name][0][0]:
             atom = fresh.alphabet.minterm(ord(char))
             state = next(to for mask, to in fresh.moves(state) if mask >> atom & 1)
-        assert len(inside.nodes(fresh)) < limit, name
+        assert len(fresh.expressions.nodes) < limit, name
 
 
 def test_suite() -> None:

@@ -37,7 +37,7 @@ class LookaheadAutomaton(RegexAutomaton):
 
     def __init__(self, alphabet: Alphabet) -> None:
         super().__init__(ir.EPSILON, alphabet)
-        self.anything = self._all
+        self.anything = self.expressions.everything
         self._possible: dict[int, tuple[int, int]] = {}
         self._unless: dict[int, int] = {0: self.anything}
 
@@ -49,31 +49,31 @@ class LookaheadAutomaton(RegexAutomaton):
 
     def both(self, a: int, b: int) -> int:
         """Intersection."""
-        return self._and((a, b))
+        return self.expressions.all_of((a, b))
 
     def either(self, a: int, b: int) -> int:
         """Union."""
-        return self._alt((a, b))
+        return self.expressions.alt((a, b))
 
     def contrary(self, a: int) -> int:
         """Complement."""
-        return self._not(a)
+        return self.expressions.complement(a)
 
     def then(self, a: int, b: int) -> int:
         """Concatenation."""
-        return self._cat(a, b)
+        return self.expressions.cat(a, b)
 
     def one(self, mask: int) -> int:
         """One of the minterms of ``mask``."""
-        return self._set(mask)
+        return self.expressions.set_of(mask)
 
     def times(self, a: int, least: int, most: int) -> int:
         """Repetition; ``most`` -1: unbounded."""
-        return self._repeat(a, least, most)
+        return self.expressions.repeat(a, least, most)
 
     def is_possible(self, state: int) -> bool:
         """Whether any rest satisfies ``state``."""
-        return bool(self._flags[state] & 1) or self._is_alive(state)
+        return bool(self.expressions.flags[state] & 1) or self._is_alive(state)
 
     def steps(self, state: int) -> Moves:
         """As `moves`, but with states that nothing satisfies: telling those apart can be hard."""
@@ -110,14 +110,16 @@ class LookaheadAutomaton(RegexAutomaton):
             found = self._unless.get(full)
             if found is None:
                 others = self.alphabet.everything & ~full
-                found = self._alt((self._cat(self._set(others), self.anything), EPSILON))
+                found = self.expressions.alt(
+                    (self.expressions.cat(self.expressions.set_of(others), self.anything), EPSILON)
+                )
                 self._possible[found] = (others, others)
                 self._unless[full] = found
             return found
         barred = NONE
         for mask, after in ways:
             barred = self.either(barred, self.then(self.one(mask), after))
-        found = self._not(barred)
+        found = self.expressions.complement(barred)
         once = twice = 0
         for mask, _ in partly:
             twice |= once & mask
@@ -137,8 +139,8 @@ class LookaheadAutomaton(RegexAutomaton):
         allowed, settling = self.possible(state)
         if allowed != settling or state == self.anything:
             return state
-        out = self._cat(self._set(settling), self.anything)
-        return self._alt((out, EPSILON)) if self._flags[state] & 1 else out
+        out = self.expressions.cat(self.expressions.set_of(settling), self.anything)
+        return self.expressions.alt((out, EPSILON)) if self.expressions.flags[state] & 1 else out
 
 
 class Threads:

@@ -38,7 +38,7 @@ class RegexAutomaton(Runs):
     def weight(self) -> int:
         """About how many bytes it takes by now: see `leaf.Leaf.weight`."""
         known = len(self._moves) + len(self._pruned) + len(self._alive) // 4
-        return 3000 + 40 * self._size + 200 * known
+        return 3000 + 40 * self.expressions.size + 200 * known
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ class RegexAutomaton(Runs):
         minterms = self.alphabet.ascii_minterms()
         for i, byte in enumerate(text):
             node = state if state >= 0 else self._body
-            if self._looks is None and not self._flags[node] & 0b01000:
+            if self._looks is None and not self.expressions.flags[node] & 0b01000:
                 # No state on the way need be known to be alive: the last one tells.
                 end = self._read_node(node, text[i:], minterms)
                 return end if self._is_alive(end) else None
@@ -83,7 +83,8 @@ class RegexAutomaton(Runs):
         What repeats a set is read at once, and conjunctions part by part: their states on the way
         are many and nobody asks for them.
         """
-        nodes, known = self._nodes, self._moves
+        expressions = self.expressions
+        nodes, known = expressions.nodes, self._moves
         i, end = 0, len(text)
         while i < end:
             kind, *args = nodes[node]
@@ -97,16 +98,16 @@ class RegexAutomaton(Runs):
                     return NONE
                 count = i - first
                 fewer = most - count if most >= 0 else most
-                node = self._repeat(body, max(least - count, 0), fewer)
+                node = expressions.repeat(body, max(least - count, 0), fewer)
                 continue
             if kind == AND:
                 rest = text[i:]
-                return self._and([self._read_node(part, rest, minterms) for part in args])
+                return expressions.all_of([self._read_node(part, rest, minterms) for part in args])
             if kind == NOT:
-                return self._not(self._read_node(args[0], text[i:], minterms))
+                return expressions.complement(self._read_node(args[0], text[i:], minterms))
             minterm = minterms[text[i]]
             moves = known.get(node)
-            for mask, to in self._derive(node) if moves is None else moves:
+            for mask, to in self.derive(node) if moves is None else moves:
                 if mask >> minterm & 1:
                     node = to
                     break
@@ -149,7 +150,7 @@ class RegexAutomaton(Runs):
 
     def at_least(self, state: int) -> int:
         """See `symbols.SymbolAutomaton`."""
-        return self._least[state if state >= 0 else self._body]
+        return self.expressions.least[state if state >= 0 else self._body]
 
     def is_open(self, state: int) -> bool:
         """See `symbols.SymbolAutomaton`: so it is for patterns that are searched for."""
@@ -164,11 +165,14 @@ class RegexAutomaton(Runs):
         return found
 
     def _find_open(self, node: int) -> int | None:
+        expressions = self.expressions
         todo = [node]
         while todo:
             node = todo.pop()
-            kind, *args = self._nodes[node]
-            if node == self._all or (kind == CAT and args[0] == self._all):
+            kind, *args = expressions.nodes[node]
+            if node == expressions.everything or (
+                kind == CAT and args[0] == expressions.everything
+            ):
                 return node if self._is_alive(node) else None
             if kind == ALT:
                 todo += args
@@ -177,13 +181,13 @@ class RegexAutomaton(Runs):
                 # long enough; and less is missing of that after any text than before.
                 rest = [part for part in args if not self._is_least_length(part)]
                 if len(rest) == 1 and (found := self._find_open(rest[0])) is not None:
-                    return self._and([found, *(part for part in args if part != rest[0])])
+                    return expressions.all_of([found, *(part for part in args if part != rest[0])])
         return None
 
     def _is_least_length(self, node: int) -> bool:
         """Whether ``node`` is any text of at least some length."""
-        kind, *args = self._nodes[node]
-        return kind == REP and args[0] == self._any and args[2] == -1
+        kind, *args = self.expressions.nodes[node]
+        return kind == REP and args[0] == self.expressions.any_char and args[2] == -1
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int]:
         """See `symbols.SymbolAutomaton`."""

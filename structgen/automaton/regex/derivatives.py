@@ -20,7 +20,8 @@ from structgen.grammar import ir
 from . import lookarounds
 from .alphabet import Alphabet
 from .expressions import ALT, AND, CAT, END, EPSILON, NONE, NOT, REP, SET, START
-from .lookarounds import Derivable, Moves
+from .lookarounds import Moves
+from .sums import Sums
 
 
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
@@ -63,12 +64,16 @@ def _may_look_around(kinds: set[type[ir.Regex]]) -> bool:
     return ir.Lookahead in kinds or ir.Lookbehind in kinds or (has_anchors and has_own)
 
 
-class Derivatives(Derivable):
+class Derivatives:
     """One regular expression and all that is derived of it.
 
     Args:
         regex: the expression.
         alphabet: minterms at least as fine as the expression's character sets; None builds them.
+
+    Attributes:
+        alphabet: the minterms.
+        expressions: what is derived, as nodes.
 
     Raises:
         CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.
@@ -76,7 +81,8 @@ class Derivatives(Derivable):
 
     def __init__(self, regex: ir.Regex, alphabet: Alphabet | None) -> None:
         sets, its_kinds = _made_of(regex)
-        super().__init__(alphabet or Alphabet(sets))
+        self.alphabet = alphabet or Alphabet(sets)
+        self.expressions = Sums(self.alphabet)
         self._moves: dict[int, Moves] = {}
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._killed: dict[int, int] = {}
@@ -87,7 +93,7 @@ class Derivatives(Derivable):
         self._body = self._lower(regex, {})
         self._sums.clear()
         # With sums and repeats alone there is a text; who goes on from other states knows of one.
-        is_plain = self._looks is None and not self._flags[self._body] & 0b11000
+        is_plain = self._looks is None and not self.expressions.flags[self._body] & 0b11000
         self.start = self._body if is_plain and self._body != NONE else -1
         """Initial state: with a number of its own where ``^`` might hold there and nowhere else, or
         where there might be no text."""
@@ -95,13 +101,14 @@ class Derivatives(Derivable):
     def label(self, state: int) -> int:
         """0 when the text may end here, else -1."""
         if state < 0:
-            return 0 if self._flags[self._body] & 0b100 else -1
-        return 0 if self._flags[state] & 0b001 else -1
+            return 0 if self.expressions.flags[self._body] & 0b100 else -1
+        return 0 if self.expressions.flags[state] & 0b001 else -1
 
     # -- from the IR ------------------------------------------------------------------------
 
     def _lower(self, regex: ir.Regex, known: dict[ir.Regex, int]) -> int:
         """The node of an expression; ``known``: those of the parts met so far."""
+        expressions = self.expressions
         found = known.get(regex)
         if found is not None:
             return found
@@ -109,31 +116,31 @@ class Derivatives(Derivable):
         if WORK.left < 0:
             raise WORK.too_much()
         if isinstance(regex, ir.CharSet):
-            node = self._set(self.alphabet.mask(regex.ranges))
+            node = expressions.set_of(self.alphabet.mask(regex.ranges))
         elif isinstance(regex, ir.Concat):
             node = EPSILON
             for part in reversed(regex.parts):
-                node = self._cat(self._lower(part, known), node)
+                node = expressions.cat(self._lower(part, known), node)
         elif isinstance(regex, ir.Alternate):
-            node = self._alt([self._lower(part, known) for part in regex.parts])
+            node = expressions.alt([self._lower(part, known) for part in regex.parts])
         elif isinstance(regex, ir.Repeat):
             most = -1 if regex.max is None else regex.max
             if most > max(regex.min, 1):
                 self._is_counting = True
-            node = self._repeat(self._lower(regex.body, known), regex.min, most)
+            node = expressions.repeat(self._lower(regex.body, known), regex.min, most)
         elif isinstance(regex, ir.Intersect):
-            both = self._and([self._lower(part, known) for part in regex.parts])
+            both = expressions.all_of([self._lower(part, known) for part in regex.parts])
             node = self._of_its_own(both)
         elif isinstance(regex, ir.Complement):
-            node = self._of_its_own(self._not(self._lower(regex.body, known)))
+            node = self._of_its_own(expressions.complement(self._lower(regex.body, known)))
         elif isinstance(regex, ir.Checksum):
             node = self._checksum(regex)
         elif self._looks is not None:
             node = self._looks.lower(regex, lambda part: self._lower(part, known))
         elif isinstance(regex, ir.StartAnchor):
-            node = self._node((START,), 0b1100)
+            node = expressions.node((START,), 0b1100)
         else:
-            node = self._node((END,), 0b1101)
+            node = expressions.node((END,), 0b1101)
         known[regex] = node
         return node
 
@@ -143,7 +150,11 @@ class Derivatives(Derivable):
 
         What ends alike is the same nodes, and worked out once.
         """
-        modulus, between = regex.modulus, self._set(self.alphabet.mask(regex.between.ranges))
+        expressions = self.expressions
+        modulus, between = (
+            regex.modulus,
+            expressions.set_of(self.alphabet.mask(regex.between.ranges)),
+        )
         # A row of remainders for each number of gaps, before there are any.
         WORK.spend(modulus * (1 + regex.count) >> 2)
         WORK.hold(8 * modulus * (1 + regex.count))
@@ -155,19 +166,24 @@ class Derivatives(Derivable):
             key = modulus, regex.steps[place:], between, gaps, regex.count
             known = self._sums.get(key)
             if known is None:
-                sets = [(n, self._set(self.alphabet.mask(c.ranges))) for n, c in regex.steps[place]]
+                sets = [
+                    (n, expressions.set_of(self.alphabet.mask(c.ranges)))
+                    for n, c in regex.steps[place]
+                ]
                 WORK.spend(modulus * len(owed) * (1 + len(sets)) >> 2)
                 WORK.hold(8 * modulus * len(owed))
                 known = [
                     tuple(
-                        self._ways([self._cat(c, rests[(rest - n) % modulus]) for n, c in sets])
+                        self._ways(
+                            [expressions.cat(c, rests[(rest - n) % modulus]) for n, c in sets]
+                        )
                         for rest in range(modulus)
                     )
                     for rests in owed
                 ]
                 if place in regex.gaps:
                     for n in range(regex.count, 0, -1):
-                        filled = [self._cat(between, after) for after in known[n - 1]]
+                        filled = [expressions.cat(between, after) for after in known[n - 1]]
                         known[n] = tuple(map(self._ways, zip(known[n], filled, strict=True)))
                 self._sums[key] = known
             owed = known
@@ -175,14 +191,15 @@ class Derivatives(Derivable):
 
     def _ways(self, parts: Iterable[int]) -> int:
         """A sum of sequences that begin with different characters each, of which no two are one."""
+        expressions = self.expressions
         flat: list[int] = []
         for part in parts:
             if part != NONE:
-                node = self._nodes[part]
+                node = expressions.nodes[part]
                 flat.extend(node[1:] if node[0] == ALT else (part,))
-        if len(flat) < 2 or any(self._nodes[part][0] != CAT for part in flat):
-            return self._alt(flat)
-        return self._node((ALT, *sorted(flat)), 0)
+        if len(flat) < 2 or any(expressions.nodes[part][0] != CAT for part in flat):
+            return expressions.alt(flat)
+        return expressions.node((ALT, *sorted(flat)), 0)
 
     def _of_its_own(self, node: int) -> int:
         return node if self._looks is None else self._looks.of_its_own(node)
@@ -191,24 +208,29 @@ class Derivatives(Derivable):
 
     def _raw(self, state: int) -> Moves:
         if state >= 0:
-            return self._derive(state)
-        if self._looks is not None or not self._flags[self._body] & 0b1000:
-            return self._derive(self._body)
+            return self.derive(state)
+        if self._looks is not None or not self.expressions.flags[self._body] & 0b1000:
+            return self.derive(self._body)
         merged: dict[int, int] = {}
         for mask, to in self._derive_at_start(self._body):
             to = self._without_start(to)
             merged[to] = merged.get(to, 0) | mask
         return tuple((mask, to) for to, mask in merged.items() if to != NONE)
 
-    def _derive(self, node: int) -> Moves:
+    def derive(self, node: int) -> Moves:
+        """The derivatives of a node, by classes of minterms."""
         moves = self._moves.get(node)
         if moves is None:
             # Of a long chain of optional parts the end comes first, or it would take as deep a
             # recursion.
             chain = [node]
             while True:
-                kind, *args = self._nodes[chain[-1]]
-                if kind != CAT or args[1] in self._moves or not self._flags[args[0]] & 0b001:
+                kind, *args = self.expressions.nodes[chain[-1]]
+                if (
+                    kind != CAT
+                    or args[1] in self._moves
+                    or not self.expressions.flags[args[0]] & 0b001
+                ):
                     break
                 chain.append(args[1])
             for part in reversed(chain):
@@ -218,51 +240,52 @@ class Derivatives(Derivable):
 
     def _derive_at_start(self, node: int) -> Moves:
         """The derivative at the start of the text, where ``^`` is nullable."""
-        if not self._flags[node] & 0b1000:
-            return self._derive(node)
+        if not self.expressions.flags[node] & 0b1000:
+            return self.derive(node)
         return self._derivative(node, True)
 
     def _derivative(self, node: int, at_start: bool) -> Moves:
+        expressions = self.expressions
         if self._looks is not None and self._looks.are_in(node):
             return self._looks.derivative(node)
-        kind, *args = self._nodes[node]
-        derive = self._derive_at_start if at_start else self._derive
+        kind, *args = expressions.nodes[node]
+        derive = self._derive_at_start if at_start else self.derive
         if kind == SET:
             return ((args[0], EPSILON),)
         if kind == CAT:
             left, right = args
-            moves = tuple((mask, self._cat(to, right)) for mask, to in derive(left))
+            moves = tuple((mask, expressions.cat(to, right)) for mask, to in derive(left))
             if self._nullable_here(left, at_start):
-                return self._overlay([moves, derive(right)], self._alt)
+                return self.overlay([moves, derive(right)], expressions.alt)
             return moves
         if kind == REP:
             body, least, most = args
             fewer = 0 if self._nullable_here(body, at_start) else max(least - 1, 0)
-            rest = self._repeat(body, fewer, most - 1 if most > 0 else most)
-            return tuple((mask, self._cat(to, rest)) for mask, to in derive(body))
+            rest = expressions.repeat(body, fewer, most - 1 if most > 0 else most)
+            return tuple((mask, expressions.cat(to, rest)) for mask, to in derive(body))
         if kind == ALT:
-            return self._overlay([derive(part) for part in args], self._alt)
+            return self.overlay([derive(part) for part in args], expressions.alt)
         if kind == AND:
-            return self._overlay([derive(part) for part in args], self._and, every=True)
+            return self.overlay([derive(part) for part in args], expressions.all_of, every=True)
         if kind == NOT:
             out: list[tuple[int, int]] = []
             rest_mask = self.alphabet.everything
             for mask, to in derive(args[0]):
                 rest_mask &= ~mask
-                out.append((mask, self._not(to)))
-            out.append((rest_mask, self._all))
+                out.append((mask, expressions.complement(to)))
+            out.append((rest_mask, expressions.everything))
             return tuple((mask, to) for mask, to in out if mask and to != NONE)
         return ()
 
     def _nullable_here(self, node: int, at_start: bool) -> bool:
-        flags = self._flags[node]
+        flags = self.expressions.flags[node]
         if not flags & 0b1000:
             return bool(flags & 0b001)
         return self._nullable_before_more(node, at_start)
 
     def _nullable_before_more(self, node: int, at_start: bool) -> bool:
         """Nullable with text still to come: ``$`` fails, ``^`` holds only at the start."""
-        kind, *args = self._nodes[node]
+        kind, *args = self.expressions.nodes[node]
         if kind == START:
             return at_start
         if kind in (END, SET, NONE):
@@ -277,7 +300,7 @@ class Derivatives(Derivable):
             return args[1] == 0 or self._nullable_before_more(args[0], at_start)
         return not self._nullable_before_more(args[0], at_start)
 
-    def _overlay(
+    def overlay(
         self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
     ) -> Moves:
         """Combine move maps minterm by minterm; with ``every``, one missing in a map is lost."""
@@ -298,24 +321,25 @@ class Derivatives(Derivable):
 
     def _without_start(self, node: int) -> int:
         """``node`` with every ``^`` made impossible: something has been read."""
-        if not self._flags[node] & 0b1000:
+        expressions = self.expressions
+        if not expressions.flags[node] & 0b1000:
             return node
         found = self._killed.get(node)
         if found is not None:
             return found
-        kind, *args = self._nodes[node]
+        kind, *args = expressions.nodes[node]
         if kind == START:
             out = NONE
         elif kind == CAT:
-            out = self._cat(self._without_start(args[0]), self._without_start(args[1]))
+            out = expressions.cat(self._without_start(args[0]), self._without_start(args[1]))
         elif kind == ALT:
-            out = self._alt([self._without_start(a) for a in args])
+            out = expressions.alt([self._without_start(a) for a in args])
         elif kind == REP:
-            out = self._repeat(self._without_start(args[0]), args[1], args[2])
+            out = expressions.repeat(self._without_start(args[0]), args[1], args[2])
         elif kind == AND:
-            out = self._and([self._without_start(a) for a in args])
+            out = expressions.all_of([self._without_start(a) for a in args])
         elif kind == NOT:
-            out = self._not(self._without_start(args[0]))
+            out = expressions.complement(self._without_start(args[0]))
         else:
             out = node
         self._killed[node] = out
@@ -326,7 +350,7 @@ class Derivatives(Derivable):
     def _parts_alive(self, node: int) -> bool:
         """`_is_alive` of a sequence, alternation or repeat without anchors: told by its parts."""
         while True:
-            kind, *args = self._nodes[node]
+            kind, *args = self.expressions.nodes[node]
             if kind == ALT:
                 return any(self._is_alive(part) for part in args)
             if kind == REP:
@@ -339,12 +363,13 @@ class Derivatives(Derivable):
 
     def _is_alive(self, node: int) -> bool:
         """Whether an accepting state can be reached from ``node``."""
-        if not self._flags[node] & 0b11000:
+        expressions = self.expressions
+        if not expressions.flags[node] & 0b11000:
             return node != NONE
         known = self._alive.get(node)
         if known is not None:
             return known
-        if not self._flags[node] & 0b01000 and self._nodes[node][0] in (CAT, ALT, REP):
+        if not expressions.flags[node] & 0b01000 and expressions.nodes[node][0] in (CAT, ALT, REP):
             found = self._alive[node] = self._parts_alive(node)
             return found
         told = self._told_by_length(node)
@@ -359,27 +384,31 @@ class Derivatives(Derivable):
         Most conjunctions are a pattern beside a length, far from its end: a search for one would
         go through as many states as characters are missing.
         """
-        kind, *parts = self._nodes[node]
-        if kind != AND or self._flags[node] & 0b01000:
+        expressions = self.expressions
+        kind, *parts = expressions.nodes[node]
+        if kind != AND or expressions.flags[node] & 0b01000:
             return None
         for part in parts:
-            other = self._nodes[part]
-            if other[0] == REP and other[1] == self._any:
-                if other[3] >= 0 and self._least[node] > other[3]:
+            other = expressions.nodes[part]
+            if other[0] == REP and other[1] == expressions.any_char:
+                if other[3] >= 0 and expressions.least[node] > other[3]:
                     return False
                 if len(parts) == 2:
                     rest = parts[0] if part == parts[1] else parts[1]
                     # Of what is plain the lower bound is the length of some text.
-                    if not self._flags[rest] & 0b11000 and self._least[rest] >= other[2]:
+                    if (
+                        not expressions.flags[rest] & 0b11000
+                        and expressions.least[rest] >= other[2]
+                    ):
                         return True
         return None
 
     def _ends_or_is_plain(self, node: int) -> bool:
-        flags = self._flags[node]
+        flags = self.expressions.flags[node]
         return bool(flags & 0b001) or (not flags & 0b11000 and node != NONE)
 
     def _successors(self, node: int) -> list[int]:
-        return [to for _, to in self._derive(node)]
+        return [to for _, to in self.derive(node)]
 
 
 def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:

@@ -38,21 +38,29 @@ class Expressions:
 
     Args:
         alphabet: the minterms of its sets.
+
+    Attributes:
+        alphabet: as given.
+        nodes: what `parts` gives, by node.
+        flags: per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable
+            when the text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums
+            and repeats.
+        least: per node a lower bound on the characters of a text.
+        size: how many parts all nodes have together.
+        any_char: the node of any one character.
+        everything: the node of all texts.
     """
 
     def __init__(self, alphabet: Alphabet) -> None:
         self.alphabet = alphabet
-        self._nodes: list[tuple[int, ...]] = [(NONE,), (EPSILON,)]
+        self.nodes: list[tuple[int, ...]] = [(NONE,), (EPSILON,)]
         self._ids: dict[tuple[int, ...], int] = {(NONE,): NONE, (EPSILON,): EPSILON}
-        # per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable when the
-        # text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums and repeats
-        self._flags = bytearray((0, 0b111))
-        self._size = 0
+        self.flags = bytearray((0, 0b111))
+        self.size = 0
         self._room = 1
-        # per node: a lower bound on the characters of a text
-        self._least = array("q", (0, 0))
-        self._any = self._set(self.alphabet.everything)
-        self._all = self._repeat(self._any, 0, -1)
+        self.least = array("q", (0, 0))
+        self.any_char = self.set_of(self.alphabet.everything)
+        self.everything = self.repeat(self.any_char, 0, -1)
 
     def give_room(self) -> None:
         """Let it grow to `ROOM` times the usual limits: where one text leads to few states of many,
@@ -67,43 +75,36 @@ class Expressions:
 
         ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and two bounds.
         """
-        return self._nodes[node]
+        return self.nodes[node]
 
     def sequence(self, node: int) -> list[int]:
         """The parts of a sequence, however many; other nodes are one of their own."""
         out: list[int] = []
-        while self._nodes[node][0] == CAT:
-            out.append(self._nodes[node][1])
-            node = self._nodes[node][2]
+        while self.nodes[node][0] == CAT:
+            out.append(self.nodes[node][1])
+            node = self.nodes[node][2]
         out.append(node)
         return out
 
     def holds_anchors(self, node: int) -> bool:
         """Whether there is an anchor or a lookaround in ``node``."""
-        return bool(self._flags[node] & 0b01000)
+        return bool(self.flags[node] & 0b01000)
 
     def is_plain(self, node: int) -> bool:
         """Whether ``node`` is made of sets, sums, sequences and repeats alone."""
-        return not self._flags[node] & 0b11000
+        return not self.flags[node] & 0b11000
 
     def is_everything(self, node: int) -> bool:
         """Whether ``node`` is any one character."""
-        return node == self._any
+        return node == self.any_char
 
     # -- construction -----------------------------------------------------------------------
 
-    def cat(self, left: int, right: int) -> int:
-        """The node of a sequence."""
-        return self._cat(left, right)
-
-    def repeat(self, body: int, least: int, most: int) -> int:
-        """The node of a repeat; ``most`` -1 for any number."""
-        return self._repeat(body, least, most)
-
-    def _node(self, key: tuple[int, ...], flags: int) -> int:
+    def node(self, key: tuple[int, ...], flags: int) -> int:
+        """The node of a kind with parts, which are in normal form already."""
         found = self._ids.get(key)
         if found is None:
-            found = len(self._nodes)
+            found = len(self.nodes)
             if found > MAX_NODES * self._room:
                 raise CompileLimitExceeded(
                     "a pattern needs too many automaton states; simplify its counted repeats",
@@ -113,16 +114,16 @@ class Expressions:
             WORK.left -= 1 + (len(key) >> 3)
             if WORK.left < 0:
                 raise WORK.too_much()
-            self._size += len(key)
-            if self._size > MAX_SIZE * self._room:
+            self.size += len(key)
+            if self.size > MAX_SIZE * self._room:
                 raise CompileLimitExceeded(
                     "a pattern needs too many alternatives at once; simplify its counted repeats",
                     limit=MAX_SIZE * self._room,
-                    actual=self._size,
+                    actual=self.size,
                 )
-            self._nodes.append(key)
-            self._flags.append(flags)
-            self._least.append(min(self._fewest(key), _MOST_LEAST))
+            self.nodes.append(key)
+            self.flags.append(flags)
+            self.least.append(min(self._fewest(key), _MOST_LEAST))
             self._ids[key] = found
         return found
 
@@ -131,99 +132,103 @@ class Expressions:
         if kind == SET:
             return 1
         if kind == CAT:
-            return self._least[args[0]] + self._least[args[1]]
+            return self.least[args[0]] + self.least[args[1]]
         if kind == ALT:
-            return min(self._least[part] for part in args)
+            return min(self.least[part] for part in args)
         if kind == AND:
-            return max(self._least[part] for part in args)
+            return max(self.least[part] for part in args)
         if kind == REP:
-            return self._least[args[0]] * args[1]
+            return self.least[args[0]] * args[1]
         return 0
 
-    def _set(self, mask: int) -> int:
-        return self._node((SET, mask), 0) if mask else NONE
+    def set_of(self, mask: int) -> int:
+        """The node of one of some minterms."""
+        return self.node((SET, mask), 0) if mask else NONE
 
-    def _cat(self, left: int, right: int) -> int:
+    def cat(self, left: int, right: int) -> int:
+        """The node of a sequence."""
         if left == NONE or right == NONE:
             return NONE
         if left == EPSILON:
             return right
         if right == EPSILON:
             return left
-        node = self._nodes[left]
+        node = self.nodes[left]
         if node[0] == CAT:
-            return self._cat(node[1], self._cat(node[2], right))
-        if left == self._all and right == self._all:
+            return self.cat(node[1], self.cat(node[2], right))
+        if left == self.everything and right == self.everything:
             return left
-        f, g = self._flags[left], self._flags[right]
+        f, g = self.flags[left], self.flags[right]
         if node[0] == REP and not f & 0b11000:
             # a{1,2}a{0,3} is a{1,5}: a chain of optional parts stays one counter.
-            rest = self._nodes[right]
+            rest = self.nodes[right]
             first, *after = rest[1:] if rest[0] == CAT else (right,)
-            other = self._nodes[first]
+            other = self.nodes[first]
             if other[0] == REP and other[1] == node[1]:
                 most = -1 if -1 in (node[3], other[3]) else node[3] + other[3]
-                merged = self._repeat(node[1], node[2] + other[2], most)
-                return self._cat(merged, after[0]) if after else merged
+                merged = self.repeat(node[1], node[2] + other[2], most)
+                return self.cat(merged, after[0]) if after else merged
         if node[0] == END and not g & 0b101:
             return NONE
         flags = (f & g & 0b111) | ((f | g) & 0b11000)
-        return self._node((CAT, left, right), flags)
+        return self.node((CAT, left, right), flags)
 
-    def _repeat(self, body: int, least: int, most: int) -> int:
+    def repeat(self, body: int, least: int, most: int) -> int:
+        """The node of a repeat; ``most`` -1 for any number."""
         if most == 0 or body == EPSILON:
             return EPSILON
         if body == NONE:
             return EPSILON if least == 0 else NONE
         if most >= 0 and most < least:
             return NONE
-        flags = self._flags[body]
+        flags = self.flags[body]
         if flags & 0b111 == 0b111:
             least = 0
         if least == 1 and most == 1:
             return body
-        node = self._nodes[body]
+        node = self.nodes[body]
         if node[0] == REP and least <= 1 and most == -1 and node[2] <= 1 and node[3] == -1:
-            return self._repeat(node[1], least * node[2], -1)
+            return self.repeat(node[1], least * node[2], -1)
         key = (REP, body, least, most)
-        return self._node(key, (0b111 if least == 0 else flags & 0b111) | (flags & 0b11000))
+        return self.node(key, (0b111 if least == 0 else flags & 0b111) | (flags & 0b11000))
 
-    def _and(self, parts: Iterable[int]) -> int:
+    def all_of(self, parts: Iterable[int]) -> int:
+        """The node of a conjunction."""
         flat: set[int] = set()
         stack = list(parts)
         while stack:
             part = stack.pop()
             if part == NONE:
                 return NONE
-            node = self._nodes[part]
+            node = self.nodes[part]
             if node[0] == AND:
                 stack.extend(node[1:])
-            elif part != self._all:
+            elif part != self.everything:
                 flat.add(part)
         if not flat:
-            return self._all
+            return self.everything
         if len(flat) > 1:
             flat = self._as_one_repeat(flat)
         if len(flat) == 1:
             return flat.pop()
         flags = 0b111
         for part in flat:
-            flags &= self._flags[part]
+            flags &= self.flags[part]
         anchors = 0
         for part in flat:
-            anchors |= self._flags[part] & 0b01000
-        return self._node((AND, *sorted(flat)), (flags & 0b111) | anchors | 0b10000)
+            anchors |= self.flags[part] & 0b01000
+        return self.node((AND, *sorted(flat)), (flags & 0b111) | anchors | 0b10000)
 
     def _as_one_repeat(self, parts: set[int]) -> set[int]:
         """``parts`` of a conjunction with all repeats of one set as one: ``[a-z]*`` beside
         ``.{2,9}`` is ``[a-z]{2,9}``."""
         repeats: list[tuple[int, ...]] = []
         for part in parts:
-            node = self._nodes[part]
+            node = self.nodes[part]
             if node[0] == SET:
                 repeats.append((part, node[1], 1, 1))
-            elif node[0] == REP and self._nodes[node[1]][0] == SET:
-                repeats.append((part, self._nodes[node[1]][1], *node[2:]))
+            elif node[0] == REP and self.nodes[node[1]][0] == SET:
+                repeats.append((part, self.nodes[node[1]][1], *node[2:]))
         if len(repeats) < 2:
             return parts
         chars, least, most = self.alphabet.everything, 0, -1
@@ -231,16 +236,17 @@ class Expressions:
             chars &= mask
             least = max(least, low)
             most = high if most < 0 else min(most, high) if high >= 0 else most
-        one = self._repeat(self._set(chars), least, most)
+        one = self.repeat(self.set_of(chars), least, most)
         return {NONE} if one == NONE else {one, *parts.difference([item[0] for item in repeats])}
 
-    def _not(self, body: int) -> int:
+    def complement(self, body: int) -> int:
+        """The node of all texts but those of ``body``."""
         if body == NONE:
-            return self._all
-        if body == self._all:
+            return self.everything
+        if body == self.everything:
             return NONE
-        node = self._nodes[body]
+        node = self.nodes[body]
         if node[0] == NOT:
             return node[1]
-        flags = self._flags[body]
-        return self._node((NOT, body), (~flags & 0b111) | (flags & 0b01000) | 0b10000)
+        flags = self.flags[body]
+        return self.node((NOT, body), (~flags & 0b111) | (flags & 0b01000) | 0b10000)

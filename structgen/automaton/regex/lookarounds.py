@@ -19,10 +19,9 @@ at worst exponential in the number of lookaheads open at once.
 
 from __future__ import annotations
 
-import abc
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
@@ -76,17 +75,15 @@ def are_in(regex: ir.Regex) -> bool:
     return False
 
 
-class Derivable(Sums, abc.ABC):
-    """Expressions whose derivatives are taken: what `Lookarounds` asks of
-    `derivatives.Derivatives`.
-    """
+class Derivable(Protocol):
+    """What `Lookarounds` ask of `derivatives.Derivatives`."""
 
-    @abc.abstractmethod
-    def _derive(self, node: int) -> Moves:
+    expressions: Sums
+
+    def derive(self, node: int) -> Moves:
         """The derivatives of a node without lookarounds."""
 
-    @abc.abstractmethod
-    def _overlay(
+    def overlay(
         self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
     ) -> Moves:
         """Combine move maps minterm by minterm; with ``every``, one missing in a map is lost."""
@@ -101,6 +98,7 @@ class Lookarounds:
     def __init__(self, automaton: Derivable) -> None:
         # The automaton holds this: held back, it would take the collector to free them.
         self._held_by = weakref.ref(automaton)
+        self._expressions = automaton.expressions
         self._work = 0
         self._plain: dict[int, Moves] = {}
         self._consumed: dict[tuple[int, int, bool], Moves] = {}
@@ -117,78 +115,84 @@ class Lookarounds:
     def are_in(self, node: int) -> bool:
         """Whether derivatives of ``node`` are taken here."""
         return (
-            bool(self._automaton._flags[node] & 0b1000) or self._automaton._nodes[node][0] == _OWN
+            bool(self._expressions.flags[node] & 0b1000) or self._expressions.nodes[node][0] == _OWN
         )
 
     # -- construction -----------------------------------------------------------------------
 
     def lower(self, regex: ir.Regex, lower: Callable[[ir.Regex], int]) -> int:
         """The node of a lookaround or anchor."""
-        automaton = self._automaton
+        expressions = self._expressions
         if isinstance(regex, ir.Lookahead):
-            rest = automaton._cat(lower(regex.body), automaton._all)
-            return self._ahead(automaton._not(rest) if regex.negate else rest)
+            rest = expressions.cat(lower(regex.body), expressions.everything)
+            return self._ahead(expressions.complement(rest) if regex.negate else rest)
         if isinstance(regex, ir.Lookbehind):
-            return self._behind(automaton._cat(automaton._all, lower(regex.body)), regex.negate)
+            return self._behind(
+                expressions.cat(expressions.everything, lower(regex.body)), regex.negate
+            )
         return (
             self._behind(EPSILON, 0) if isinstance(regex, ir.StartAnchor) else self._ahead(EPSILON)
         )
 
     def _ahead(self, rest: int) -> int:
-        if rest in (NONE, self._automaton._all):
+        expressions = self._expressions
+        if rest in (NONE, expressions.everything):
             return NONE if rest == NONE else EPSILON
-        at_end = self._automaton._flags[rest] & 1
-        return self._automaton._node((_AHEAD, rest), 0b11000 | at_end * 0b101)
+        at_end = expressions.flags[rest] & 1
+        return expressions.node((_AHEAD, rest), 0b11000 | at_end * 0b101)
 
     def _behind(self, so_far: int, negate: int) -> int:
-        if so_far in (NONE, self._automaton._all):
+        expressions = self._expressions
+        if so_far in (NONE, expressions.everything):
             return NONE if (so_far == NONE) != bool(negate) else EPSILON
-        holds = self._automaton._flags[so_far] & 1 ^ negate
+        holds = expressions.flags[so_far] & 1 ^ negate
         # Never told to be nullable in the middle: that changes with the text.
-        return self._automaton._node((_BEHIND, so_far, int(negate)), 0b11000 | holds * 0b101)
+        return expressions.node((_BEHIND, so_far, int(negate)), 0b11000 | holds * 0b101)
 
     def of_its_own(self, node: int) -> int:
         """``node`` as a text of its own: its lookarounds see nothing of what is around."""
-        flags = self._automaton._flags[node]
+        flags = self._expressions.flags[node]
         if not flags & 0b1000:
             return node
         # To the outside a plain expression, which is empty exactly where the inner text may end.
-        return self._automaton._node((_OWN, node), 0b10000 | (flags & 1) * 0b111)
+        return self._expressions.node((_OWN, node), 0b10000 | (flags & 1) * 0b111)
 
     def _with(self, rest: int, node: int) -> int:
+        expressions = self._expressions
         if NONE in (rest, node):
             return NONE
-        if rest == self._automaton._all:
+        if rest == expressions.everything:
             return node
-        flags = self._automaton._flags
+        flags = expressions.flags
         holds = flags[rest] & flags[node] & 1
-        return self._automaton._node((_WITH, rest, node), 0b11000 | holds * 0b101)
+        return expressions.node((_WITH, rest, node), 0b11000 | holds * 0b101)
 
     # -- derivatives ------------------------------------------------------------------------
 
     def derivative(self, node: int) -> Moves:
         """The derivative of a state: an expression that reaches to the end of the text."""
-        kind, *args = self._automaton._nodes[node]
+        kind, *args = self._expressions.nodes[node]
         if kind == _OWN:
-            moves = self._automaton._derive(args[0])
+            moves = self._automaton.derive(args[0])
             return tuple((mask, self.of_its_own(to)) for mask, to in moves)
         return self._shift_moves(self._ahead_of_end(node))
 
     def _ahead_of_end(self, node: int) -> Moves:
         """`derivative` with the lookbehinds still where they were."""
+        expressions = self._expressions
         automaton = self._automaton
-        if not automaton._flags[node] & 0b1000:
-            return automaton._derive(node)
+        if not expressions.flags[node] & 0b1000:
+            return automaton.derive(node)
         found = self._plain.get(node)
         if found is None:
-            kind, *args = automaton._nodes[node]
+            kind, *args = expressions.nodes[node]
             self._count_work(len(args))
             if kind == ALT:
                 parts = [self._ahead_of_end(part) for part in args]
-                found = automaton._overlay(parts, automaton._alt)
+                found = automaton.overlay(parts, expressions.alt)
             elif kind == AND:
                 parts = [self._ahead_of_end(part) for part in args]
-                found = automaton._overlay(parts, automaton._and, every=True)
+                found = automaton.overlay(parts, expressions.all_of, every=True)
             elif kind == NOT:
                 found = self._complement(self._ahead_of_end(args[0]))
             else:
@@ -197,13 +201,13 @@ class Lookarounds:
         return found
 
     def _complement(self, moves: Moves) -> Moves:
-        automaton = self._automaton
-        rest = automaton.alphabet.everything
+        expressions = self._expressions
+        rest = expressions.alphabet.everything
         out = []
         for mask, to in moves:
             rest &= ~mask
-            out.append((mask, automaton._not(to)))
-        out.append((rest, automaton._all))
+            out.append((mask, expressions.complement(to)))
+        out.append((rest, expressions.everything))
         return tuple((mask, to) for mask, to in out if mask and to != NONE)
 
     def _consume(self, node: int, then: int, behind: bool) -> Moves:
@@ -215,15 +219,16 @@ class Lookarounds:
             behind: ``then`` ends here and not at the end of the text; lookaheads are paired with it
                 instead of being intersected.
         """
+        expressions = self._expressions
         automaton = self._automaton
-        if not automaton._flags[node] & 0b1000:
-            return tuple((mask, automaton._cat(to, then)) for mask, to in automaton._derive(node))
+        if not expressions.flags[node] & 0b1000:
+            return tuple((mask, expressions.cat(to, then)) for mask, to in automaton.derive(node))
         key = (node, then, behind)
         found = self._consumed.get(key)
         if found is None:
             self._count_work()
-            found = self._consumed[key] = automaton._overlay(
-                self._ways(node, then, behind), automaton._alt
+            found = self._consumed[key] = automaton.overlay(
+                self._ways(node, then, behind), expressions.alt
             )
         return found
 
@@ -237,26 +242,26 @@ class Lookarounds:
             )
 
     def _ways(self, node: int, then: int, behind: bool) -> list[Moves]:
-        automaton = self._automaton
-        kind, *args = automaton._nodes[node]
+        expressions = self._expressions
+        kind, *args = expressions.nodes[node]
         if kind == ALT:
             return [self._consume(part, then, behind) for part in args]
         if kind == CAT:
             left, right = args
-            ways = [self._consume(left, automaton._cat(right, then), behind)]
+            ways = [self._consume(left, expressions.cat(right, then), behind)]
             for rests in self._empty(left):
                 ways.append(self._under(rests, self._consume(right, then, behind), behind))
             return ways
         if kind == REP:
             body, least, most = args
-            rest = automaton._repeat(body, max(least - 1, 0), most - 1 if most > 0 else most)
-            ways = [self._consume(body, automaton._cat(rest, then), behind)]
+            rest = expressions.repeat(body, max(least - 1, 0), most - 1 if most > 0 else most)
+            ways = [self._consume(body, expressions.cat(rest, then), behind)]
             if least > 1 and most != 1:
                 # Some rounds may read nothing, and so may all that have to be. One is enough to
                 # owe what it owes; between it and the last allowed, any number may follow.
-                rest = automaton._repeat(body, 0, most - 2 if most > 0 else most)
+                rest = expressions.repeat(body, 0, most - 2 if most > 0 else most)
                 for rests in self._empty(body):
-                    moves = self._consume(body, automaton._cat(rest, then), behind)
+                    moves = self._consume(body, expressions.cat(rest, then), behind)
                     ways.append(self._under(rests, moves, behind))
             return ways
         if kind == _WITH:
@@ -271,8 +276,8 @@ class Lookarounds:
         automaton = self._automaton
         owed = [self._ahead_of_end(rest) for rest in sorted(rests)]
         if not behind:
-            return automaton._overlay([moves, *owed], automaton._and, every=True)
-        both = automaton._overlay(owed, automaton._and, every=True)
+            return automaton.overlay([moves, *owed], self._expressions.all_of, every=True)
+        both = automaton.overlay(owed, self._expressions.all_of, every=True)
         out: dict[int, int] = {}
         for mask, to in moves:
             for owed_mask, rest in both:
@@ -283,20 +288,20 @@ class Lookarounds:
 
     def _empty(self, node: int) -> Conditions:
         """Under what conditions ``node`` matches nothing here, more text being left."""
-        automaton = self._automaton
-        flags = automaton._flags[node]
+        expressions = self._expressions
+        flags = expressions.flags[node]
         if not flags & 0b1000:
             return _ALWAYS if flags & 1 else _NEVER
-        kind, *args = automaton._nodes[node]
+        kind, *args = expressions.nodes[node]
         found = _NEVER
         if kind == _AHEAD:
             found = frozenset((frozenset(args),))
         elif kind == _BEHIND:
             found = self._empty(args[0])
             if args[1]:
-                either = [automaton._and(rests) for rests in found]
-                rest = automaton._not(automaton._alt(either))
-                found = _NEVER if rest == NONE else _as_condition(rest, automaton._all)
+                either = [expressions.all_of(rests) for rests in found]
+                rest = expressions.complement(expressions.alt(either))
+                found = _NEVER if rest == NONE else _as_condition(rest, expressions.everything)
         elif kind == _WITH:
             found = frozenset(rests | {args[0]} for rests in self._empty(args[1]))
         elif kind == CAT:
@@ -349,25 +354,25 @@ class Lookarounds:
         """The derivative of what a lookbehind holds."""
         moves = self._steps.get(so_far)
         if moves is None:
-            if self._automaton._flags[so_far] & 0b1000:
+            if self._expressions.flags[so_far] & 0b1000:
                 moves = self._shift_moves(self._consume(so_far, EPSILON, True))
             else:
-                moves = self._automaton._derive(so_far)
+                moves = self._automaton.derive(so_far)
             self._steps[so_far] = moves
         return next((to for mask, to in moves if mask & bit), NONE)
 
     def _behinds_of(self, node: int) -> frozenset[int]:
         """What all lookbehinds in ``node`` hold."""
-        automaton = self._automaton
+        expressions = self._expressions
         chain: list[int] = []  # as long as the pattern: no recursion
-        while node not in self._behinds and automaton._flags[node] & 0b1000:
+        while node not in self._behinds and expressions.flags[node] & 0b1000:
             chain.append(node)
-            if automaton._nodes[node][0] != CAT:
+            if expressions.nodes[node][0] != CAT:
                 break
-            node = automaton._nodes[node][2]
+            node = expressions.nodes[node][2]
         held = self._behinds.get(node, frozenset())
         for node in reversed(chain):
-            kind, *args = automaton._nodes[node]
+            kind, *args = expressions.nodes[node]
             if kind == _BEHIND:
                 held |= {args[0]}
             else:
@@ -378,36 +383,36 @@ class Lookarounds:
 
     def _shift(self, node: int, bit: int) -> int:
         """``node`` after the character ``bit``: every lookbehind moved on by it."""
-        automaton = self._automaton
+        expressions = self._expressions
         chain: list[int] = []  # as long as the pattern: no recursion
         while (node, bit) not in self._shifted and self._behinds_of(node):
             chain.append(node)
-            if automaton._nodes[node][0] != CAT:
+            if expressions.nodes[node][0] != CAT:
                 break
-            node = automaton._nodes[node][2]
+            node = expressions.nodes[node][2]
         found = self._shifted.get((node, bit), node)
         for node in reversed(chain):
             self._count_work()
-            kind, *args = automaton._nodes[node]
+            kind, *args = expressions.nodes[node]
             if kind == _BEHIND:
                 found = self._behind(self._step(args[0], bit), args[1])
             elif kind == CAT:
-                found = automaton._cat(self._shift(args[0], bit), found)
+                found = expressions.cat(self._shift(args[0], bit), found)
             elif kind == REP:
-                found = automaton._repeat(self._shift(args[0], bit), args[1], args[2])
+                found = expressions.repeat(self._shift(args[0], bit), args[1], args[2])
             else:
                 found = self._rebuilt(kind, [self._shift(part, bit) for part in args])
             self._shifted[node, bit] = found
         return found
 
     def _rebuilt(self, kind: int, parts: list[int]) -> int:
-        automaton = self._automaton
+        expressions = self._expressions
         if kind == ALT:
-            return automaton._alt(parts)
+            return expressions.alt(parts)
         if kind == AND:
-            return automaton._and(parts)
+            return expressions.all_of(parts)
         if kind == NOT:
-            return automaton._not(parts[0])
+            return expressions.complement(parts[0])
         return self._ahead(parts[0]) if kind == _AHEAD else self._with(parts[0], parts[1])
 
 

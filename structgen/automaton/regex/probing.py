@@ -51,7 +51,7 @@ def probe(symbols: SymbolAutomaton, encoding: Utf8) -> None:
         at = min(at + 2 * n_levels, len(path) - _FEWEST_LEVELS)
         n_levels = _probe(symbols, path[at][0], most_bytes) or _FEWEST_LEVELS
     # What one text leads to is a small part of them; a long life may meet many.
-    expression[0].give_room()
+    expression[0].expressions.give_room()
 
 
 def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int) -> int:

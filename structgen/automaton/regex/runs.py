@@ -37,7 +37,7 @@ class Runs(Derivatives):
         if found is None:
             node = self.started(state)
             chars, most, settled = (0, 0, 0) if node < 0 else self._find_run(node)
-            if chars and most >= 0 and self._flags[node] & 0b11000:
+            if chars and most >= 0 and self.expressions.flags[node] & 0b11000:
                 most = self._alive_for(node, min(most, MAX_RUN))
             found = self._runs[state] = (chars, most) if chars and most else (0, 0)
             self._settled[state] = max(settled, 1) if state < 0 else settled
@@ -59,17 +59,18 @@ class Runs(Derivatives):
 
     def phases(self, state: int) -> tuple[int, ...] | None:
         """See `symbols.SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
+        expressions = self.expressions
         node = self.started(state)
         if node < 0 or self.label(node) != self.label(state):
             return None
-        repeat = self._nodes[node]
+        repeat = expressions.nodes[node]
         if repeat[0] == CAT:
-            repeat = self._nodes[repeat[1]]
-        if repeat[0] != REP or self._flags[node] & 0b01000:
+            repeat = expressions.nodes[repeat[1]]
+        if repeat[0] != REP or expressions.flags[node] & 0b01000:
             return None
         _, body, least, most = repeat
         chars = self.run(state)[0]
-        if not chars or self._nodes[body] != (SET, chars):
+        if not chars or expressions.nodes[body] != (SET, chars):
             return None  # what follows may begin like it
         bounds = (0, least, most) if most > least else (0, least)
         return bounds if least else (0, *bounds[2:])
@@ -84,15 +85,16 @@ class Runs(Derivatives):
 
     def _without_its_start(self, node: int) -> int:
         """What is left to read at the start of the text, past ``^``; -1 if that is unclear."""
+        expressions = self.expressions
         if self._without_start(node) == node:
             return node
-        kind, *args = self._nodes[node]
-        if kind == CAT and self._nodes[args[0]] == (START,):
+        kind, *args = expressions.nodes[node]
+        if kind == CAT and expressions.nodes[args[0]] == (START,):
             return args[1] if self._without_start(args[1]) == args[1] else -1
         if kind in (ALT, AND):
             parts = [self._without_its_start(part) for part in args]
             if min(parts) >= 0:
-                return self._alt(parts) if kind == ALT else self._and(parts)
+                return expressions.alt(parts) if kind == ALT else expressions.all_of(parts)
         return -1
 
     def only_run(self, state: int) -> tuple[int, int, int] | None:
@@ -104,16 +106,16 @@ class Runs(Derivatives):
         node = self.started(state)
         if node < 0:
             return None
-        repeat = self._nodes[node]
+        repeat = self.expressions.nodes[node]
         if repeat[0] != REP or (node != state and self.label(node) != self.label(state)):
             return None
-        body = self._nodes[repeat[1]]
+        body = self.expressions.nodes[repeat[1]]
         return (body[1], repeat[2], repeat[3]) if body[0] == SET else None
 
     def without_most(self, state: int) -> int:
         """For a state of `only_run`: the same repeat, any number of times."""
-        _, body, least, _ = self._nodes[self.started(state)]
-        return self._repeat(body, least, -1)
+        _, body, least, _ = self.expressions.nodes[self.started(state)]
+        return self.expressions.repeat(body, least, -1)
 
     def _find_run(self, node: int) -> tuple[int, int, int]:
         """The run of an expression: its set, its length, and where an endless one settles."""
@@ -123,17 +125,18 @@ class Runs(Derivatives):
         return found
 
     def _look_for_run(self, node: int) -> tuple[int, int, int]:
-        kind, *args = self._nodes[node]
-        if kind == REP and self._nodes[args[0]][0] == SET:
-            return self._nodes[args[0]][1], args[2], args[1]
+        expressions = self.expressions
+        kind, *args = expressions.nodes[node]
+        if kind == REP and expressions.nodes[args[0]][0] == SET:
+            return expressions.nodes[args[0]][1], args[2], args[1]
         if kind == CAT:
             chars, most, settled = self._find_run(args[0])
             chars = self._run_before(chars, args[1])
             if chars:
                 return chars, most, settled
         elif kind == ALT and (body := self._before_last(args)) is not None:
-            least, last = self._nodes[body], self._nodes[args[1]]
-            chars = self._nodes[least[1]][1] & self._nodes[last[2]][1]
+            least, last = expressions.nodes[body], expressions.nodes[args[1]]
+            chars = expressions.nodes[least[1]][1] & expressions.nodes[last[2]][1]
             if chars:
                 return chars, least[3], 0
         if kind in (AND, ALT):
@@ -152,7 +155,7 @@ class Runs(Derivatives):
             if chars:
                 return chars, most, settled
         same = 0
-        for mask, to in self._derive(node):
+        for mask, to in self.derive(node):
             if to == node:
                 same |= mask
         return same, -1, 0
@@ -162,43 +165,49 @@ class Runs(Derivatives):
 
         Reading what is in both leaves ``(?:a{0,n-1}b)?``, as in the labels of host names.
         """
+        expressions = self.expressions
         if len(parts) != 2 or parts[0] != EPSILON:
             return None
-        kind, *args = self._nodes[parts[1]]
-        if kind != CAT or self._nodes[args[1]][0] != SET:
+        kind, *args = expressions.nodes[parts[1]]
+        if kind != CAT or expressions.nodes[args[1]][0] != SET:
             return None
-        first = self._nodes[args[0]]
-        if first[0] != REP or first[2] or first[3] < 0 or self._nodes[first[1]][0] != SET:
+        first = expressions.nodes[args[0]]
+        if first[0] != REP or first[2] or first[3] < 0 or expressions.nodes[first[1]][0] != SET:
             return None
         return args[0]
 
     def _run_before(self, chars: int, rest: int) -> int:
         """Those of ``chars``, a run's, that cannot begin ``rest``, which follows it."""
         if chars:
-            for mask, _ in self._derive(rest):
+            for mask, _ in self.derive(rest):
                 chars &= ~mask
         return chars
 
     def _advance(self, node: int, count: int, chars: int) -> int:
-        kind, *args = self._nodes[node]
-        if kind == REP and self._nodes[args[0]][0] == SET:
+        expressions = self.expressions
+        kind, *args = expressions.nodes[node]
+        if kind == REP and expressions.nodes[args[0]][0] == SET:
             body, least, most = args
-            return self._repeat(body, max(least - count, 0), most - count if most >= 0 else most)
+            return expressions.repeat(
+                body, max(least - count, 0), most - count if most >= 0 else most
+            )
         if kind == CAT:
             # As `_look_for_run` decided: the run is the first part's, or the whole stays.
             if self._run_before(self._find_run(args[0])[0], args[1]):
-                return self._cat(self._advance(args[0], count, chars), args[1])
+                return expressions.cat(self._advance(args[0], count, chars), args[1])
         elif kind == AND:
-            return self._and([self._advance(part, count, chars) for part in args])
+            return expressions.all_of([self._advance(part, count, chars) for part in args])
         elif kind == ALT:
             repeat = self._before_last(args)
             if repeat is not None and not chars & ~self._find_run(node)[0]:
-                _, what, _, most = self._nodes[repeat]
-                last = self._nodes[args[1]][2]
-                return self._alt((EPSILON, self._cat(self._repeat(what, 0, most - count), last)))
-            return self._alt([self._advance(part, count, chars) for part in args])
+                _, what, _, most = expressions.nodes[repeat]
+                last = expressions.nodes[args[1]][2]
+                return expressions.alt(
+                    (EPSILON, expressions.cat(expressions.repeat(what, 0, most - count), last))
+                )
+            return expressions.alt([self._advance(part, count, chars) for part in args])
         elif kind == NOT:
-            return self._not(self._advance(args[0], count, chars))
+            return expressions.complement(self._advance(args[0], count, chars))
         return node
 
     def _alive_for(self, node: int, most: int) -> int:

@@ -36,14 +36,14 @@ class StructuralHash:
         """
         automaton = self._automaton
         node = automaton.started(state)
-        if node < 0 or automaton.holds_anchors(node):
+        if node < 0 or automaton.expressions.holds_anchors(node):
             return None
         if node != state and automaton.label(node) != automaton.label(state):
             return None
         return self._of_node(node)
 
     def _of_node(self, node: int) -> bytes:
-        known, parts = self._known, self._automaton.parts
+        known, parts = self._known, self._automaton.expressions.parts
         # The end of a long sequence comes first, or it would take as deep a recursion.
         chain = [node]
         while chain[-1] not in known and parts(chain[-1])[0] == kinds.CAT:
@@ -54,7 +54,7 @@ class StructuralHash:
         return known[node]
 
     def _digest(self, node: int) -> bytes:
-        kind, *args = self._automaton.parts(node)
+        kind, *args = self._automaton.expressions.parts(node)
         bounds = b""
         if kind == kinds.SET:
             inner = [self._set(args[0])]

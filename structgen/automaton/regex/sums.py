@@ -34,15 +34,12 @@ class Sums(Expressions):
 
     def alt(self, parts: Iterable[int]) -> int:
         """The node of a sum."""
-        return self._alt(parts)
-
-    def _alt(self, parts: Iterable[int]) -> int:
         flat: set[int] = set()
         chars = 0
         stack = list(parts)
         while stack:
             part = stack.pop()
-            node = self._nodes[part]
+            node = self.nodes[part]
             if node[0] == ALT:
                 stack.extend(node[1:])
             elif node[0] == SET:
@@ -50,13 +47,13 @@ class Sums(Expressions):
             elif part != NONE:
                 flat.add(part)
         if chars:
-            flat.add(self._set(chars))
-        if self._all in flat:
-            return self._all
+            flat.add(self.set_of(chars))
+        if self.everything in flat:
+            return self.everything
         flags = 0
         for part in flat:
             if part != EPSILON:
-                flags |= self._flags[part]
+                flags |= self.flags[part]
         if EPSILON in flat:
             if flags & 0b111 == 0b111:
                 flat.discard(EPSILON)
@@ -67,7 +64,7 @@ class Sums(Expressions):
         flat = self._subsume(flat)
         if len(flat) == 1:
             return flat.pop()
-        return self._node((ALT, *sorted(flat)), flags)
+        return self.node((ALT, *sorted(flat)), flags)
 
     def _subsume(self, parts: set[int]) -> set[int]:
         """Drop ``r{a,b}·s`` when ``r{c,d}·s`` with c <= a, b <= d is there: keeps counters few.
@@ -81,22 +78,22 @@ class Sums(Expressions):
         parts = self._without_covered(parts)
         groups: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
         for part in parts:
-            node, rest = self._nodes[part], EPSILON
+            node, rest = self.nodes[part], EPSILON
             before: tuple[int, ...] = ()
             if node[0] == CAT:
                 left, rest = node[1:]
-                while rest != self._all and len(before) < _MOST_BEFORE:
-                    after = self._nodes[rest]
+                while rest != self.everything and len(before) < _MOST_BEFORE:
+                    after = self.nodes[rest]
                     if after[0] != CAT:
                         break
                     before += (left,)
                     left, rest = after[1:]
-                if rest != self._all:
+                if rest != self.everything:
                     before = ()
                     left, rest = node[1:]
-                node = self._nodes[left]
+                node = self.nodes[left]
             if node[0] == REP:
-                most = node[3] if node[3] >= 0 and rest != self._all else _NO_END
+                most = node[3] if node[3] >= 0 and rest != self.everything else _NO_END
                 groups.setdefault((node[1], rest, *before), []).append((node[2], most, part))
         out = parts
         for group in groups.values():
@@ -142,11 +139,9 @@ class Sums(Expressions):
                     last = max(last, most)
                     continue
                 if len(chain) > 1:
-                    one = self._cat(
-                        self._repeat(body, first, -1 if last == _NO_END else last), rest
-                    )
+                    one = self.cat(self.repeat(body, first, -1 if last == _NO_END else last), rest)
                     for factor in reversed(before):
-                        one = self._cat(factor, one)
+                        one = self.cat(factor, one)
                     gone.update(chain)
                     joined.add(one)
                 chain, first, last = [part], least, most
@@ -158,9 +153,9 @@ class Sums(Expressions):
         before: tuple[int, ...] = ()
         rest = part
         while rest != EPSILON and len(before) <= _MOST_BEFORE:
-            node = self._nodes[rest]
+            node = self.nodes[rest]
             left, rest = node[1:] if node[0] == CAT else (rest, EPSILON)
-            factor = self._nodes[left]
+            factor = self.nodes[left]
             if factor[0] == REP:
                 most = factor[3] if factor[3] >= 0 else _NO_END
                 found.append(((before, factor[1], rest), factor[2], most))
@@ -172,11 +167,11 @@ class Sums(Expressions):
         overlaps in a pattern the widest part remains."""
         stars: dict[int, int] = {}
         for part in parts:
-            node = self._nodes[part]
+            node = self.nodes[part]
             if node[0] == CAT:
-                node = self._nodes[node[1]]
+                node = self.nodes[node[1]]
             if node[0] == REP and not node[2] and node[3] < 0:
-                body = self._nodes[node[1]]
+                body = self.nodes[node[1]]
                 if body[0] == SET:
                     stars[part] = body[1]
         if not stars:
@@ -185,7 +180,7 @@ class Sums(Expressions):
         for part in parts:
             chars, rest = 0, part
             for _ in range(_MOST_BEFORE + 1):
-                node = self._nodes[rest]
+                node = self.nodes[rest]
                 if node[0] != CAT:
                     break
                 chars |= self._all_chars(node[1])
@@ -201,7 +196,7 @@ class Sums(Expressions):
         """The minterms that texts of an expression hold, or more."""
         found = self._chars.get(node)
         if found is None:
-            kind, *args = self._nodes[node]
+            kind, *args = self.nodes[node]
             if kind == SET:
                 found = args[0]
             elif kind in (CAT, ALT):

@@ -82,7 +82,7 @@ class TokenHorizon:
             found, automaton = state, self._automaton
             node = automaton.started(state)
             if node >= 0 and automaton.label(node) == automaton.label(state):
-                found = node if automaton.holds_anchors(node) else self._unbounded(node)
+                found = node if automaton.expressions.holds_anchors(node) else self._unbounded(node)
             self._alike[state] = found
         return found
 
@@ -103,8 +103,8 @@ class TokenHorizon:
         rest: list[int] = []
         most = -1
         for part in parts:
-            kind, *args = automaton.parts(part)
-            if kind == kinds.REP and automaton.is_everything(args[0]) and args[1] == 0:
+            kind, *args = automaton.expressions.parts(part)
+            if kind == kinds.REP and automaton.expressions.is_everything(args[0]) and args[1] == 0:
                 most = args[2]
             else:
                 rest.append(part)
@@ -119,22 +119,22 @@ class TokenHorizon:
 
     def _make_unbounded(self, node: int) -> int:
         automaton = self._automaton
-        *first, last = automaton.sequence(node)
+        *first, last = automaton.expressions.sequence(node)
         if first:
             out = self._unbounded(last)
             for part in reversed(first):
-                out = automaton.cat(self._unbounded(part), out)
+                out = automaton.expressions.cat(self._unbounded(part), out)
             return out
-        kind, *args = automaton.parts(node)
+        kind, *args = automaton.expressions.parts(node)
         if kind == kinds.ALT:
-            return automaton.alt([self._unbounded(part) for part in args])
+            return automaton.expressions.alt([self._unbounded(part) for part in args])
         if kind == kinds.AND:
             return self._without_length(node, args)
         if kind == kinds.REP:
             body, least, most = args
             if most > least and most > self._times(body, most):
                 most = -1
-            return automaton.repeat(self._unbounded(body), least, most)
+            return automaton.expressions.repeat(self._unbounded(body), least, most)
         return node
 
     def _times(self, body: int, most: int) -> int:
@@ -155,11 +155,15 @@ class TokenHorizon:
 
     def _needed(self, node: int) -> list[int]:
         """Sets of minterms: every text of ``node`` holds a character of each, in this order."""
-        kind, *args = self._automaton.parts(node)
+        kind, *args = self._automaton.expressions.parts(node)
         if kind == kinds.SET:
             return [args[0]]
         if kind == kinds.CAT:
-            return [mask for part in self._automaton.sequence(node) for mask in self._needed(part)]
+            return [
+                mask
+                for part in self._automaton.expressions.sequence(node)
+                for mask in self._needed(part)
+            ]
         if kind == kinds.REP and args[1]:
             return self._needed(args[0])
         return []
@@ -172,13 +176,13 @@ class TokenHorizon:
         return found
 
     def _find_sizes(self, node: int) -> _Sizes:
-        kind, *args = self._automaton.parts(node)
+        kind, *args = self._automaton.expressions.parts(node)
         if kind == kinds.SET:
             n_bytes = 1 if args[0] & self._plain else MAX_SPELLING
             return _Sizes(1, n_bytes, n_bytes)
         if kind == kinds.CAT:
             whole = _Sizes(0, 0, 0)
-            for part in reversed(self._automaton.sequence(node)):
+            for part in reversed(self._automaton.expressions.sequence(node)):
                 some = self._sizes(part)
                 worst = max(some.worst + whole.n_bytes, whole.worst)
                 whole = _Sizes(some.least + whole.least, some.n_bytes + whole.n_bytes, worst)
