@@ -218,8 +218,13 @@ class ToolCalls(Typed[list[str | Call]]):
         )
 
     def without_markers(self, syntax: ToolSyntax) -> tuple[ToolSyntax, ...]:
-        """In which other syntaxes an answer may begin with a call, beside the model's."""
-        return PLAIN if self.plain and self.has_text and syntax.marker else ()
+        """In which other syntaxes an answer may begin with a call, beside the model's.
+
+        None in which the model's marker would begin: there a call in its own syntax does.
+        """
+        if not (self.plain and self.has_text and syntax.marker):
+            return ()
+        return tuple(one for one in PLAIN if not _begins_in(syntax.marker, one))
 
     def __repr__(self) -> str:
         shown = ", ".join(getattr(tool, "__name__", None) or repr(tool) for tool in self.tools)
@@ -237,3 +242,10 @@ class ToolCalls(Typed[list[str | Call]]):
             "ToolCalls cannot be a part of JSON: it is an output type of its own. Inside of JSON, "
             "a function stands for a call of it: list[greet]."
         )
+
+
+def _begins_in(marker: str, syntax: ToolSyntax) -> bool:
+    """Whether a marker stands in what comes before arguments, or at its end begins."""
+    fixed = (syntax.before, syntax.between)
+    starts = [marker[:n] for n in range(1, len(marker))]
+    return any(marker in text for text in fixed) or syntax.between.endswith(tuple(starts))

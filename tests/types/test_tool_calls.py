@@ -90,6 +90,7 @@ def hermes(*calls: tuple[str, str]) -> str:
 ADD, LATE = hermes(("add", '{"a": 1}')), hermes(("now", "{}"))
 BOTH = f"{ADD}\n{LATE}"
 BARE = ToolSyntax("", '{"name": "', '", "parameters": ', None, "}")
+FENCE, BETWEEN = '```json\n{"name": "', '", "arguments": '
 JSON_ADD = '{"name": "add", "arguments": {"a": 1}}'
 FENCED_ADD = '```json\n{\n  "name": "add",\n  "arguments": {"a": 1}\n}\n```'
 
@@ -140,6 +141,55 @@ def test_calls_without_markers_are_calls(text: str) -> None:
     *_, last = [found for letter in text if (found := growing.feed(letter)) is not None]
     assert last.so_far == expected
     assert lower(ToolCalls([add, now], plain=False)).parse(text) == [text]
+
+
+@pytest.mark.parametrize(
+    ("syntax", "others"),
+    [
+        # The second repeats the fence between calls, and ends in a line of its own.
+        (ToolSyntax("```json", FENCE, BETWEEN, None, "}\n```"), [JSON_ADD]),
+        (ToolSyntax("```json", FENCE, BETWEEN, "}\n```\n" + FENCE, "}\n```\n"), [JSON_ADD]),
+        (ToolSyntax("{", '{"name": "', BETWEEN, '}; {"name": "', "}."), []),
+        (ToolSyntax('{"name', '{"name": "', BETWEEN, None, "}"), [FENCED_ADD]),
+        (ToolSyntax(": {", ': {"call": "', '", "with": ', None, "}"), []),
+    ],
+)
+def test_where_the_marker_begins_calls_are_in_the_syntax_of_the_model(
+    syntax: ToolSyntax, others: list[str]
+) -> None:
+    constraint = structgen.compile(ToolCalls([add, now], syntax=syntax), LETTERS)
+    one = syntax.example("add", '{"a": 1}')
+    two = (
+        ""
+        if syntax.again is None
+        else (
+            syntax.opening("now")
+            + "{}"
+            + syntax.opening("add", syntax.again)
+            + '{"a": 1}'
+            + syntax.after
+        )
+    )
+    for text in filter(None, (one, f"So:\n{one}", two, *others)):
+        assert constraint.allows(text), text
+        value = GrowingValue(constraint.output)
+        *_, last = [found for letter in text if (found := value.feed(letter)) is not None]
+        pieces = constraint.output.parse(text)
+        assert last.so_far == pieces
+        assert pieces[-1] == Call(add, {"a": 1})
+    for text in {JSON_ADD, FENCED_ADD} - {one, *others}:
+        if constraint.allows(text):
+            assert constraint.output.parse(text) == [text]
+
+
+@pytest.mark.parametrize("text", [JSON_ADD, FENCED_ADD])
+def test_masks_along_calls_without_markers(text: str) -> None:
+    constraint = structgen.compile(ToolCalls([add, LOOK]), TINY)
+    cursor = constraint.start()
+    for token in TINY.encode_bytes(text.encode()):
+        assert set(allowed(cursor)) == brute_force_ids(constraint, inside.state(cursor), TINY)
+        cursor.accept(token)
+    assert cursor.is_accepting
 
 
 @pytest.mark.parametrize(
