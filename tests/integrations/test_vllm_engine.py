@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,10 +53,8 @@ def found(request: pytest.FixtureRequest, folder: Path) -> dict[str, Any]:
 
 
 def test_requests_with_types_and_without_in_one_batch(found: dict[str, Any]) -> None:
-    import re
-
     assert found["logged"] == []
-    assert [one for at, one in enumerate(found["reasons"]) if at % 4 == 3] == ["length"] * 2
+    assert found["put_off"] > 0  # for want of memory, and begun again with what they had
     for number, text in enumerate(found["texts"]):
         if number % 4 == 0:
             made = json.loads(text)

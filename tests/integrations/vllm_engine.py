@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 TEXTS = ['{"name": "tea", "age": 12} coffee and cocoa, true false null [1, 2, 3] the cat'] * 50
-PROMPTS = ["the cat", "coffee and cocoa, " * 5, "12", "a", "[1, 2, 3]", "true or false?"]
+PROMPTS = ["the cat", *(word * 10 for word in ("x7q", "z%k", "y#w", "q?v", "!h;"))]
 
 
 def settings(kind: str) -> dict[str, Any]:
