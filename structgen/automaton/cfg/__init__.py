@@ -2,7 +2,7 @@
 
 In reading order: `terminal_patterns`, `terminals` (over `threads`: what ``re.match`` takes),
 `terminal_sets`, `exits`, `minterm_bytes`, `lexer` (all expected terminals as one leaf), `loops`,
-`nonterminals` (nonterminals as automata), `stacks` (open goals), `demands`, `goal_ends`,
+`nonterminals` (nonterminals as automata), `stacks` (open goals), `rests`, `demands`, `goal_ends`,
 `neighbours`, `completion`, `entries`, `machine`; `embedded_terminals` and `embedding` (other output
 types inside grammars, and grammars beside them); `spellings` (states named for sharing).
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from structgen.automaton.texts import Text
 
 from .lexer import Lexer
+from .rests import Rest
 
 MAX_DEMANDS = 16
 """Most demands of a terminal that are told apart."""
@@ -51,6 +52,10 @@ class Demands:
             self._settling[~terminal] = exact[:2]
             del self._met[~terminal]
         return exact[2]
+
+    def at_end(self, demand: int) -> Rest | None:
+        """The empty completion, where the text may end under a demand."""
+        return (0, b"", None) if self.settling(demand)[1] else None
 
     def settling(self, demand: int) -> tuple[int, bool]:
         """The minterms that settle a demand, and whether the text may end under it."""

@@ -8,46 +8,24 @@ that a place can be finished after any end of a terminal (`is_certain`), and how
 may say no where a closer look (`completion`) would say yes, never the other way round.
 
 What a goal needs is computed once for all stacks (`goal_ends`); a stack is then finished goal by
-goal, memoised per continuation.
+goal (`rests`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from structgen.automaton.bits import bits
-from structgen.automaton.texts import Text, put
+from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
 
 from .demands import MAX_DEMANDS, Demands
 from .goal_ends import GoalEnds, Node
 from .lexer import Lexer
 from .nonterminals import NonterminalAutomata
-from .stacks import BOTTOM, Stacks, unpack
-
-Rest = tuple[int, Text, "tuple[int, int] | None"]
-"""Length of a whole completion, its first part, and (continuation, demand) that it goes on with."""
+from .rests import Rests
+from .stacks import Stacks
 
 _MAX_SURVEY = 5_000
 _MAX_PENDING = 300
-
-
-def spelt(
-    rest: Rest,
-    rests: Mapping[tuple[int, int], Rest | None],
-    known: dict[tuple[int, int], Text],
-) -> Text:
-    """The text of a completion; what stacks have in common below is one text, made once."""
-    below: list[tuple[tuple[int, int], Rest]] = []
-    place = rest[2]
-    while place is not None and place not in known:
-        found = rests[place]
-        assert found is not None, "a completion goes on where there is one"
-        below.append((place, found))
-        place = found[2]
-    for key, found in reversed(below):
-        known[key] = put(found[1], known[found[2]]) if found[2] is not None else found[1]
-    return put(rest[1], known[rest[2]]) if rest[2] is not None else rest[1]
 
 
 class Neighbours:
@@ -66,8 +44,7 @@ class Neighbours:
         self._ignore = ignore
         self._demands = Demands(lexer)
         self._ends = GoalEnds(stacks.goals, self._demands, ignore, self._anything)
-        self._rests: dict[tuple[int, int], Rest | None] = {}
-        self._spelt: dict[tuple[int, int], Text] = {}
+        self._rests = Rests(stacks, self._ends.of, self._demands.at_end)
         self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
         self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
         self._follow, self._last = stacks.goals.neighbours()
@@ -258,23 +235,23 @@ class Neighbours:
 
     def of_place(self, place: int, demand: int) -> Text | None:
         """A short way to the end from ``place`` under a demand, if one is found."""
-        found = self._of_place(place, demand)
+        found = self._rests.of_place(place, demand)
         if found is None:
             return None
-        return spelt(found, self._rests, self._spelt)
+        return self._rests.text(found)
 
     def is_possible(self, place: int, demand: int) -> bool:
         """Whether a way to the end is found."""
-        return self._of_place(place, demand) is not None
+        return self._rests.of_place(place, demand) is not None
 
     def is_certain(self, place: int, terminal: int) -> bool:
         """Whether a text can surely be finished from ``place`` after any end of ``terminal``."""
-        if self._of_place(place, ~terminal) is not None:
+        if self._rests.of_place(place, ~terminal) is not None:
             return True
         demands = self._demands.known[terminal][2]
         if demands is None or len(demands) > MAX_DEMANDS:
             return False
-        return all(self._of_place(place, demand) is not None for demand in demands)
+        return all(self._rests.of_place(place, demand) is not None for demand in demands)
 
     def ends_after(self, state: int, terminal: int) -> frozenset[int]:
         """The demands with which a goal can be ended after any end of a terminal read in it.
@@ -303,56 +280,10 @@ class Neighbours:
         key = (continuation, demands)
         found = self._can_end.get(key)
         if found is None:
-            of = self._of_continuation
+            of = self._rests.of_continuation
             found = any(of(continuation, demand) is not None for demand in demands)
             self._can_end[key] = found
         return found
-
-    def _of_place(self, place: int, demand: int) -> Rest | None:
-        if self._stacks.accepting[place] and self._demands.settling(demand)[1]:
-            return (0, b"", None)
-        best: Rest | None = None
-        WORK.spend(len(self._stacks.places[place]) >> 1)
-        for state, below in self._stacks.places[place]:
-            for after, text in self._ends.of((state, demand)).items():
-                rest = self._of_continuation(below, after)
-                if rest is not None and (best is None or rest[0] + len(text) < best[0]):
-                    best = (rest[0] + len(text), text, (below, after))
-        return best
-
-    def _of_continuation(self, continuation: int, demand: int) -> Rest | None:
-        """As `_of_place`; without recursion, since stacks can be deep."""
-        key = (continuation, demand)
-        stack = [key]
-        while stack:
-            at = stack[-1]
-            WORK.spend(1)
-            if at in self._rests:
-                stack.pop()
-                continue
-            missing: list[tuple[int, int]] = []
-            best: Rest | None = None
-            WORK.spend(len(self._stacks.continuations[at[0]]) >> 1)
-            for top in self._stacks.continuations[at[0]]:
-                if top == BOTTOM:
-                    if self._demands.settling(at[1])[1]:
-                        best = (0, b"", None)
-                    continue
-                state, below = unpack(top)
-                for after, text in self._ends.of((state, at[1])).items():
-                    if (below, after) not in self._rests:
-                        missing.append((below, after))
-                        continue
-                    rest = self._rests[below, after]
-                    if rest is not None and (best is None or rest[0] + len(text) < best[0]):
-                        best = (rest[0] + len(text), text, (below, after))
-            if missing:
-                stack += missing
-            else:
-                WORK.hold(250)
-                self._rests[at] = best
-                stack.pop()
-        return self._rests[key]
 
     @property
     def _anything(self) -> int:
