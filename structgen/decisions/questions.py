@@ -200,8 +200,13 @@ def values_of(options: Any) -> list[Any]:
     """The values of a ``Literal``, an ``Enum``, ``bool``, a union of these, or a list.
 
     Raises:
-        OptionError: it is none of these.
+        OptionError: it is none of these, or a set.
     """
+    if isinstance(options, (set, frozenset)):
+        raise OptionError(
+            f"The options are {options!r}, and a set has no order of its own: it may differ from "
+            "run to run, and the numbers with it. Pass a list, such as sorted(options)."
+        )
     found = _typed_values(options)
     if found is None and not isinstance(options, (str, bytes)) and isinstance(options, Iterable):
         found = list(options)

@@ -350,6 +350,7 @@ def test_a_call_can_be_given_up():
     [
         (lambda: Predicate(" "), "Predicate: the question is ' '"),
         (lambda: Predicate("q", yes="No"), "two options are both written 'No'"),
+        (lambda: Choice("q", {"a", "b"}), "a set has no order of its own"),
         (lambda: Choice("q", ["a"]), "A Choice has 1 options. Pass 2 to 1,000"),
         (lambda: Choice("q", map(str, range(1001))), "has 1,001 options"),
         (lambda: Choice("q", ["a", "a"]), "both written 'a'"),
