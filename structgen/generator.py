@@ -227,8 +227,8 @@ class Generator(Calls[T_co]):
                 before it answers, or a `Think`, or 0: a thought that the chat template opens by
                 itself is closed at once; ``draft``, whether it first answers freely, or a
                 `Draft`; ``with_schema_hint``, whether chats tell of the type's JSON Schema, which
-                small models answer worse with (docs/quality.md); and ``processor``, a function
-                that edits logits before each choice, see
+                the smallest models answer worse with (docs/quality.md); and ``processor``, a
+                function that edits logits before each choice, see
                 `structgen.sampling.processors.LogitsProcessor`. Beside an output type it gets the
                 masked logits and chooses among what is allowed; it cannot bring back what is not.
 

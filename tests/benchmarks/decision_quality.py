@@ -95,8 +95,8 @@ def read(distribution: Any, order: Iterable[int]) -> list[float]:
 def measure(model_name: str, target: Path) -> None:
     where: Any = Path(model_name) if "/" in model_name else model_name
     model = structgen.load(where)
-    decider = Decider(model)
-    letters = Decider(model, template=replace(CHAT, option="{label}. {description}"))
+    decider = Decider(model, debias="none")  # the prior is divided by in the tables
+    letters = Decider(model, debias="none", template=replace(CHAT, option="{label}. {description}"))
     items = [json.loads(line) for line in ITEMS.read_text(encoding="utf-8").splitlines()]
     random.Random(0).shuffle(items)  # so that what is there of a run that was stopped is balanced
     known = {}
