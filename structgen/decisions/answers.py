@@ -62,6 +62,11 @@ class PredicateAnswer(_Answer):
     """The answer to a `Predicate`. ``labels`` are yes and no."""
 
     @property
+    def probabilities(self) -> dict[bool, float]:
+        """True and False to probability."""
+        return dict(zip((True, False), self.label_probabilities, strict=True))
+
+    @property
     def probability(self) -> float:
         """Of yes."""
         return self.label_probabilities[0]

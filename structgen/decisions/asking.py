@@ -11,9 +11,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
+
+import numpy as np
 
 from structgen.decoding import Task, encode_pieces
 from structgen.decoding import options as search_options
@@ -149,16 +151,18 @@ class Asker:
         self, questions: Mapping[str, Question], readings: Mapping[str, Sequence[Reading]]
     ) -> Passes[Found]:
         wanted = questions.values() if self._settings.debias == "prior" else ()
-        priors = {question: self._priors(question).found for question in wanted}
-        unknown = {
-            question: self._reading(self.template.no_state, question, question.labels)
+        priors = {question: self._priors(question) for question in wanted}
+        unknown = [
+            self._of_prior(question, prior)
             for question, prior in priors.items()
-            if prior is None
-        }
-        every = [one for some in readings.values() for one in some]
-        parts, usage = yield from self._read([*every, *unknown.values()])
-        for prior, (question, reading) in zip(parts[len(every) :], unknown.items(), strict=True):
-            priors[question] = self._priors(question).found = prior, reading
+            if prior.distribution is None
+        ]
+        every = [
+            replace(one, is_enough=self._divides(priors.get(questions[name])))
+            for name, some in readings.items()
+            for one in some
+        ]
+        parts, usage = yield from self._read([*every, *unknown])
         found: dict[str, Distribution] = {}
         at = 0
         for name, some in readings.items():
@@ -171,16 +175,38 @@ class Asker:
             for name, some in readings.items()
         }
         for name, question in questions.items():
-            known = priors.get(question)
-            if known is not None:
-                prior, reading = known
-                trace[name] += (self._shown(reading.token_ids),)
-                found[name] = distributions.without_prior(found[name], prior)
+            prior = priors.get(question)
+            if prior is not None and prior.distribution is not None:
+                trace[name] += (self._shown(prior.token_ids),)
+                found[name] = distributions.without_prior(found[name], prior.distribution)
         return Found(found, usage, trace)
 
     def _read(self, readings: Sequence[Reading]) -> Passes[tuple[list[Distribution], Usage]]:
         settings = self._settings
         return read(self.model, readings, settings.tolerance, adapter=settings.adapter)
+
+    def _of_prior(self, question: Question, prior: _Prior) -> Reading:
+        """The reading of a prior, which is kept: as exact for one state as for another."""
+        reading = self._reading(self.template.no_state, question, question.labels)
+        prior.token_ids = reading.token_ids
+        tolerance = self._settings.tolerance
+        return replace(
+            reading,
+            is_enough=lambda given: distributions.is_sharp(given, tolerance),
+            keep=prior.keep,
+        )
+
+    def _divides(self, prior: _Prior | None) -> Callable[[Distribution], bool] | None:
+        """Whether a distribution is within the tolerance after it is divided by a prior."""
+        if prior is None:
+            return None
+
+        def is_enough(given: Distribution) -> bool:
+            assert prior.distribution is not None
+            divided = distributions.without_prior(given, prior.distribution)
+            return divided.error_bound <= self._settings.tolerance
+
+        return is_enough
 
     def _reading(self, state: str, question: Question, labels: Sequence[Label]) -> Reading:
         """A prompt that tells the labels in this order."""
@@ -217,7 +243,11 @@ class _Prior:
     """Where the prior of one question is kept, once it is known."""
 
     def __init__(self, question: Question) -> None:
-        self.found: tuple[Distribution, Reading] | None = None
+        self.distribution: Distribution | None = None
+        self.token_ids: TokenIds = np.empty(0, np.int32)
+
+    def keep(self, distribution: Distribution) -> None:
+        self.distribution = distribution
 
 
 def _has_chat_template(model: Model) -> bool:

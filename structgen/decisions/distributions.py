@@ -95,6 +95,16 @@ def without_prior(given: Distribution, prior: Distribution) -> Distribution:
     )
 
 
+def is_sharp(prior: Distribution, tolerance: float) -> bool:
+    """Whether dividing by this prior can move no probability by more than half of ``tolerance``.
+
+    A probability ``p`` moves by at most ``p * (1 - p) <= 1/4`` of the relative error of the prior.
+    """
+    least = LEAST_PRIOR / len(prior.values)
+    low, high = np.maximum(prior.low, least), np.maximum(prior.high, least)
+    return bool((high / low).max() - 1 <= 2 * tolerance)
+
+
 def rescaled(given: Distribution, slope: float, bias: Floats) -> Distribution:
     """Multiply the logarithms by ``slope`` (one over the temperature) and add ``bias``."""
 

@@ -4,16 +4,17 @@ It owns one sequence of the model for many prompts, the order in which they are 
 of what that cost. It knows tokens and labels' texts, and nothing of questions, bias or calibration.
 How much a label gets, and how exactly: `structgen.insight.token_tree`.
 
-Prompts are run in the order of their tokens, so that neighbours share the most: the sequence is
-rewound to what the next one has in common with the last. No pass is over one token, which would
-round differently; passes over more agree to the bit however tokens are cut into them
-(`structgen.models.genai.sequences`), so what a prompt gets does not depend on its neighbours.
+Prompts are run in the order of their tokens, so that neighbours share the most (those whose
+distributions others need come first): the sequence is rewound to what the next one has in common
+with the last. No pass is over one token, which would round differently; passes over more agree to
+the bit however tokens are cut into them (`structgen.models.genai.sequences`), so what a prompt gets
+does not depend on its neighbours.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -32,6 +33,10 @@ from structgen.types import OutputType
 from structgen.vocabulary import Vocabulary
 
 from .distributions import Distribution, found
+
+_MOST_PASSES = 64
+"""Most passes for one prompt's labels that are made to be exact enough for what is made of them:
+hundreds of rare labels would take one each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +98,20 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One prompt, and the labels to be weighed after it."""
+    """One prompt, and the labels to be weighed after it.
+
+    Attributes:
+        token_ids: int32 ``[n]``.
+        texts: the labels.
+        is_enough: asked of a distribution that is within the tolerance: whether it is exact enough
+            for what is made of it, too. None: it is.
+        keep: what the distribution is given to, before readings that keep nothing are begun.
+    """
 
     token_ids: TokenIds
     texts: Texts
+    is_enough: Callable[[Distribution], bool] | None = None
+    keep: Callable[[Distribution], None] | None = None
 
 
 def read(
@@ -117,7 +132,11 @@ def read(
         return [], Usage()
     for reading in readings:
         check_fits(model, len(reading.token_ids))
-    order = sorted(range(len(readings)), key=lambda i: readings[i].token_ids.tolist())
+
+    def place(i: int) -> tuple[bool, list[int]]:
+        return readings[i].keep is None, readings[i].token_ids.tolist()
+
+    order = sorted(range(len(readings)), key=place)
     longest = max(len(one.token_ids) + one.texts.longest for one in readings)
     first = readings[order[0]].token_ids
     sequence = _Counted(
@@ -128,14 +147,15 @@ def read(
     before: TokenIds = np.empty(0, np.int32)
     try:
         for i in order:
-            token_ids, texts = readings[i].token_ids, readings[i].texts
+            reading = readings[i]
+            token_ids, texts = reading.token_ids, reading.texts
             prompt_tokens += len(token_ids) - n_shared(before, token_ids)
             before = token_ids
             yield from sequence.go_to(token_ids)
             room = model.context_length - len(token_ids)
             tree = TokenTree(texts.constraint, texts.written(), (), sequence, room)
             of_prompt = sequence.passes
-            error = yield from tree.growing(tolerance)
+            error = yield from tree.growing(tolerance, is_enough=_asked_of(reading, tree))
             sequence.label_passes += sequence.passes - of_prompt
             if tree.cut and error > tolerance:
                 raise PromptError(
@@ -143,6 +163,8 @@ def read(
                     "likely labels. Shorten the state."
                 )
             results[i] = found(tree.masses, error)
+            if reading.keep is not None:
+                reading.keep(results[i])
     finally:
         sequence.close()
     usage = Usage(
@@ -153,6 +175,14 @@ def read(
         sequence.cached_tokens,
     )
     return [results[i] for i in range(len(readings))], usage
+
+
+def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | None:
+    """Asks a reading of what a tree has found so far."""
+    is_enough = reading.is_enough
+    if is_enough is None:
+        return None
+    return lambda error: is_enough(found(tree.masses, error)) or tree.passes >= _MOST_PASSES
 
 
 @final

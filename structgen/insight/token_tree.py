@@ -150,19 +150,28 @@ class TokenTree:
         """
         return run_passes(self.growing(tolerance), give_up)
 
-    def growing(self, tolerance: float, groups: Sequence[int] | None = None) -> Passes[float]:
+    def growing(
+        self,
+        tolerance: float,
+        groups: Sequence[int] | None = None,
+        is_enough: Callable[[float], bool] | None = None,
+    ) -> Passes[float]:
         """The same, pass by pass.
 
         Args:
             tolerance: as above.
             groups: for each text the first that means the same: then it also ends once it is known
                 which group is the likeliest.
+            is_enough: asked once the error is within ``tolerance``, with the error: whether that is
+                small enough, too.
         """
         open_places: list[tuple[float, tuple[int, ...], bytes]] = [(-1.0, (), b"")]
         while open_places:
             left = -sum(place[0] for place in open_places)
             error = self._error(left)
-            if error <= tolerance or self.passes == _MAX_PASSES:
+            if self.passes == _MAX_PASSES:
+                return error
+            if error <= tolerance and (is_enough is None or is_enough(error)):
                 return error
             if groups is not None and self._lead(groups) > left + self.cut:
                 return error

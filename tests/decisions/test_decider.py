@@ -128,6 +128,7 @@ def test_answers_of_each_kind():
     )
     assert list(answers) == ["p", "c", "s"]
     p, c, s = answers["p"], answers["c"], answers["s"]
+    assert p.probabilities == {True: p.probability, False: 1 - p.probability}
     assert p.choice is (p.probability >= 0.5)
     assert p.probability == p.label_probabilities[0]
     assert set(c.probabilities) == {True, False}

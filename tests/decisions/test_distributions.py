@@ -52,6 +52,21 @@ def test_the_bound_holds_after_all_corrections(masses, left_out, slope, data):
     holds((true + true_prior) / 2, mean)
 
 
+@given(shares, st.lists(st.floats(0, 0.02), min_size=1, max_size=6), st.data())
+def test_a_sharp_prior_moves_no_probability_by_more_than_half_the_tolerance(masses, left_out, data):
+    tolerance = 0.05
+    n = len(masses)
+    given = distributions.found(np.array(masses), 0.0)
+    others = data.draw(st.lists(st.floats(0.001, 1), min_size=n, max_size=n))
+    prior, true = cut_short(others, left_out)
+    divided = distributions.without_prior(given, prior)
+    exact = distributions.without_prior(given, distributions.found(true, 0.0))
+    if distributions.is_sharp(prior, tolerance):
+        assert np.abs(divided.values - exact.values).max() <= tolerance / 2 + 1e-9
+        assert divided.error_bound <= tolerance / 2 + 1e-9
+    assert distributions.is_sharp(distributions.found(true, 0.0), 0)
+
+
 def test_nothing_found_says_nothing():
     told = distributions.found(np.zeros(4), 1.0)
     assert told.values.tolist() == [0.25] * 4

@@ -44,15 +44,27 @@ def test_labels_against_teacher_forced_sums(model, labels):
     assert answer.mass <= exact.sum() * (1 + 1e-4)
 
 
-def test_the_same_numbers_alone_together_warm_and_cold(model):
-    decider = undebiased(model)
+def test_debiased_numbers_are_within_the_tolerance(model):
+    asked = {**QUESTIONS, "number": Choice("How many?", [str(i) for i in range(1, 13)])}
+    told = Decider(model).decide(STATE, asked)
+    exact = Decider(model, tolerance=1e-4).decide(STATE, asked)
+    for name, answer in told.items():
+        assert answer.error_bound <= 0.01
+        off = np.subtract(answer.label_probabilities, exact[name].label_probabilities)
+        assert np.abs(off).max() <= answer.error_bound + 1e-4
+    assert max(undebiased(model).decide(STATE, asked)[name].error_bound for name in asked) <= 0.01
+
+
+@pytest.mark.parametrize("debias", ["none", "prior"])
+def test_the_same_numbers_alone_together_warm_and_cold(model, debias):
+    decider = Decider(model, debias=debias)
     model.sequences.clear()
     together = decider.decide(STATE, QUESTIONS)
     warm = decider.decide(STATE, QUESTIONS)
     (_, in_batch) = decider.decide_batch(["Another state.", STATE], QUESTIONS)
     for name, question in QUESTIONS.items():
         model.sequences.clear()
-        alone = decider.decide(STATE, {"only": question})["only"]
+        alone = Decider(model, debias=debias).decide(STATE, {"only": question})["only"]
         assert alone == together[name] == warm[name] == in_batch[name]
     assert warm.usage.run_tokens < together.usage.run_tokens
 
