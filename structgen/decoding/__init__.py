@@ -2,17 +2,17 @@
 
 In reading order: `chat` (prompts), `options` (what a call may ask for), `call_validation` (held
 against model and output type). `generation` is one output being made, and never runs a model: of
-`written` (its tokens), `telling` (what a reader is told of it) and `clock`, which `so_far` has go
-on and back together, of `forced` and `choosing` (which token comes), `shortened` (what its budget
-cut) and `checks` and `barred` (what is refused while it is written, and written anew). `loop`
-drives one, `batch` many; `stream`, `value_stream` and `async_streams` hand them over piece by
-piece. `spelling` (forced text in tokens), `text_assembler`, `results`, `enforcement` (of remote
-models); `outputs` (all of one call), `probabilities`, `calls`, `async_calls` (their signatures) and
-`makers` (models that make generators of their own kind); `chat_tokens` tells a template's markers
-from what messages say; `tool_syntax`, `tool_prompts` and `tool_history` know how a model calls
-tools, and what it is told of them and of earlier calls; `run` (what is driven), `sections` (a
-thought, a draft and the answer after one another), `thinking`, `drafts`, `truncation` (prompts that
-are too long) and `tasks` (what a generator makes outputs of).
+`output_tokens` (its tokens), `reporting` (what a reader is told of it) and `clock`, which
+`progress` has go on and back together, of `forced` and `choosing` (which token comes), `shortened`
+(what its budget cut) and `checks` and `barred` (what is refused while it is written, and written
+anew). `loop` drives one, `batch` many; `stream`, `value_stream` and `async_streams` hand them over
+piece by piece. `spelling` (forced text in tokens), `text_assembler`, `results`, `enforcement` (of
+remote models); `outputs` (all of one call), `probabilities`, `calls`, `async_calls` (their
+signatures) and `makers` (models that make generators of their own kind); `chat_tokens` tells a
+template's markers from what messages say; `tool_syntax`, `tool_prompts` and `tool_history` know how
+a model calls tools, and what it is told of them and of earlier calls; `run` (what is driven),
+`sections` (a thought, a draft and the answer after one another), `thinking`, `drafts`, `truncation`
+(prompts that are too long) and `tasks` (what a generator makes outputs of).
 Knows models by `models.base` alone.
 """
 

@@ -1,7 +1,7 @@
 """The choice of a token from the model's scores: processors, mask, sampler.
 
 Owns the order in which scores are edited, and what would have been chosen without the budget. What
-happens to the token then is `so_far`'s business. Runs no model.
+happens to the token then is `progress`'s business. Runs no model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from structgen.sampling import Logits, LogitsProcessor, Sampler, TokenMask
 
 from .call_validation import processors
 from .options import SearchOptions
-from .so_far import SoFar
+from .progress import Progress
 
 
 @final
@@ -66,11 +66,11 @@ class Chooser:
         """How many tokens masks allowed, in the mean; None: there were none."""
         return self._allowed_total / self._n_masked if self._n_masked else None
 
-    def choose(self, so_far: SoFar, logits: Logits, own: Logits | None) -> bool:
+    def choose(self, progress: Progress, logits: Logits, own: Logits | None) -> bool:
         """Choose a token and have the output take it; it may end with that.
 
         Args:
-            so_far: the output.
+            progress: the output.
             logits: float32 ``[1, vocab]``, the model's scores. Changed.
             own: a copy of them for recorders, or None.
 
@@ -93,46 +93,46 @@ class Chooser:
             if self._may_take_favourite:
                 token = wanted = mask.favourite(logits[0])
             if mask.is_shortening and wanted is None:
-                assert so_far.cursor is not None
-                free, forced = logits.copy(), so_far.cursor.forced_bytes()
-        if token is None or not so_far.accepts(token):
-            logits = self._edited(so_far, logits)
-            token = self._sample(so_far, _weighed(so_far, logits[0], is_first=True))
+                assert progress.cursor is not None
+                free, forced = logits.copy(), progress.cursor.forced_bytes()
+        if token is None or not progress.accepts(token):
+            logits = self._edited(progress, logits)
+            token = self._sample(progress, _weighed(progress, logits[0], is_first=True))
             if wanted is None:
-                wanted = token if free is None else self._wanted(so_far, free)
-            while not so_far.accepts(token):
+                wanted = token if free is None else self._wanted(progress, free)
+            while not progress.accepts(token):
                 logits[0, token] = -np.inf
-                if so_far.trial is not None and logits[0].max() == -np.inf:
+                if progress.trial is not None and logits[0].max() == -np.inf:
                     return False
-                token = self._sample(so_far, _weighed(so_far, logits[0]))
+                token = self._sample(progress, _weighed(progress, logits[0]))
         if wanted is not None and wanted != token:
-            so_far.shortened.note(so_far.written.output_ids, wanted, token, forced)
-        so_far.take_chosen(token, own, logits[0], n_allowed)
+            progress.shortened.note(progress.tokens.output_ids, wanted, token, forced)
+        progress.take_chosen(token, own, logits[0], n_allowed)
         return True
 
-    def _edited(self, so_far: SoFar, logits: Logits) -> Logits:
+    def _edited(self, progress: Progress, logits: Logits) -> Logits:
         for processor in self._processors:
-            logits = processor(so_far.written.token_ids, logits)
+            logits = processor(progress.tokens.token_ids, logits)
         return logits
 
-    def _wanted(self, so_far: SoFar, scores: Logits) -> int:
+    def _wanted(self, progress: Progress, scores: Logits) -> int:
         """The token that these scores come to without the budget, with the same random number."""
         assert self._mask is not None
         self._mask.lift_budget()
-        return self._sample(so_far, _weighed(so_far, self._edited(so_far, scores)[0]))
+        return self._sample(progress, _weighed(progress, self._edited(progress, scores)[0]))
 
-    def _sample(self, so_far: SoFar, scores: Logits) -> int:
-        written = so_far.written
-        position = written.length - self._n_before
-        if so_far.trial is not None:  # other random numbers for each attempt
-            position += len(so_far.trial.attempts) << 32
-        return self._sampler(written.row, scores, position)
+    def _sample(self, progress: Progress, scores: Logits) -> int:
+        tokens = progress.tokens
+        position = tokens.length - self._n_before
+        if progress.trial is not None:  # other random numbers for each attempt
+            position += len(progress.trial.attempts) << 32
+        return self._sampler(tokens.row, scores, position)
 
 
-def _weighed(so_far: SoFar, scores: Logits, *, is_first: bool = False) -> Logits:
+def _weighed(progress: Progress, scores: Logits, *, is_first: bool = False) -> Logits:
     """Scores, less what checks have found improbable."""
-    if so_far.trial is None:
+    if progress.trial is None:
         return scores
     if is_first:
-        so_far.trial.barred.look_at(scores)
-    return so_far.trial.barred.weighed(scores)
+        progress.trial.barred.look_at(scores)
+    return progress.trial.barred.weighed(scores)

@@ -9,9 +9,9 @@ code.
     the mask; forced tokens    tokens the model                             processors, mask,
                                has not seen                                 sampler, cursor, text
 
-What an output is made of are objects that know nothing of it: its tokens (`Written`), the text that
-is handed out (`Telling`), its times (`Clock`). `SoFar` has them go on and back together; `Forced`
-and `Chooser` say which token comes.
+What an output is made of are objects that know nothing of it: its tokens (`OutputTokens`), the text
+that is handed out (`Reporter`), its times (`Clock`). `Progress` has them go on and back together;
+`Forced` and `Chooser` say which token comes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .choosing import Chooser
 from .clock import Clock
 from .forced import Forced
 from .options import SearchOptions
+from .output_tokens import OutputTokens
+from .progress import Progress
+from .reporting import Report, Reporter
 from .results import GenerationResult, Parsed, Usage
 from .run import Chunk
-from .so_far import SoFar
 from .spelling import Speller
-from .telling import Report, Telling
 from .text_assembler import FinishReason
-from .written import Written
 
 _WHOLE = ("stop", "budget")
 """Why an output ends that is whole."""
@@ -112,14 +112,14 @@ class Generation:
         if constraint is not None and checks is not None and search.retries:
             trial = Trial.of(checks, constraint, settings, search.retries)
         self._clock = Clock(search.timeout, search.cancel)
-        self._written = Written(prompt_ids, self.max_tokens)
+        self._tokens = OutputTokens(prompt_ids, self.max_tokens)
         texts = vocabulary.tokens if constraint is None else constraint.named.texts
-        self._telling = Telling(texts, search.stop, self._report)
-        self._so_far = SoFar(
+        self._reporter = Reporter(texts, search.stop, self._report)
+        self._progress = Progress(
             vocabulary,
             constraint,
-            self._written,
-            self._telling,
+            self._tokens,
+            self._reporter,
             self._clock,
             self._recorders,
             mask=mask,
@@ -140,7 +140,7 @@ class Generation:
         self._forced: Forced | None = None
         if mask is not None:
             speller, end = Speller(vocabulary, model.encode), vocabulary.eos_token_ids[0]
-            self._forced = Forced(self._so_far, mask, speller, end, takes=search.forced)
+            self._forced = Forced(self._progress, mask, speller, end, takes=search.forced)
         self._reused_tokens = 0
 
     # -- what there is ----------------------------------------------------------------------
@@ -148,22 +148,22 @@ class Generation:
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why it ended, None while it goes on."""
-        return self._so_far.finish_reason
+        return self._progress.finish_reason
 
     @property
     def token_ids(self) -> TokenIds:
         """Prompt and output so far, int32 ``[1, n]``, read-only."""
-        return self._written.token_ids
+        return self._tokens.token_ids
 
     @property
     def result(self) -> GenerationResult[Any]:
         """What has been generated so far; ``finish_reason`` is None while it goes on."""
-        written, trial = self._written, self._so_far.trial
+        tokens, trial = self._tokens, self._progress.trial
         finish_reason = self.finish_reason
         if finish_reason is None and (self._clock.has_ended or self._clock.is_cancelled):
             finish_reason = "cancelled"
-        output_ids = tuple(written.output_ids.tolist())
-        text, report = self._telling.text, self._report
+        output_ids = tuple(tokens.output_ids.tolist())
+        text, report = self._reporter.text, self._report
         attempts = () if trial is None else trial.attempts
         return GenerationResult(
             text=text,
@@ -173,7 +173,7 @@ class Generation:
                 prompt_tokens=len(self.prompt_ids),
                 output_tokens=len(output_ids),
                 reused_tokens=self._reused_tokens,
-                forced_tokens=written.n_forced,
+                forced_tokens=tokens.n_forced,
                 retries=min(len(attempts), self._search.retries),
                 retried_tokens=0 if trial is None else trial.n_retried,
             ),
@@ -187,7 +187,7 @@ class Generation:
                 is_whole=finish_reason in _WHOLE,
             ),
             abstain_below=self._search.abstain_below,
-            shortened=self._so_far.shortened.paths,
+            shortened=self._progress.shortened.paths,
             _parsed=self._parsed(text, finish_reason),
             _logprobs=None if report is None else report.logprobs,
             _trace=None if report is None else report.trace(self.prompt_ids, self.max_tokens),
@@ -212,7 +212,7 @@ class Generation:
             return None
         if self._constraint is None:
             return Parsed(str, text)
-        trial = self._so_far.trial
+        trial = self._progress.trial
         if trial is not None and trial.values:
             (value,) = trial.values
             return Parsed(lambda text: value, text)
@@ -228,7 +228,7 @@ class Generation:
         """
         if self._constraint is None or self.finish_reason in _WHOLE:
             return
-        text = self._telling.text
+        text = self._reporter.text
         if self._constraint.allows(text):
             return
         raise IncompleteOutput(
@@ -239,14 +239,14 @@ class Generation:
 
     def why_cut(self) -> str:
         """Why an output that has ended is not whole, and what to do about it."""
-        if self._telling.stopped_by is not None:
+        if self._reporter.stopped_by is not None:
             return (
-                f"stop string {self._telling.stopped_by!r} came up. Leave it out, or put the limit "
-                "into the output type."
+                f"stop string {self._reporter.stopped_by!r} came up. Leave it out, or put the "
+                "limit into the output type."
             )
         if self.finish_reason == "length":
             return f"it reached {self.max_tokens:,} tokens."
-        if self._so_far.timed_out:
+        if self._progress.timed_out:
             return (
                 f"timeout={self._search.timeout:g} seconds were over. Allow more, or bound the "
                 "output: max_new_tokens= makes it complete within so many tokens."
@@ -262,7 +262,7 @@ class Generation:
             reused_tokens: how many of the prompt's first tokens the model has seen already.
         """
         self._clock.count_from(self._clock.start())
-        self._reused_tokens = self._written.n_seen = reused_tokens
+        self._reused_tokens = self._tokens.n_seen = reused_tokens
 
     def count_time_from(self, began: float) -> None:
         """Say when the call began, by `time.perf_counter`: ``timeout`` counts from the first time.
@@ -273,18 +273,18 @@ class Generation:
 
     def resume(self, n_seen: int) -> None:
         """Say that the model has seen so many of the tokens, whatever it had before."""
-        self._written.n_seen = n_seen
+        self._tokens.n_seen = n_seen
 
     def advance(self) -> None:
         """Go on as far as possible without the model; may end the output."""
-        so_far = self._so_far
-        if so_far.finish_reason is not None:
+        progress = self._progress
+        if progress.finish_reason is not None:
             return
         if self._clock.is_interrupted:
-            so_far.finish("cancelled")
-        elif so_far.is_plain or so_far.goes_on():
-            if not self._written.left:
-                so_far.finish("length")
+            progress.finish("cancelled")
+        elif progress.is_plain or progress.goes_on():
+            if not self._tokens.left:
+                progress.finish("length")
             elif self._forced is not None:
                 self._forced.go_on()
 
@@ -304,13 +304,13 @@ class Generation:
     @property
     def is_waiting(self) -> bool:
         """Whether `advance` comes next, because checks that are made elsewhere are waited for."""
-        so_far = self._so_far
-        return not so_far.is_plain and so_far.is_waiting
+        progress = self._progress
+        return not progress.is_plain and progress.is_waiting
 
     @property
     def is_blocked(self) -> bool:
         """Whether that would do nothing, because they have not answered yet."""
-        trial = self._so_far.trial
+        trial = self._progress.trial
         return (
             trial is not None
             and self.is_waiting
@@ -321,12 +321,12 @@ class Generation:
     @property
     def is_weighing(self) -> bool:
         """Whether a value has closed whose alternatives are to be weighed by `weigh`."""
-        so_far = self._so_far
-        return not so_far.is_plain and so_far.is_weighing
+        progress = self._progress
+        return not progress.is_plain and progress.is_weighing
 
     def weigh(self) -> Passes[None]:
         """Weigh them, on a sequence of their own, and write the likeliest instead; may end it."""
-        return self._so_far.weigh(partial(opening, self._model, self.prompt_ids, self.adapter))
+        return self._progress.weigh(partial(opening, self._model, self.prompt_ids, self.adapter))
 
     @property
     def n_wanted(self) -> int:
@@ -334,17 +334,17 @@ class Generation:
         if not self._recorders or self.finish_reason == "cancelled":
             return 0
         wanted = any(recorder.wants_forced_logits for recorder in self._recorders)
-        return self._written.n_unscored if wanted else 0
+        return self._tokens.n_unscored if wanted else 0
 
     @property
     def n_seen(self) -> int:
         """How many of the tokens the model has seen; what it has seen beside, it is to forget."""
-        return self._written.n_seen
+        return self._tokens.n_seen
 
     @property
     def n_pending(self) -> int:
         """How many tokens `take_pending` would return."""
-        return self._written.length - self._written.n_seen
+        return self._tokens.length - self._tokens.n_seen
 
     def take_pending(self) -> TokenIds:
         """Return the tokens the model has not seen, int32 ``[n]``, and count them as seen.
@@ -352,7 +352,7 @@ class Generation:
         After `advance`, and if that did not end the output, there is at least one, unless the
         model has seen the whole prompt in an earlier call.
         """
-        return self._written.take_pending()
+        return self._tokens.take_pending()
 
     def score_forced(self, logits: Logits) -> None:
         """Hand recorders the scores of forced tokens.
@@ -360,7 +360,7 @@ class Generation:
         Args:
             logits: float32 ``[n, vocab]``, of the first ``n`` of the `n_wanted` tokens.
         """
-        self._written.n_unscored -= len(logits)
+        self._tokens.n_unscored -= len(logits)
         for recorder in self._recorders:
             if recorder.wants_forced_logits:
                 recorder.forced_logits(logits)
@@ -374,16 +374,16 @@ class Generation:
         Raises:
             OptionError: the user's processor returned something else than scores.
         """
-        so_far = self._so_far
-        self._written.n_unscored = 0
+        progress = self._progress
+        self._tokens.n_unscored = 0
         own = logits[0].copy() if self._recorders else None
-        if not self._chooser.choose(so_far, logits, own):
-            assert so_far.trial is not None
-            so_far.go_back(so_far.trial.dead_end(by_text=False))
+        if not self._chooser.choose(progress, logits, own):
+            assert progress.trial is not None
+            progress.go_back(progress.trial.dead_end(by_text=False))
 
     def take_chunks(self) -> list[Chunk]:
         """Return the text that has become certain since the last call, in one piece if any."""
-        chunks = self._telling.take()
+        chunks = self._reporter.take()
         if chunks:
             self._clock.note_text()
         return chunks

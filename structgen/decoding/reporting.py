@@ -88,7 +88,7 @@ class Report:
 
 
 @final
-class Telling:
+class Reporter:
     """The text of one output as it is handed out.
 
     Attributes:

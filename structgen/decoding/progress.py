@@ -24,18 +24,18 @@ from structgen.vocabulary import Vocabulary
 
 from .checks import Trial
 from .clock import Clock
+from .output_tokens import OutputTokens
+from .reporting import Reporter
 from .shortened import Shortened
-from .telling import Telling
 from .text_assembler import FinishReason
-from .written import Written
 
 
 @final
-class SoFar:
+class Progress:
     """One output so far. Used by one thread.
 
     Attributes:
-        written: its tokens.
+        tokens: its tokens.
         cursor: its place in the output type; None: free text.
         trial: its checks, or None.
         shortened: where its budget changed it.
@@ -48,8 +48,8 @@ class SoFar:
         self,
         vocabulary: Vocabulary,
         constraint: Constraint | None,
-        written: Written,
-        telling: Telling,
+        tokens: OutputTokens,
+        reporter: Reporter,
         clock: Clock,
         recorders: Sequence[Recorder],
         *,
@@ -63,8 +63,8 @@ class SoFar:
         Args:
             vocabulary: the model's.
             constraint: the compiled output type, or None.
-            written: the prompt.
-            telling: is told of text that stands.
+            tokens: the prompt.
+            reporter: is told of text that stands.
             clock: is told of the end.
             recorders: are told of each token.
             mask: that of the cursor, to be released at the end.
@@ -72,7 +72,7 @@ class SoFar:
             trial: the checks of its values, made while it is written.
             best: what weighs its values, if they are to be the likeliest.
         """
-        self.written = written
+        self.tokens = tokens
         self.cursor = cursor
         self.trial = trial
         self.shortened = Shortened(constraint)
@@ -81,7 +81,7 @@ class SoFar:
         self._n_words = (vocabulary.size + 31) // 32
         self._eos_token_ids = vocabulary.eos_token_ids
         self._texts = vocabulary.tokens if constraint is None else constraint.named.texts
-        self._telling = telling
+        self._reporter = reporter
         self._clock = clock
         self._recorders = tuple(recorders)
         self._mask = mask
@@ -119,7 +119,7 @@ class SoFar:
     def go_back(self, n_tokens: int) -> None:
         """Take back all tokens after the first ``n_tokens``, and the end."""
         assert self.cursor is not None
-        self.cursor.rollback(self.written.cut(n_tokens) + self.cursor.is_finished)
+        self.cursor.rollback(self.tokens.cut(n_tokens) + self.cursor.is_finished)
         self.shortened.go_back(n_tokens)
         for recorder in self._recorders:
             recorder.keep(n_tokens)
@@ -141,7 +141,7 @@ class SoFar:
             recorder.record(Step(token, False, own, scores, n_allowed))
         if self.trial is not None:
             self.trial.barred.go_on(token, float(scores[token]))
-        self.written.are_forced.append(False)
+        self.tokens.are_forced.append(False)
         self._take(token)
 
     def take_forced(self, token: int) -> bool:
@@ -152,7 +152,7 @@ class SoFar:
             recorder.record(Step(token, True, None, None, 1))
         if self.trial is not None:
             self.trial.barred.go_on(token)
-        self.written.note_unchosen(is_forced=True)
+        self.tokens.note_unchosen(is_forced=True)
         return self._take(token)
 
     def _take(self, token: int) -> bool:
@@ -164,9 +164,9 @@ class SoFar:
         """
         if token in self._eos_token_ids:
             return self.end()
-        self.written.add(token)
+        self.tokens.add(token)
         if self.is_plain:
-            self._telling.tell(token)
+            self._reporter.tell(token)
         elif self._best is not None:
             self._best.read(self._texts[token])
             self._tell_up_to(self._best.n_settled)
@@ -179,12 +179,12 @@ class SoFar:
             if self.trial.is_waiting:
                 return False
             self._tell_up_to(self.trial.n_settled)
-        if self._telling.stopped_by is not None:
+        if self._reporter.stopped_by is not None:
             self.finish("stop_string")
         return True
 
     def _tell_up_to(self, n_tokens: int) -> None:
-        self._telling.tell_up_to(self.written.output_ids, n_tokens)
+        self._reporter.tell_up_to(self.tokens.output_ids, n_tokens)
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -216,8 +216,8 @@ class SoFar:
         self._clock.end()
         if reason != "stop_string":
             if not self.is_plain:
-                self._tell_up_to(self.written.n_output)
-            self._telling.finish()
+                self._tell_up_to(self.tokens.n_output)
+            self._reporter.finish()
 
     def goes_on(self) -> bool:
         """Take what checks have answered; whether there is nothing more to wait for."""
@@ -254,12 +254,12 @@ class SoFar:
     def weigh(self, open_sequence: Opened) -> Passes[None]:
         """Weigh them, on a sequence of their own, and write the likeliest instead; may end it."""
         assert self._best is not None
-        output_ids = self.written.output_ids.tolist()
+        output_ids = self.tokens.output_ids.tolist()
         change = yield from self._best.weigh(output_ids, open_sequence)
         is_end, self._ends_after = self._ends_after, False
         if change is not None:
             n_before, path = change
-            written, were_forced = output_ids[n_before:], self.written.are_forced[n_before:]
+            written, were_forced = output_ids[n_before:], self.tokens.are_forced[n_before:]
             noted = self.shortened.noted
             self._unwrite(n_before)
             if self._write(path):
@@ -291,7 +291,7 @@ class SoFar:
                 return False
             for recorder in self._recorders:
                 recorder.record(Step(token, True, None, None, 1))
-            self.written.note_unchosen(is_forced=were_forced is not None and were_forced[i])
+            self.tokens.note_unchosen(is_forced=were_forced is not None and were_forced[i])
             self._take(token)
         return True
 

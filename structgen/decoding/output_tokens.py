@@ -13,7 +13,7 @@ from structgen.sampling import TokenIds
 
 
 @final
-class Written:
+class OutputTokens:
     """The tokens of one output so far.
 
     Attributes:
