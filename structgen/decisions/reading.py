@@ -182,7 +182,7 @@ def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | No
     is_enough = reading.is_enough
     if is_enough is None:
         return None
-    return lambda error: is_enough(found(tree.masses, error)) or tree.passes >= _MOST_PASSES
+    return lambda error: tree.passes >= _MOST_PASSES or is_enough(found(tree.masses, error))
 
 
 @final
