@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from structgen.decoding import GenerationResult
@@ -31,7 +32,7 @@ from .responses import (
     TokenStep,
     ToolCall,
 )
-from .shape import Usage, new_id, now
+from .shape import new_id, now
 from .steps import steps_of, sureness_of
 from .work import pieces_of, results_of, work_of
 
@@ -79,24 +80,21 @@ async def chat_chunks(
 ) -> AsyncGenerator[ChatChunk, None]:
     """The answer to a chat, piece by piece."""
     work = await work_of(host, request, began)
-    id_, created = new_id("chatcmpl-"), now()
-
-    def chunk(choices: list[ChunkChoice], usage: Usage | None = None) -> ChatChunk:
-        return ChatChunk(
-            id=id_,
-            created=created,
-            model=model,
-            choices=choices,
-            usage=usage,
-            system_fingerprint=host.fingerprint,
-        )
+    chunk = partial(
+        ChatChunk,
+        id=new_id("chatcmpl-"),
+        created=now(),
+        model=model,
+        usage=None,
+        system_fingerprint=host.fingerprint,
+    )
 
     readers = [work.reader for _ in range(work.made)]
     steps = [_Steps() for _ in range(work.made)]
     scores = [Untold() for _ in range(work.made)]
     for index in range(work.n):
         first = Delta(role="assistant", content="")
-        yield chunk([ChunkChoice(index=index, delta=first)])
+        yield chunk(choices=[ChunkChoice(index=index, delta=first)])
     results: dict[int, GenerationResult[Any]] = {}
     async with aclosing(pieces_of(work)) as pieces:
         async for made, piece in pieces:
@@ -122,7 +120,7 @@ async def chat_chunks(
                 told, ours = steps[made].take(), scores[made].take()
                 logprobs = chat_logprobs(ours) if ours else None
                 yield chunk(
-                    [
+                    choices=[
                         ChunkChoice(index=i, delta=delta, trace=told, logprobs=logprobs)
                         for i in places
                     ]
@@ -140,9 +138,9 @@ async def chat_chunks(
                         shortened=list(piece.shortened) or None,
                     )
                     give_value(last, piece, work.asked)
-                    yield chunk([last])
+                    yield chunk(choices=[last])
     if request.stream_options is not None and request.stream_options.include_usage:
-        yield chunk([], usage_of([list(results.values())], work.began))
+        yield chunk(choices=[], usage=usage_of([list(results.values())], work.began))
 
 
 class _Steps:

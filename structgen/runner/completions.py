@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from structgen.decoding import GenerationResult, TokenPrompt
@@ -16,7 +17,7 @@ from .logprobs import CompletionScores, Untold
 from .outcomes import give_value, reason_of, usage_of
 from .requests import CompletionRequest
 from .responses import CompletionChoice, CompletionResponse
-from .shape import Usage, new_id, now
+from .shape import new_id, now
 from .work import Work, pieces_of, results_of, work_of
 
 
@@ -55,17 +56,14 @@ async def completion_chunks(
 ) -> AsyncGenerator[CompletionResponse, None]:
     """The texts that go on from prompts, piece by piece."""
     work = await work_of(host, request, began)
-    id_, created = new_id("cmpl-"), now()
-
-    def chunk(choices: list[CompletionChoice], usage: Usage | None = None) -> CompletionResponse:
-        return CompletionResponse(
-            id=id_,
-            created=created,
-            model=model,
-            choices=choices,
-            usage=usage,
-            system_fingerprint=host.fingerprint,
-        )
+    chunk = partial(
+        CompletionResponse,
+        id=new_id("cmpl-"),
+        created=now(),
+        model=model,
+        usage=None,
+        system_fingerprint=host.fingerprint,
+    )
 
     def places(number: int) -> range:
         prompt, made = divmod(number, work.made)
@@ -75,7 +73,7 @@ async def completion_chunks(
     if request.echo:
         for index, text in enumerate(before):
             for place in range(index * work.n, (index + 1) * work.n):
-                yield chunk([CompletionChoice(index=place, text=text)])
+                yield chunk(choices=[CompletionChoice(index=place, text=text)])
     results: list[list[GenerationResult[Any]]] = [[] for _ in work.prompts]
     scores = [Untold() for _ in range(work.made * len(work.prompts))]
     written = [CompletionScores(len(text)) for text in before for _ in range(work.made)]
@@ -95,16 +93,16 @@ async def completion_chunks(
                 for place in places(number):
                     last = _completed(piece, work)
                     last.index, last.text, last.logprobs = place, "", logprobs
-                    yield chunk([last])
+                    yield chunk(choices=[last])
             else:
                 yield chunk(
-                    [
+                    choices=[
                         CompletionChoice(index=at, text=str(piece), logprobs=logprobs)
                         for at in places(number)
                     ]
                 )
     if request.stream_options is not None and request.stream_options.include_usage:
-        yield chunk([], usage_of(results, work.began))
+        yield chunk(choices=[], usage=usage_of(results, work.began))
 
 
 def _completed(result: GenerationResult[Any], work: Work) -> CompletionChoice:
