@@ -71,7 +71,7 @@ def cache_key(output_type: Any) -> Hashable | None:
 def _reads_files(grammar: Cfg) -> bool:
     from structgen.grammar.cfg import cache  # its readers are a lot of code to those without
 
-    return cache.reads_files(grammar.text)
+    return grammar.path is not None and cache.reads_files(grammar.text)
 
 
 @functools.lru_cache(maxsize=256)

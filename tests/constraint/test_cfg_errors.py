@@ -405,7 +405,7 @@ def test_what_is_imported_from_a_file_is_read_anew(tmp_path: Path) -> None:
             "%import commn.INT\n%import .nope.INT -> B\n%import common\nstart: INT B x",
             {
                 (1, 9): "Did you mean common?",
-                (2, 10): "no nope.lark in",
+                (2, 10): "this grammar is given as a text",
                 (3, 9): "Write %import common.NAME",
                 (4, 14): "Rule 'x' used",
             },

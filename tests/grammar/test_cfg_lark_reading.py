@@ -151,6 +151,32 @@ def test_imports_from_files(tmp_path: Path) -> None:
     assert constraint.allows("qx1yxz")
 
 
+@pytest.mark.parametrize(
+    "imported",
+    [".secret.X", "secret.X", ".secret (X)", ". secret . X", "\\\n .secret.X", ".in.secret.X",
+     "in.secret.X", ".secret.NONE -> X", ".common.X", "common.nope.X"],
+)  # fmt: skip
+def test_a_text_reads_no_file(
+    imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a stranger's: what is in the working directory changes nothing, and is not told."""
+    monkeypatch.chdir(tmp_path)
+    text = f"start: X\n%import {imported}\n"
+
+    def told() -> list[str]:
+        with pytest.raises(GrammarError) as raised:
+            structgen.compile(Cfg(text, dialect="lark"), TINY)
+        found = [problem.message for problem in problems(text, dialect="lark")]
+        return [str(raised.value), *found]
+
+    without = told()
+    (tmp_path / "in").mkdir()
+    for name in ("secret", "common", "in/secret"):
+        (tmp_path / f"{name}.lark").write_text('X: "x"\n')
+    assert told() == without
+    assert str(tmp_path) not in str(without)
+
+
 def test_what_is_given_can_be_ignored() -> None:
     text = 'start: "a"+\n%declare BLANK\n%ignore BLANK\n'
     constraint = structgen.compile(Cfg(text, terminals={"BLANK": "[-_]"}), TINY)

@@ -1,7 +1,7 @@
-"""Mistakes in the imports of a Lark text.
+"""What a Lark text may import, and mistakes in its imports.
 
 Owns which grammars and names there are to import from: those that come with Lark, and files beside
-the grammar. Part of `mistakes`.
+the grammar's own file. A text that comes from no file may be a stranger's, so it reads no file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator
 
+from structgen.errors import GrammarError
 from structgen.grammar.cfg.embedded import Lifted
 
 from .statements import Mistake, Statement, imports, near, statements
@@ -24,11 +25,11 @@ def file_of(statement: Statement, path: str | None) -> str | None:
 
     Args:
         statement: the import.
-        path: the file of the grammar that has it.
+        path: the file of the grammar that has it; None: it has none, and reads none.
     """
-    if statement.body[:1] and statement.body[0].kind == ".":
+    if path is not None and statement.body[:1] and statement.body[0].kind == ".":
         names = [token.text for token in imports(statement)[0]]
-        file = os.path.join(os.path.dirname(path or ""), *names) + ".lark"
+        file = os.path.join(os.path.dirname(path), *names) + ".lark"
         if names and os.path.isfile(file):
             return file
     return None
@@ -40,18 +41,32 @@ def file_text(file: str) -> str:
         return stream.read()
 
 
-def beside(base: str | None, name: str) -> tuple[str, str]:
-    """A file beside the grammar, for Lark: its path and text.
+def text_for_lark(base: object, name: str, path: str | None) -> tuple[str, str]:
+    """The path and text of a file that Lark is about to import.
 
-    Lark would read it by itself, with a byte order mark as a part of the text.
+    Lark would read it by itself, with a byte order mark as a part of the text; and where it finds
+    nothing, it would open ``name`` in the working directory.
+
+    Args:
+        base: the folder of the file that imports it; else the grammar comes with Lark.
+        name: its path from there.
+        path: the file of the grammar that is read; None: it has none, and reads none.
 
     Raises:
-        OSError: there is none; Lark then looks elsewhere.
+        GrammarError: there is none, or it may not be read.
+        FileNotFoundError: it comes with Lark, which is to read it.
     """
-    if base is None or not isinstance(base, str):
-        raise FileNotFoundError(name)
-    path = os.path.join(base, name)
-    return path, file_text(path)
+    missing = GrammarError(f"There is no grammar {name!r} to import from.")
+    if isinstance(base, str) and path is None:
+        raise missing
+    try:
+        if isinstance(base, str):
+            file = os.path.join(base, name)
+            return file, file_text(file)
+        _library_text([name.removesuffix(".lark")])
+    except (OSError, ValueError):
+        raise missing from None
+    raise FileNotFoundError(name)
 
 
 def mistakes_in(statement: Statement, source: Lifted, path: str | None) -> Iterator[Mistake]:
@@ -70,12 +85,17 @@ def mistakes_in(statement: Statement, source: Lifted, path: str | None) -> Itera
     is_relative = statement.body[0].kind == "."
     known = None if file is None and is_relative else _names(names if file is None else file)
     if known is None and file is None:
-        if is_relative:
-            where = os.path.abspath(os.path.dirname(path or ""))
+        if is_relative and path is None:
+            message = (
+                f"%import .{shown} reads a file beside the grammar's own file, and this grammar is "
+                "given as a text. Pass its file instead, Cfg(Path(...)), or write here what it "
+                "imports."
+            )
+        elif is_relative:
+            where = os.path.dirname(path or "") or "."
             message = (
                 f"There is no {os.path.join(*names)}.lark in {where} to import from. Names with a "
-                "dot in front are files beside the grammar's, or in the working directory where it "
-                "has none."
+                "dot in front are files beside the grammar's."
             )
         else:
             close = difflib.get_close_matches(names[0], _LIBRARY, 1)

@@ -60,7 +60,7 @@ def parse(
     Args:
         text: the grammar; ``%json {…}`` may stand in its rules.
         start: the rule to begin with.
-        path: the file it came from, for relative imports.
+        path: the file it came from, for relative imports; None: it may have none.
         given: terminals that the text only declares, or uses.
         errors: see `cfg.parse`.
 
@@ -69,7 +69,7 @@ def parse(
         CompileLimitExceeded: it is too long, or what it stands for is.
     """
     sizes.spend(text)
-    if given or errors is not None:
+    if given or errors is not None or (path is not None and grammar_cache.reads_files(text)):
         return _read(text, start, path, given or {}, errors)
     return grammar_cache.get_or_read(text, start, lambda: _read(text, start, path, {}, None))
 
@@ -249,15 +249,15 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
         patterns[str(terminal.name)] = terminal.pattern
         terminal.pattern = _stand_in()
 
-    def beside(base: str | None, name: str) -> tuple[str, str]:
-        file, text = imports.beside(base, name)
+    def imported(base: object, name: str) -> tuple[str, str]:
+        file, text = imports.text_for_lark(base, name, path)
         sizes.spend(text)
         return file, sizes.bounded(text, is_imported=True)[0]
 
     options: dict[str, Any] = {
         "start": start,
         "source_path": path or "<grammar>",
-        "import_paths": [beside],
+        "import_paths": [imported],
         "edit_terminals": keep,
     }
     try:
