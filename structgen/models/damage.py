@@ -1,22 +1,33 @@
-"""Whether a model's folder is whole: what is missing in it or damaged, and what to do about that.
+"""Whether a model's folder is whole, and harmless: what is missing in it or damaged, which files
+elsewhere it names, what code of its own it would run; and what to do about that.
 
 It looks at names and sizes, and at an ONNX file's references to its data file, before a runtime
-stumbles over them: the runtime finds a data file that is too short only after it has printed an
-error of its own, and describes it by its own source code. It knows no runtime, and no digests.
+stumbles over them or follows them: the runtime finds a data file that is too short only after it
+has printed an error of its own, and describes it by its own source code. It knows no runtime, and
+no digests.
 """
 
 from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from structgen.storage.user_folder import inside
 
 from . import cache
 
 # Fields of ONNX's protocol buffers: a model's graph, a graph's weights, where a weight's data are.
 _GRAPH, _INITIALIZER, _EXTERNAL_DATA, _KEY, _VALUE = 7, 5, 13, 1, 2
+
+_PATH = re.compile(r"(file|filename|path|folder|dir|directory)$", re.IGNORECASE)
+"""How settings end that name a file."""
+
+_YOURS = ("custom_ops_library", "enable_profiling", "library", "library_path")
+"""Settings with which a folder would run code of its own, or write files where you work."""
 
 _NOTE = b"version https://git-lfs"
 _TOKENIZER = "tokenizer.json"
@@ -37,7 +48,8 @@ class Lack(NamedTuple):
 
 
 def find(folder: Path) -> list[Lack]:
-    """Return what is missing in a model's folder or damaged, as far as sizes tell.
+    """Return what is missing in a model's folder or damaged, as far as sizes tell, and what it may
+    not name.
 
     Cost: a millisecond or so for each megabyte of the graphs, which are small beside their data.
     """
@@ -54,36 +66,61 @@ def find(folder: Path) -> list[Lack]:
     return found
 
 
-def missing_data(folder: Path) -> list[Lack]:
-    """Return the data files that a folder's graphs refer to and that are missing or too short."""
-    return [lack for graph in sorted(folder.glob("*.onnx")) for lack in _of_graph(graph)]
-
-
 def _of_language_model(folder: Path) -> list[Lack]:
     path = folder / cache.CONFIG
     try:
-        model = json.loads(path.read_text(encoding="utf-8"))["model"]
-        graphs = sorted(set(_filenames(model)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        # As pairs: of settings that are written twice, the runtime reads both.
+        settings = list(_settings(json.loads(path.read_text("utf-8"), object_pairs_hook=_Pairs)))
+        if not any(place[:1] == ("model",) for place, _ in settings):
+            raise KeyError("model")
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         says = f"{path} cannot be understood: {error!r}."
         return [Lack(path, says, "Copy it again from where the folder is from.")]
-    found = [lack for name in graphs for lack in _of_graph(folder / name)]
+    found, graphs = [], set()
+    for place, value in settings:
+        name = place[-1]
+        if name in _YOURS:
+            found.append(_not_its_own(path, name, value))
+        elif isinstance(value, str) and _PATH.search(name) and value:
+            try:
+                file = inside(folder, value)
+            except ValueError as error:
+                found.append(_elsewhere(path, f"{'.'.join(place)} is wrong: {error}"))
+                continue
+            is_graph = name == "filename" and value.endswith(".onnx")
+            if is_graph and not {"inputs", "outputs", "session_options"} & set(place):
+                graphs.add(file)
+    found += [lack for graph in sorted(graphs) for lack in _of_graph(graph)]
     if not (folder / _TOKENIZER).is_file():
         found.append(_no_tokenizer(folder, "a language model"))
     return found
 
 
-def _filenames(section: Any) -> Iterator[str]:
-    """The graphs that a configuration names, in whatever section."""
-    if isinstance(section, list):
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it is written."""
+
+
+def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All settings of a configuration, and the names that lead to each."""
+    if isinstance(section, _Pairs):
+        for key, value in section:
+            yield from _settings(value, (*place, key))
+    elif isinstance(section, list):
         for item in section:
-            yield from _filenames(item)
-    elif isinstance(section, Mapping):
-        for key, value in section.items():
-            if key == "filename" and isinstance(value, str) and value.endswith(".onnx"):
-                yield value
-            elif key not in ("inputs", "outputs", "session_options"):
-                yield from _filenames(value)
+            yield from _settings(item, place)
+    elif place:
+        yield place, section
+
+
+def _not_its_own(path: Path, name: str, value: object) -> Lack:
+    says = f"{path} sets {name} to {value!r}. A model's folder may not choose that."
+    do = f"If you trust it, delete it there and pass session_options={{{name!r}: ...}} yourself."
+    return Lack(path, says, do)
+
+
+def _elsewhere(path: Path, says: str) -> Lack:
+    do = "If you trust the folder, put the file into it and name it by its path from there."
+    return Lack(path, f"{path}: {says}.", do)
 
 
 def _of_graph(graph: Path) -> list[Lack]:
@@ -100,7 +137,11 @@ def _of_graph(graph: Path) -> list[Lack]:
         return []  # the runtime says what is wrong
     found = []
     for location, size in needed.items():
-        file = graph.parent / location
+        try:
+            file = inside(graph.parent, location)
+        except ValueError as error:
+            found.append(_elsewhere(graph, str(error)))
+            continue
         if not file.is_file():
             says = f"{file} is missing, which {graph.name} keeps its weights in."
             found.append(Lack(file, says, _copy(file)))
@@ -198,3 +239,5 @@ def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than ten bytes")

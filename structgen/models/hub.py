@@ -10,14 +10,14 @@ import importlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound
-from structgen.storage.user_folder import root
+from structgen.storage.user_folder import inside, root
 
 from . import cache, damage, hub_embedders, hub_files
 from .hub_files import HubFile
@@ -66,22 +66,22 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
             return folder
         with _explained(repo_id):
             listing = _listing(repo_id)
-        chosen, inside = _chosen(name, subfolder, list(listing.files), task)
+        chosen, where = _chosen(name, subfolder, list(listing.files), task)
         # A folder for each commit: files of two commits must not mix.
-        download = work / listing.commit
+        download = _inside(work, listing.commit, repo_id)
+        model = _inside(download, where, repo_id) if where else download
+        targets = {file: _inside(download, file, repo_id) for file in chosen}
         for stale in work.iterdir():
             if stale != download:
                 shutil.rmtree(stale, ignore_errors=True)
-        _fetch_files(repo_id, listing, chosen, download, name, progress)
-        lacking = damage.missing_data(download / inside)
+        _fetch_files(repo_id, listing, targets, download, name, progress)
+        lacking = damage.find(model)
         if lacking:
             shutil.rmtree(download, ignore_errors=True)  # It would fail again.
-            raise ModelNotFound(
-                f"{repo_id} lacks what its graph refers to: "
-                f"{', '.join(lack.file.name for lack in lacking)}. Look for another conversion."
-            )
+            says = " ".join(lack.says for lack in lacking).replace(f"{download}{os.sep}", "")
+            raise ModelNotFound(f"{repo_id} is no use: {says} Look for another conversion.")
         source = f"Hugging Face: {name}"
-        return cache.install(name, download / inside, source, listing.commit)
+        return cache.install(name, model, source, listing.commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +134,15 @@ def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tu
 
 
 def _fetch_files(
-    repo_id: str, listing: _Listing, chosen: list[str], folder: Path, name: str, progress: Progress
+    repo_id: str,
+    listing: _Listing,
+    targets: Mapping[str, Path],
+    folder: Path,
+    name: str,
+    progress: Progress,
 ) -> None:
     """Fetch what is not in the folder yet."""
-    total = sum(listing.files[file].size or 0 for file in chosen)
+    total = sum(listing.files[file].size or 0 for file in targets)
     cache.need_space(total - bytes_under(folder))
     stage = f"Downloading {name} ({megabytes(total)})"
     with (
@@ -150,9 +155,24 @@ def _fetch_files(
         # It is documented, but the package's types do not say that it is exported.
         utils = importlib.import_module("huggingface_hub.utils")
         headers = utils.build_hf_headers(library_name="structgen")
-        for file in sorted(chosen, key=lambda file: listing.files[file].size or 0):
+        for file in sorted(targets, key=lambda file: listing.files[file].size or 0):
             url = hf_hub_url(repo_id, file, revision=listing.commit, endpoint=_endpoint())
-            hub_files.download(listing.files[file], url, folder / file, headers)
+            hub_files.download(listing.files[file], url, targets[file], headers)
+
+
+def _inside(folder: Path, path: str, repo_id: str) -> Path:
+    """Where a path goes that the hub named.
+
+    Raises:
+        DownloadError: it leads out of the folder.
+    """
+    try:
+        return inside(folder, path)
+    except ValueError as error:
+        raise DownloadError(
+            f"The hub's listing of {repo_id} cannot be followed: {error}. Nothing was fetched. "
+            "Do not use the repository, or ask who keeps it."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from structgen.storage.user_folder import inside
+
 from .entry import File
 
 NAME = ".structgen.json"
@@ -53,6 +55,7 @@ def read(folder: Path) -> Record | None:
         files = {
             path: File(path, int(size), str(digest))
             for path, (size, digest) in found["files"].items()
+            if inside(folder, path)  # else all of it is not understood
         }
         return Record(str(found["source"]), str(found["commit"]), files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -1,4 +1,5 @@
-"""Where structgen keeps files for its user, and whether nobody else can have put them there.
+"""Where structgen keeps files for its user, whether nobody else can have put them there, and which
+files of a folder a name from elsewhere may mean.
 
 It knows nothing of what is kept there.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 
 def root() -> Path:
@@ -67,6 +68,28 @@ def distrust(folder: Path, top: Path | None = None) -> str | None:
         if not found.st_mode & (stat.S_IXGRP | stat.S_IXOTH):
             return None
     return None
+
+
+def inside(folder: Path, name: object) -> Path:
+    """The file in ``folder`` that a name means which a file or a server gave.
+
+    Every such name goes through here before it is joined to a folder. The name must be a relative
+    path on every system, and must not lead out of the folder, not by a link either. In the Hugging
+    Face hub's own cache, files are links into their repository's ``blobs``, which is inside.
+
+    Raises:
+        ValueError: it is no such path; the message says why.
+    """
+    if not isinstance(name, str) or not name.isprintable():
+        raise ValueError(f"{name!r} is no path of a file")
+    ways = (PurePosixPath(name), PureWindowsPath(name))
+    if any(path.anchor or ".." in path.parts or not path.parts for path in ways):
+        raise ValueError(f"{name!r} is no path inside the folder")
+    path, top = folder / name, folder.resolve()
+    blobs = [parent.parent / "blobs" for parent in top.parents if parent.name == "snapshots"]
+    if not any(path.resolve().is_relative_to(place) for place in (top, *blobs)):
+        raise ValueError(f"{name!r} is a link that leads out of the folder")
+    return path
 
 
 def is_own(found: os.stat_result) -> bool:

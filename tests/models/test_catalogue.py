@@ -7,12 +7,13 @@ import re
 from types import MappingProxyType
 
 import pytest
+from test_hub import CONFIG
 
 from structgen import models
 from structgen.models import catalogue, hub
 
 ROWS = list(catalogue.ENTRIES.values())
-TINY = {"genai_config.json": b"{}", "tokenizer.json": b"{}", "model.onnx": b"graph"}
+TINY = {"genai_config.json": CONFIG, "tokenizer.json": b"{}", "model.onnx": b"graph"}
 
 
 @pytest.mark.parametrize("entry", ROWS, ids=lambda entry: entry.name)

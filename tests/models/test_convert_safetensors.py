@@ -211,8 +211,9 @@ def test_what_is_refused(changes, message, tmp_path):
         (
             "model.safetensors.index.json",
             b'{"weight_map": {"x": "../model.safetensors"}}',
-            "elsewhere",
+            "no path inside the folder",
         ),
+        ("model.safetensors.index.json", b'{"weight_map": {"x": ".."}}', "no path inside"),
     ],
 )
 def test_damage(file, data, message, tmp_path):

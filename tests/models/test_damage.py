@@ -81,6 +81,56 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
     assert "genai_config.json cannot be understood" in damage.find(folder)[0].says
 
 
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ('"decoder": {"filename": "../model.onnx"}', r"model\.decoder\.filename .* inside"),
+        ('"decoder": {"filename": "/model.onnx"}', "no path inside"),
+        ('"decoder": {"filename": "link.onnx"}', "is a link that leads out"),
+        ('"pipeline": [{"a": {"config_filename": "x/../../a.json"}}]', "no path inside"),
+        ('"session_options": {"ep.context_file_path": "/x"}', r"ep\.context_file_path .* no path"),
+        ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
+        ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
+        # The runtime reads both, where a dict has the last.
+        ('"x": {"custom_ops_library": "a.so"}, "x": {}', "custom_ops_library"),
+        ('"x": {"custom_ops_library": "a.so"}}, "model": {"x": {}', "custom_ops_library"),
+    ],
+)
+def test_a_configuration_names_no_code_and_nothing_elsewhere(folder, model, says):
+    (folder.parent / "outside.onnx").write_bytes((folder / "model.onnx").read_bytes())
+    (folder / "link.onnx").symlink_to(folder.parent / "outside.onnx")
+    needed = '"vocab_size": 9, "context_length": 9, "eos_token_id": 1'
+    (folder / "genai_config.json").write_text(f'{{"model": {{{model}, {needed}}}}}')
+    with pytest.raises(ModelError, match=says):
+        genai.load(folder, kind=genai.TextModel)
+
+
+@pytest.mark.parametrize("location", [b"../outside.data", b"/etc/passwd-abc", b"model.onnx.link"])
+def test_a_graph_names_no_data_elsewhere(folder, location):
+    (folder.parent / "outside.data").write_bytes(bytes(1200))
+    (folder / "model.onnx.link").symlink_to(folder.parent / "outside.data")
+    for name in ("model.onnx", "part.onnx"):
+        graph = (folder / name).read_bytes()
+        (folder / name).write_bytes(graph.replace(b"model.onnx.data", location))
+    with pytest.raises(ModelError, match="If you trust the folder, put the file into it"):
+        genai.load(folder, kind=genai.TextModel)
+
+
+def test_files_of_the_hubs_own_cache_are_links_into_its_blobs(folder):
+    """Of the repository that the folder is of, not of others."""
+    snapshot = folder.parent / "models--a--b" / "snapshots" / "123"
+    blobs = snapshot.parent.parent / "blobs"
+    blobs.mkdir(parents=True)
+    snapshot.parent.mkdir()
+    folder.rename(snapshot)
+    for file in snapshot.iterdir():
+        file.rename(blobs / file.name)
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    assert damage.find(snapshot) == []
+    blobs.rename(blobs.parent / "others")
+    assert damage.find(snapshot) != []
+
+
 def test_a_data_file_that_is_too_short(folder):
     (folder / "model.onnx.data").write_bytes(bytes(1000))
     said = {lack.says for lack in damage.find(folder)}

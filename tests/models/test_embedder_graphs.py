@@ -575,7 +575,7 @@ def test_what_cannot_be_pooled_is_refused(tmp_path):
     ):
         load_embedder(place)
     assert load_embedder(place, pooling="last").pooling == "last"
-    for wrong in ([{"no": "type"}], 3):
+    for wrong in ([{"no": "type"}], 3, [{"type": "a.Pooling", "path": "../pool"}]):
         tiny.write(place / "modules.json", wrong)
         with pytest.raises(ModelError, match=r"modules\.json cannot be understood"):
             load_embedder(place)

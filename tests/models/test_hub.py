@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from types import SimpleNamespace
 
+import hub_server
 import numpy as np
 import onnx
 import pytest
@@ -16,8 +18,9 @@ from structgen.errors import DownloadError, ModelNotFound
 from structgen.models import hub as hub_module
 from structgen.models import records
 
+CONFIG = b'{"model": {"decoder": {"filename": "model.onnx"}}}'
 FILES = {
-    "genai_config.json": b"{}",
+    "genai_config.json": CONFIG,
     "tokenizer.json": b"{}",
     "model.onnx": b"graph",
     "model.onnx.data": bytes(range(256)) * 40,
@@ -74,7 +77,7 @@ def test_a_repository_is_fetched_once_and_then_needs_no_network(hub, cache_folde
 def test_the_only_model_of_a_repository_is_found_wherever_it_is(hub):
     hub.repositories["org/deep"] = {
         "README.md": b"# Deep",
-        "cpu/int4/genai_config.json": b"{}",
+        "cpu/int4/genai_config.json": CONFIG,
         "cpu/int4/model.onnx": b"graph",
         "cpu/int4/tokenizer.json": b"{}",
     }
@@ -84,9 +87,9 @@ def test_the_only_model_of_a_repository_is_found_wherever_it_is(hub):
 
 def test_several_models_are_listed_and_one_can_be_named(hub):
     hub.repositories["org/many"] = {
-        "cpu/genai_config.json": b"cpu",
+        "cpu/genai_config.json": CONFIG,
         "cpu/model.onnx": b"graph",
-        "cuda/genai_config.json": b"cuda",
+        "cuda/genai_config.json": CONFIG,
         "cuda/model.onnx": b"graph for cuda",
         "cuda/tokenizer.json": b"{}",
     }
@@ -95,7 +98,7 @@ def test_several_models_are_listed_and_one_can_be_named(hub):
     assert hub.downloads == []
     folder = models.path("org/many/cuda")
     assert fetched(folder) == {
-        "genai_config.json": b"cuda",
+        "genai_config.json": CONFIG,
         "model.onnx": b"graph for cuda",
         "tokenizer.json": b"{}",
     }
@@ -196,10 +199,42 @@ def test_a_repository_that_lacks_a_file_says_so_before_anything_is_fetched(hub, 
 def test_a_repository_without_the_data_of_its_graph_is_refused(hub, tmp_path):
     hub.repositories["org/headless"] = {**FILES, "model.onnx": graph_with_data(tmp_path)}
     del hub.repositories["org/headless"]["model.onnx.data"]
-    with pytest.raises(ModelNotFound, match=r"lacks what its graph refers to: model\.onnx\.data"):
+    with pytest.raises(ModelNotFound, match=r"is no use: model\.onnx\.data is missing"):
         models.path("org/headless")
     assert models.installed() == []
     assert models.usage().unfinished == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil.json", "/tmp/structgen-evil.json", "..\\evil.json", "C:\\evil.json",
+             "a/../../../evil.json", "evil\x1b[2J.json", ""],
+)  # fmt: skip
+def test_a_listing_that_leads_out_of_the_cache_is_refused(hub, cache_folder, name):
+    hub.repositories["org/evil"] = {**FILES, name: b"evil"}
+    with pytest.raises(
+        DownloadError, match=r"The hub's listing of org/evil .* Nothing was fetched"
+    ):
+        models.path("org/evil")
+    assert hub.downloads == []
+    assert not [file for file in cache_folder.parent.rglob("*") if "evil.json" in file.name]
+
+
+@pytest.mark.parametrize("commit", ["..", "../../evil", "/tmp/structgen-evil", "."])
+def test_a_commit_that_leads_out_of_the_cache_is_refused(hub, monkeypatch, commit):
+    hub.repositories["org/evil"] = FILES
+    monkeypatch.setattr(hub_server, "COMMIT", commit)
+    with pytest.raises(DownloadError, match="Nothing was fetched"):
+        models.path("org/evil")
+    assert hub.downloads == []
+
+
+def test_a_repository_with_code_of_its_own_is_refused(hub):
+    config = json.loads(CONFIG)
+    config["model"]["decoder"]["session_options"] = {"custom_ops_library": "evil.so"}
+    hub.repositories["org/evil"] = {**FILES, "genai_config.json": json.dumps(config).encode()}
+    with pytest.raises(ModelNotFound, match=r"genai_config\.json sets custom_ops_library"):
+        models.path("org/evil")
+    assert models.installed() == []
 
 
 def test_what_is_resumed_is_not_abandoned(hub, cache_folder):

@@ -32,7 +32,7 @@ def architecture_of(path: Path) -> str | None:
                 if key == b"general.architecture" and kind == _STRING:
                     return _string(file).decode()
                 _skip(file, kind)
-    except (OSError, ValueError, KeyError, struct.error):
+    except (OSError, ValueError, KeyError, RecursionError, struct.error):
         pass
     return None
 

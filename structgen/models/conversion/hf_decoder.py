@@ -375,7 +375,7 @@ def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, A
         raise ConversionError(
             f"{path} is missing, which is needed. Fetch the whole folder."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConversionError(f"{path} cannot be understood: {error}.") from error
     return value
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ConversionError
+from structgen.storage.user_folder import inside
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -88,11 +89,9 @@ class SafetensorsFolder:
             if not index.is_file():
                 return [self.path / "model.safetensors"]
             names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
-            if not all(Path(name).name == name for name in names):
-                raise ValueError("it names a file elsewhere")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return [inside(self.path, name) for name in sorted(names)]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConversionError(f"{index} cannot be understood: {error!r}.") from error
-        return [self.path / name for name in sorted(names)]
 
     def _read_header(self, file: Path) -> None:
         try:

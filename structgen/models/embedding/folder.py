@@ -15,10 +15,12 @@ from types import MappingProxyType
 from typing import Any
 
 from structgen.errors import ModelError, ModelNotFound
+from structgen.storage.user_folder import inside
 
 from .pooling import Pooling
 
 _GRAPH = "model.onnx"
+_POOLING = "1_Pooling"
 _UNLIMITED = 1_000_000
 """Tokenizers write a number far above this where there is no bound."""
 
@@ -74,7 +76,7 @@ def read(place: Path) -> Settings:
         folder = folder.parent
     modules = _modules(folder)
     pooling_folder = next((path for kind, path in modules if kind == "Pooling"), None)
-    pooling_file = folder / (pooling_folder or "1_Pooling") / "config.json"
+    pooling_file = (pooling_folder or folder / _POOLING) / "config.json"
     pooling = _json(pooling_file)
     own_file = folder / "config_sentence_transformers.json"
     own = _json(own_file)
@@ -145,14 +147,17 @@ def _read(file: Path) -> Any:
         raise ModelError(f"{file} cannot be understood: {error}.") from error
 
 
-def _modules(folder: Path) -> list[tuple[str, str]]:
+def _modules(folder: Path) -> list[tuple[str, Path]]:
     """The kind and the folder of each step, as ``modules.json`` lists them."""
     file = folder / "modules.json"
     if not file.is_file():
         return []
     try:
-        return [(one["type"].rpartition(".")[2], one.get("path") or "") for one in _read(file)]
-    except (TypeError, KeyError, AttributeError) as error:
+        return [
+            (one["type"].rpartition(".")[2], inside(folder, one.get("path") or _POOLING))
+            for one in _read(file)
+        ]
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise ModelError(f"{file} cannot be understood: {error!r}.") from error
 
 

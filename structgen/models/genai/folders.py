@@ -41,7 +41,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} has no genai_config.json, so it is not an ONNX Runtime GenAI model folder. "
             "Convert a GGUF file with: structgen models convert FILE.gguf OUT"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
     return dict(config)
 

@@ -18,6 +18,7 @@ from structgen.models.base import Model
 from structgen.models.passes import LONGEST_PASS, after_start
 from structgen.models.progress import Progress, late
 from structgen.sampling import TokenIds
+from structgen.storage.user_folder import inside
 
 from .folders import read_config
 
@@ -149,7 +150,7 @@ def has_output(folder: Path | None) -> bool:
     import onnx_ir
 
     decoder = read_config(folder)["model"].get("decoder", {})
-    graph = onnx_ir.load(folder / decoder.get("filename", "model.onnx")).graph
+    graph = onnx_ir.load(inside(folder, decoder.get("filename", "model.onnx"))).graph
     return any(output.name == OUTPUT for output in graph.outputs)
 
 
