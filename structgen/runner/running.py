@@ -1,7 +1,8 @@
-"""Somebody else's code, run so that it holds up nothing: in a thread, or for so long.
+"""Somebody else's work, run so that it holds up nothing: in a thread, for so long, or in turns.
 
-Owns calls of functions in threads that nobody waits for at the end of the process, and time limits
-that hold whatever the code does when it is cancelled. Knows no tools.
+Owns calls of functions in threads that nobody waits for at the end of the process, time limits that
+hold whatever the code does when it is cancelled, and `Places`, which owners share fairly. Knows no
+tools and no models.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable, Hashable
+from typing import Any, TypeVar, final
 
 from .loops import Interrupted, carried
 
@@ -83,3 +85,61 @@ def is_async(function: Any) -> bool:
         function = function.func
     # Of a class, too, this is what its instances are called by.
     return any(map(inspect.iscoroutinefunction, (function, function.__call__)))
+
+
+@final
+class Places:
+    """A few places for slow work, which no single owner can fill. For one event loop.
+
+    A free place goes to whichever waiting owner holds the fewest; owners that hold equally many
+    take turns. One place is always left for another owner, so that its work never waits for the
+    first owner's to end.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Make ``number`` places; at least two."""
+        self._free = number
+        self._most = number - 1  # of one owner
+        self._held: Counter[Hashable] = Counter()
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @contextlib.asynccontextmanager
+    async def of(self, owner: Hashable) -> AsyncGenerator[None, None]:
+        """Wait for a place, and hold it."""
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(given)
+        self._give()
+        try:
+            await given
+            yield
+        finally:
+            if given.done() and not given.cancelled():
+                self._free += 1
+                self._held[owner] -= 1
+                if not self._held[owner]:
+                    del self._held[owner]
+                self._give()
+            else:
+                self._left(owner, given)
+
+    def _give(self) -> None:
+        """Give places that are free to those who wait."""
+        while self._free and self._waiting:
+            owner = min(self._waiting, key=self._held.__getitem__)  # the first of equals
+            if self._held[owner] >= self._most:
+                return
+            given = self._waiting[owner][0]
+            self._left(owner, given)
+            if not given.done():  # else it was cancelled a moment ago
+                self._free -= 1
+                self._held[owner] += 1
+                given.set_result(None)
+
+    def _left(self, owner: Hashable, given: asyncio.Future[None]) -> None:
+        """Take one who waits off its line, which goes behind those of the others."""
+        line = self._waiting.get(owner, deque())
+        if given in line:
+            line.remove(given)
+            self._waiting.move_to_end(owner)
+            if not line:
+                del self._waiting[owner]

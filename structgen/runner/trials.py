@@ -2,9 +2,12 @@
 
 Owns `Trials`: processes that compile the form of a request as the Runner would, with a deadline and
 a limit on memory. One that goes beyond either is ended, and another takes its place; the request is
-refused, and nobody else has waited. The engine has limits of its own (`CompileLimitExceeded`),
-which most hostile forms meet first; but what it does until then would hold up the threads of a
-server, which share one interpreter lock. A form that has passed is not tried again.
+refused. The engine's own limit on counted work (`CompileLimitExceeded`) ends most hostile forms
+first; but what it does until then would hold up the threads of a server, which share one
+interpreter lock. Owners share the processes fairly (`running.Places`).
+
+What a process answers is a verdict, and remembered: the same form gets it again. A process that was
+lost, or that ran out of time, has said nothing of the form.
 """
 
 from __future__ import annotations
@@ -16,24 +19,31 @@ import json
 import os
 import struct
 import sys
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, final
 
 from structgen.automaton import build
 from structgen.constraint import check_grammar
-from structgen.errors import OutputTypeError, RequestError, StructgenError
-from structgen.grammar import ir
+from structgen.errors import OutputTypeError, RequestError, StructgenError, WorkerDied
+from structgen.grammar import ir, reading
 from structgen.insight import picture
+from structgen.storage import KeptByBytes
 from structgen.types import Regex, lower
+from structgen.workers import STRANGER
 
 from .constraints import refusal, wanted
 from .requests import ChatRequest, Sampled
+from .running import Places
 
-PROCESSES = 2
-"""How many forms are tried at once: one that takes long does not hold up the next."""
+PROCESSES = 3
+"""How many forms are tried at once, those of one owner at most two."""
 
-_KEPT = 4_096
+_KEPT_BYTES = 4 << 20
+"""Most bytes of verdicts that are remembered: some thousands."""
+
+_TRIES = 2
+"""How often a form is tried whose process is lost."""
+
 _FIELDS = (
     "response_format",
     "grammar",
@@ -46,8 +56,8 @@ _CHAT = {"messages": "-"}
 _HEAD = struct.Struct(">I")
 
 
-def check_form(request: Sampled) -> None:
-    """Compile the form that a request asks for, for no model.
+def check_form(request: Sampled, max_work: int | None = None) -> None:
+    """Compile the form that a request asks for, for no model, in so many steps.
 
     Raises:
         RequestError: it cannot be enforced; ``param`` says where that stands.
@@ -56,7 +66,9 @@ def check_form(request: Sampled) -> None:
     if asked.type is None:
         return
     try:
-        build(lower(asked.type).grammar, {})
+        with reading.reading(max_work):
+            grammar = lower(asked.type).grammar
+        build(grammar, {} if max_work is None else {"max_work": max_work})
     except OutputTypeError as error:
         raise refusal(error, asked) from error
 
@@ -110,12 +122,14 @@ class Trials:
         self._seconds = seconds
         self._memory = memory
         self._idle: list[asyncio.subprocess.Process] = []
-        self._places = asyncio.Semaphore(PROCESSES)
-        self._known: OrderedDict[bytes, RequestError | None] = OrderedDict()
+        self._places = Places(PROCESSES)
+        self._known: KeptByBytes[tuple[str, str | None]] = KeptByBytes(
+            _KEPT_BYTES, lambda verdict: len(verdict[0].encode())
+        )
 
     async def start(self) -> None:
         """Start a process, so that the first form does not wait for it."""
-        async with self._places:
+        async with self._places.of(None):
             if not self._idle:
                 self._idle.append(await self._process())
 
@@ -133,27 +147,24 @@ class Trials:
             del fields["response_format"]
         if not {"response_format", "grammar", "tools"} & fields.keys():
             return
-        text = json.dumps({"do": "check", "fields": fields}).encode()
+        stranger = STRANGER.get()
+        most = None if stranger is None else stranger.max_work
+        text = json.dumps({"do": "check", "fields": fields, "max_work": most}).encode()
         digest = hashlib.sha256(text).digest()
-        if digest not in self._known:
-            try:
-                await self._asked(text)
-            except RequestError as error:
-                self._known[digest] = error
-            else:
-                self._known[digest] = None
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        self._known.move_to_end(digest)
-        error_before = self._known[digest]
-        if error_before is not None:
-            raise RequestError(str(error_before), param=error_before.param) from OutputTypeError()
+        verdict = self._known.get(digest)
+        if verdict is None:
+            said = await self._asked(text)
+            verdict = (said.get("error", ""), said.get("param"))
+            self._known.add(digest, verdict)
+        message, param = verdict
+        if message:
+            raise RequestError(message, param=param) from OutputTypeError()
 
     async def problems(self, grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
         """`problems_of`, out there; a form that takes too much is a problem, too."""
         text = {"do": "problems", "grammar_type": grammar_type, "grammar": grammar}
         try:
-            found: list[dict[str, Any]] = await self._asked(json.dumps(text).encode())
+            found: list[dict[str, Any]] = _answer_in(await self._asked(json.dumps(text).encode()))
         except RequestError as error:
             return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
         return found
@@ -165,37 +176,55 @@ class Trials:
             RequestError: as there, or it takes too much.
         """
         text = json.dumps({"do": "picture", "regex": pattern}).encode()
-        found: dict[str, Any] = await self._asked(text)
+        found: dict[str, Any] = _answer_in(await self._asked(text))
         return found
 
-    async def _asked(self, text: bytes) -> Any:
-        """What a process answers."""
-        async with self._places:
-            process = self._idle.pop() if self._idle else await self._process()
-            is_fine = False
-            try:
-                said = await asyncio.wait_for(_exchange(process, text), self._seconds)
-                is_fine = "memory" not in said
-            except asyncio.TimeoutError:
-                raise RequestError(
-                    f"The form takes more than {self._seconds:g} s to compile. Make it simpler.",
-                    param=_place(text),
-                ) from None
-            except (OSError, asyncio.IncompleteReadError):
-                said = {"memory": True}
-            finally:
-                if is_fine:
-                    self._idle.append(process)
-                else:
-                    await _ended(process)
-        if "memory" in said:
+    async def _asked(self, text: bytes) -> dict[str, Any]:
+        """What a process answers: an ``answer``, or an ``error`` and its ``param``.
+
+        Raises:
+            RequestError: it ran out of time, which is no verdict.
+            WorkerDied: it was lost, and so was another.
+        """
+        stranger = STRANGER.get()
+        owner = None if stranger is None else stranger.owner
+        for _ in range(_TRIES):
+            async with self._places.of(owner):
+                said = await self._tried(text)
+            if said is None:
+                continue
+            if "memory" in said:
+                said = {
+                    "error": f"The form takes more than {self._memory:,} bytes to compile. Make it "
+                    "simpler.",
+                    "param": _place(text),
+                }
+            return said
+        raise WorkerDied(
+            "The process that tries forms out ended by itself, and so did another. It said nothing "
+            "of the form. Send the request again."
+        )
+
+    async def _tried(self, text: bytes) -> dict[str, Any] | None:
+        """What one process answers; None: it was lost."""
+        process = self._idle.pop() if self._idle else await self._process()
+        is_fine = False
+        try:
+            said = await asyncio.wait_for(_exchange(process, text), self._seconds)
+            is_fine = "memory" not in said
+        except asyncio.TimeoutError:
             raise RequestError(
-                f"The form takes more than {self._memory:,} bytes to compile. Make it simpler.",
+                f"The form takes more than {self._seconds:g} s to compile. Make it simpler.",
                 param=_place(text),
-            )
-        if "error" in said:
-            raise RequestError(said["error"], param=said["param"])
-        return said["answer"]
+            ) from OutputTypeError()
+        except (OSError, asyncio.IncompleteReadError):
+            return None
+        finally:
+            if is_fine:
+                self._idle.append(process)
+            else:
+                await _ended(process)
+        return said
 
     async def _process(self) -> asyncio.subprocess.Process:
         paths = [str(path) or os.getcwd() for path in sys.path]
@@ -216,7 +245,7 @@ class Trials:
             await _ended(process)
             if not isinstance(error, asyncio.IncompleteReadError):
                 raise
-            raise StructgenError(
+            raise WorkerDied(
                 "The process that tries forms out does not start: standard error says why."
             ) from None
         return process
@@ -225,6 +254,12 @@ class Trials:
         """End the processes."""
         while self._idle:
             await _ended(self._idle.pop())
+
+
+def _answer_in(said: dict[str, Any]) -> Any:
+    if "error" in said:
+        raise RequestError(said["error"], param=said["param"])
+    return said["answer"]
 
 
 def _place(text: bytes) -> str | None:
@@ -257,12 +292,17 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 # -- in the process ---------------------------------------------------------------------------
 
 
+_NICE = 5
+"""By how much these processes stand behind the models', so that they slow nobody's tokens down."""
+
+
 def work(memory: int) -> None:
     """Answer until nobody asks any more."""
     with contextlib.suppress(ImportError):  # Windows has none
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        os.nice(_NICE)
     given, out = sys.stdin.buffer, sys.stdout.buffer
     out.write(_HEAD.pack(2) + b"{}")
     out.flush()
@@ -282,7 +322,7 @@ def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
             return {"answer": problems_of(asked["grammar_type"], asked["grammar"])}
         if asked["do"] == "picture":
             return {"answer": picture_of(asked["regex"])}
-        check_form(ChatRequest.of(_CHAT, asked["fields"]))
+        check_form(ChatRequest.of(_CHAT, asked["fields"]), asked["max_work"])
     except StructgenError as error:
         return {"error": str(error), "param": getattr(error, "param", None)}
     return {"answer": None}

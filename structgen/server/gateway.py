@@ -9,17 +9,20 @@ and its client.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from typing import Any, final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structgen.runner import Metrics, Traces
+from structgen.workers import STRANGER, Stranger
 
 from .auth import Keys, bearer, owner_of
 from .errors import ApiError, seconds, told
@@ -93,7 +96,8 @@ class Gateway:
             try:
                 self._admit(scope, headers)
                 body = await self._body(receive, headers)
-                await self._app(scope, _replayed(body, receive), sending)
+                with self._stranger(scope):
+                    await self._app(scope, _replayed(body, receive), sending)
             except ClientGone:
                 if not status:
                     status = 499
@@ -151,6 +155,16 @@ class Gateway:
                     code="rate_limit_exceeded",
                     headers={"Retry-After": seconds(wait)},
                 )
+
+    @contextlib.contextmanager
+    def _stranger(self, scope: Scope) -> Iterator[None]:
+        """Have all that a request leads to know on whose behalf it is done."""
+        settings, owner = self._settings, scope["state"].get("owner", "")
+        token = STRANGER.set(Stranger(owner, settings.max_work, settings.max_mask_work))
+        try:
+            yield
+        finally:
+            STRANGER.reset(token)
 
     async def _body(self, receive: Receive, headers: Headers) -> bytes:
         """The whole body.

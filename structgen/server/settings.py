@@ -58,6 +58,8 @@ class Settings(BaseModel):
         request_seconds: within which it has to be answered.
         compile_seconds: for which a schema may be compiled.
         compile_bytes: of memory that this may take.
+        max_work: most steps that compiling a schema may take: counted, not timed.
+        max_mask_work: most steps that one mask of it may take.
         drain_seconds: how long a server that stops waits for answers under way.
         stored_responses: most answers of ``/v1/responses`` that are kept.
         stored_seconds: after which one is forgotten.
@@ -95,6 +97,8 @@ class Settings(BaseModel):
     request_seconds: Seconds = 600.0
     compile_seconds: Seconds = 20.0
     compile_bytes: Count = 2 << 30
+    max_work: Count = 200_000
+    max_mask_work: Count = 30_000
     drain_seconds: Seconds = 30.0
     stored_responses: Annotated[int, Field(ge=0)] = 1_000
     stored_seconds: Seconds = 30 * 86_400.0

@@ -1,8 +1,10 @@
-"""A cache of what was asked for recently. It knows neither what it holds nor how large that is."""
+"""Caches of what was asked for recently. Of what they hold they know at most how large it is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -73,3 +75,55 @@ class Caches(list[GenerationalCache[Any, Any]]):
     __hash__ = object.__hash__  # type: ignore[assignment]
     __eq__ = object.__eq__  # by identity
     __ne__ = object.__ne__
+
+
+@final
+class KeptByBytes(Generic[_V]):
+    """What was asked for last, as long as it fits into a budget of bytes. Not thread-safe.
+
+    What is kept may grow while it is used, so it is weighed again each time it is asked for.
+
+    Attributes:
+        weight: about how many bytes it holds.
+    """
+
+    def __init__(self, most_bytes: int, weigh: Callable[[_V], int]) -> None:
+        """Make an empty cache; ``weigh`` says about how many bytes a value takes."""
+        self.weight = 0
+        self._most = most_bytes
+        self._weigh = weigh
+        self._kept: OrderedDict[Hashable, tuple[_V, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable) -> _V | None:
+        """Return the value, now the one asked for last; None: there is none."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        self.add(key, found[0])
+        return found[0]
+
+    def add(self, key: Hashable, value: _V) -> None:
+        """Keep a value, and drop those asked for longest ago until the rest fits.
+
+        One that does not fit by itself is not kept.
+        """
+        if key in self._kept:
+            self.weight -= self._kept.pop(key)[1]
+        weight = _ENTRY_BYTES + self._weigh(value)
+        self._kept[key] = value, weight
+        self.weight += weight
+        while self.weight > self._most:
+            _, (_, gone) = self._kept.popitem(last=False)
+            self.weight -= gone
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._kept.clear()
+        self.weight = 0
+
+
+_ENTRY_BYTES = 500
+"""About how many bytes an entry takes beside its value: so small ones do not become too many."""

@@ -5,20 +5,23 @@ two processes say), `verdicts` (checks of the parent's code), `threads` (which a
 `worker` (the process with the model), `process` (its parent's side; `in_thread` where there is
 none), `model` (`AsyncModel`), `calls` (one call that is under way), `generator` (what makes
 outputs) and `errands` (other work on the model).
-Others know `AsyncModel`, `run_errands`, `prompt_tokens` and the `Scheduler`.
+Others know `AsyncModel`, `run_errands`, `prompt_tokens`, the `Scheduler` and `STRANGER`.
 """
 
 from __future__ import annotations
 
+from .calls import STRANGER, Stranger
 from .errands import prompt_tokens, run_errands
 from .generator import WorkerGenerator
 from .model import AsyncModel
 from .scheduler import Job, Scheduler, WorkJob
 
 __all__ = [
+    "STRANGER",
     "AsyncModel",
     "Job",
     "Scheduler",
+    "Stranger",
     "WorkJob",
     "WorkerGenerator",
     "prompt_tokens",

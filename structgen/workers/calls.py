@@ -1,7 +1,8 @@
 """One call that is under way in a worker process, as the coroutine that waits for it sees it.
 
 It owns what crosses from the thread that hears the process to the loop that waits, and back when
-the one who waits has gone. It knows nothing of output types.
+the one who waits has gone; and on whose behalf code runs (`Stranger`). It knows nothing of output
+types.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -24,6 +27,34 @@ from .verdicts import Judge, Question
 
 CALLERS = itertools.count(1)
 """Numbers of those who ask: calls of one of them wait in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """Somebody on whose behalf code runs, and whose forms nobody here has seen.
+
+    Attributes:
+        owner: equal for what belongs together; owners share passes of a model fairly.
+        max_work: most steps that one of their forms may take to compile.
+        max_mask_work: most steps that one mask of it may take.
+    """
+
+    owner: str
+    max_work: int
+    max_mask_work: int
+
+    @property
+    def compile_options(self) -> Mapping[str, int]:
+        """What `structgen.compile` is told of their forms."""
+        return {"max_work": self.max_work, "max_mask_work": self.max_mask_work}
+
+
+STRANGER: ContextVar[Stranger | None] = ContextVar("stranger", default=None)
+"""On whose behalf the code of this context runs; None: the program's own.
+
+A context variable, because it holds for all that a request leads to: trials, outputs, the rounds of
+an agent, decisions and vectors.
+"""
 
 POLL_SECONDS = 0.02
 """How often a ``cancel`` event is asked whether it is set."""

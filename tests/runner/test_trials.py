@@ -1,0 +1,192 @@
+"""Trials of strangers' forms: whose turn it is, what is a verdict, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from structgen.errors import RequestError, WorkerDied
+from structgen.runner import ChatRequest, Trials, trials
+from structgen.runner.running import Places
+from structgen.storage import KeptByBytes
+from structgen.workers import STRANGER, Stranger
+
+BLOWS_UP = "(a|b)*a(a|b){2000}"
+
+
+def form(pattern: str) -> ChatRequest:
+    return ChatRequest.of({"messages": "-", "grammar": pattern, "grammar_type": "regex"}, {})
+
+
+def by(owner: str, max_work: int = 200_000) -> Stranger:
+    return Stranger(owner, max_work, 30_000)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_no_owner_fills_all_places() -> None:
+    async def main() -> None:
+        places, order = Places(3), []
+
+        async def work(owner: str, is_done: asyncio.Event) -> None:
+            async with places.of(owner):
+                order.append(owner)
+                await is_done.wait()
+
+        first, rest = asyncio.Event(), asyncio.Event()
+        rest.set()
+        slow = [asyncio.ensure_future(work("slow", first)) for _ in range(6)]
+        await settle()
+        assert order == ["slow", "slow"]
+        assert await asyncio.wait_for(work("other", rest), 60) is None
+        rest.clear()
+        more = [asyncio.ensure_future(work("other", rest)) for _ in range(3)]
+        more += [asyncio.ensure_future(work("third", rest))]
+        await settle()
+        assert order[3:] == ["other"]
+        rest.set()
+        await settle()
+        assert order[3:] == ["other", "other", "third", "other"]  # owners take turns
+        slow[4].cancel()  # it waits
+        slow[0].cancel()  # it holds a place
+        await settle()
+        first.set()
+        ended = await asyncio.gather(*slow, *more, return_exceptions=True)
+        assert sum(isinstance(one, asyncio.CancelledError) for one in ended) == 2
+        assert order.count("slow") == 5
+        async with places.of("slow"), places.of("slow"), places.of("other"):
+            pass  # all places are free again
+
+    asyncio.run(main())
+
+
+def test_trials_are_fair_by_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six slow forms of one owner do not keep another's first form waiting."""
+
+    async def main() -> None:
+        going, asked = asyncio.Event(), Trials(seconds=600, memory=2 << 30)
+        running = 0
+
+        async def tried(self: Trials, text: bytes) -> dict[str, Any]:
+            nonlocal running
+            running += 1
+            if b"slow" in text:
+                await going.wait()
+            running -= 1
+            return {"answer": None}
+
+        monkeypatch.setattr(Trials, "_tried", tried)
+
+        async def check(owner: str, pattern: str) -> None:
+            STRANGER.set(by(owner))
+            await asked.check(form(pattern))
+
+        slow = [asyncio.ensure_future(check("evil", f"slow{i}")) for i in range(6)]
+        await settle()
+        assert running == trials.PROCESSES - 1
+        await asyncio.wait_for(check("good", "quick"), 60)
+        going.set()
+        await asyncio.gather(*slow)
+
+    asyncio.run(main())
+
+
+def test_a_lost_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends without an answer, killed for memory say, has said nothing of the form."""
+
+    async def main() -> None:
+        exchange, n_killed = trials._exchange, 0
+
+        async def killing(process: asyncio.subprocess.Process, text: bytes) -> dict[str, Any]:
+            nonlocal n_killed
+            if n_killed < most:
+                n_killed += 1
+                process.kill()
+            return await exchange(process, text)
+
+        monkeypatch.setattr(trials, "_exchange", killing)
+        asked = Trials(seconds=600, memory=2 << 30)
+        try:
+            most = 1
+            await asked.check(form("a+"))  # once more, by another process
+            most = n_killed + 2
+            with pytest.raises(WorkerDied, match="ended by itself"):
+                await asked.check(form("b+"))
+            assert n_killed == 3
+            await asked.check(form("b+"))
+        finally:
+            await asked.close()
+
+    asyncio.run(main())
+
+
+def test_running_out_of_time_is_not_remembered() -> None:
+    async def main() -> None:
+        asked = Trials(seconds=1e-6, memory=2 << 30)
+        try:
+            with pytest.raises(RequestError, match="takes more than"):
+                await asked.check(form("a+"))
+            asked._seconds = 600
+            await asked.check(form("a+"))
+        finally:
+            await asked.close()
+
+    asyncio.run(main())
+
+
+def test_work_is_bounded_where_the_form_is_a_strangers() -> None:
+    async def main() -> None:
+        asked = Trials(seconds=600, memory=2 << 30)
+        token = STRANGER.set(by("evil", max_work=1_000))
+        try:
+            for _ in range(2):
+                with pytest.raises(RequestError, match="limit 1,000") as caught:
+                    await asked.check(form(BLOWS_UP))
+                assert caught.value.param == "grammar"
+        finally:
+            STRANGER.reset(token)
+            await asked.close()
+
+    asyncio.run(main())
+
+
+def test_verdicts_are_remembered_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        asked = Trials(seconds=600, memory=2 << 30)
+        tried: list[bytes] = []
+
+        async def long(text: bytes) -> dict[str, Any]:
+            tried.append(text)
+            return {"error": "x" * (1 << 20), "param": "grammar"}
+
+        monkeypatch.setattr(asked, "_asked", long)
+        for number in (*range(100), 99, 0):
+            with pytest.raises(RequestError):
+                await asked.check(form(f"a{{{number}}}"))
+        assert len(tried) == 101  # the last was known, the first forgotten
+        assert asked._known.weight <= trials._KEPT_BYTES
+
+    asyncio.run(main())
+
+
+def test_what_is_kept_fits_its_budget() -> None:
+    kept: KeptByBytes[bytearray] = KeptByBytes(10_000, len)
+    for name in "abcd":
+        kept.add(name, bytearray(2_500))
+    assert [name for name in "abcd" if kept.get(name) is not None] == ["b", "c", "d"]
+    grown = kept.get("b")
+    assert grown is not None
+    grown += bytes(3_500)
+    assert kept.get("b") is grown  # weighed again
+    assert [name for name in "cd" if kept.get(name) is not None] == ["d"]
+    kept.add("large", bytearray(20_000))
+    assert not len(kept)
+    assert kept.weight == 0
+    for number in range(100):
+        kept.add(number, bytearray())
+    assert len(kept) == 20  # an entry takes something by itself
