@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import create_model
 
 from structgen import Regex, Runner, models
 from structgen.decisions import Choice, Predicate
@@ -25,11 +25,6 @@ from structgen.decisions import Choice, Predicate
 SMALL, EMBEDDER, GEMMA = "smollm2-135m-instruct", "all-minilm-l6-v2", "gemma-3-270m"
 NAMES = ("Ann", "Bob", "Eve", "Kim", "Leo", "Mia", "Tom", "Zoe")
 AGES = (9, 12, 24, 31, 63)
-
-
-class Person(BaseModel):
-    name: str
-    age: int
 
 
 def tiny_model(folder: Path) -> Path:
@@ -51,10 +46,12 @@ def requests(runner: Runner, n: int, texts: list[str]) -> list[Callable[[], Awai
 
     async def person(i: int) -> None:
         name, age = NAMES[i % len(NAMES)], AGES[i % len(AGES)]
+        # Only this request's answer fits: what a model copies right differs between processors.
+        person = create_model("Person", name=(Literal[name], ...), age=(Literal[age], ...))
         answer = await runner.achat(
-            messages=about(name, age), output_type=Person, max_tokens=30, model="small"
+            messages=about(name, age), output_type=person, max_tokens=30, model="small"
         )
-        assert answer.value == Person(name=name, age=age), answer.text
+        assert answer.value == person(name=name, age=age), answer.text
 
     async def schema(i: int) -> None:
         kind = {"type": "object", "properties": {f"k{i}": {"enum": [i, i + 1]}}}
