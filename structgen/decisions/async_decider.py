@@ -22,7 +22,14 @@ from .answers import Answers
 from .asking import DEFAULT_DEBIAS, ORDERS, TOLERANCE, Asker, Found, Settings
 from .calibration import Calibration
 from .questions import Question, without_values
-from .requests import Calibrations, Request, examples_of, states_of
+from .requests import (
+    Calibrations,
+    Request,
+    Thresholds,
+    check_thresholds,
+    examples_of,
+    states_of,
+)
 from .templates import PromptTemplate, state_text
 
 if TYPE_CHECKING:
@@ -45,6 +52,7 @@ class AsyncDecider:
         orders: see `Decider`.
         tolerance: see `Decider`.
         calibrations: what is applied to the answers.
+        abstain_below: what the likeliest label has to reach, where a call does not say.
 
     Example::
 
@@ -65,6 +73,7 @@ class AsyncDecider:
         tolerance: float = TOLERANCE,
         adapter: str | None = None,
         calibrations: Iterable[Calibration] = (),
+        abstain_below: Thresholds = None,
     ) -> None:
         """Make a decider.
 
@@ -76,6 +85,7 @@ class AsyncDecider:
             tolerance: see there.
             adapter: see there.
             calibrations: see there.
+            abstain_below: see there.
 
         Raises:
             OptionError: as a `Decider`.
@@ -98,6 +108,8 @@ class AsyncDecider:
         self.orders = orders
         self.tolerance = float(tolerance)
         self.calibrations = self._calibrations.all
+        check_thresholds(abstain_below)
+        self.abstain_below = abstain_below
 
     def __repr__(self) -> str:
         return f"AsyncDecider({self.model.name!r}, debias={self.debias!r})"
@@ -108,7 +120,7 @@ class AsyncDecider:
         state: Any,
         questions: type[ModelT],
         *,
-        abstain_below: float | Mapping[str, float] | None = None,
+        abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
     ) -> Answers[ModelT]: ...
@@ -119,7 +131,7 @@ class AsyncDecider:
         state: Any,
         questions: Mapping[str, Question],
         *,
-        abstain_below: float | Mapping[str, float] | None = None,
+        abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
     ) -> Answers[Any]: ...
@@ -129,7 +141,7 @@ class AsyncDecider:
         state: Any,
         questions: Any,
         *,
-        abstain_below: float | Mapping[str, float] | None = None,
+        abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
     ) -> Answers[Any]:
@@ -139,7 +151,7 @@ class AsyncDecider:
         process, and ``cancel`` may be an `asyncio.Event`. Also raises:
             WorkerDied: the model's process ended by itself.
         """
-        request = Request.of(questions, abstain_below)
+        request = Request.of(questions, abstain_below, self.abstain_below)
         (answers,) = await self._decide([state_text(state)], request, timeout, cancel)
         return answers
 
@@ -148,7 +160,7 @@ class AsyncDecider:
         states: Iterable[Any],
         questions: Any,
         *,
-        abstain_below: float | Mapping[str, float] | None = None,
+        abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
     ) -> list[Answers[Any]]:
@@ -158,7 +170,7 @@ class AsyncDecider:
         one.
         """
         texts = states_of(states)
-        request = Request.of(questions, abstain_below)
+        request = Request.of(questions, abstain_below, self.abstain_below)
         return await self._decide(texts, request, timeout, cancel)
 
     async def calibrate(
@@ -194,6 +206,7 @@ class AsyncDecider:
             tolerance=self.tolerance,
             adapter=self._settings.adapter,
             calibrations=(*self.calibrations, *calibrations),
+            abstain_below=self.abstain_below,
         )
 
     async def _decide(

@@ -21,7 +21,14 @@ from .answers import Answers
 from .asking import DEFAULT_DEBIAS, ORDERS, TOLERANCE, Asker, Found, Settings
 from .calibration import Calibration
 from .questions import Question
-from .requests import Calibrations, Request, examples_of, states_of
+from .requests import (
+    Calibrations,
+    Request,
+    Thresholds,
+    check_thresholds,
+    examples_of,
+    states_of,
+)
 from .templates import PromptTemplate, state_text
 
 if TYPE_CHECKING:
@@ -45,6 +52,7 @@ class Decider:
         orders: in how many orders options are told, where ``debias`` is ``"orders"``.
         tolerance: how far off a probability may be.
         calibrations: what is applied to the answers.
+        abstain_below: what the likeliest label has to reach, where a call does not say.
 
     Example::
 
@@ -65,6 +73,7 @@ class Decider:
         tolerance: float = TOLERANCE,
         adapter: str | None = None,
         calibrations: Iterable[Calibration] = (),
+        abstain_below: Thresholds = None,
     ) -> None:
         """Make a decider.
 
@@ -81,6 +90,8 @@ class Decider:
                 sequence.
             adapter: name of an adapter of `TextModel.load_adapter` to run with.
             calibrations: of `calibrate`, each for the question that it was made for.
+            abstain_below: as for `decide`, for calls that pass none. Names of a mapping need not be
+                asked in each call.
 
         Raises:
             OptionError: an option is out of range, or a calibration was made for another model.
@@ -103,6 +114,8 @@ class Decider:
         self.orders = orders
         self.tolerance = float(tolerance)
         self.calibrations = self._calibrations.all
+        check_thresholds(abstain_below)
+        self.abstain_below = abstain_below
 
     def __repr__(self) -> str:
         return f"Decider({self.model.name!r}, debias={self.debias!r})"
@@ -113,7 +126,7 @@ class Decider:
         state: Any,
         questions: type[ModelT],
         *,
-        abstain_below: float | Mapping[str, float] | None = None,
+        abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
     ) -> Answers[ModelT]: ...
@@ -124,7 +137,7 @@ class Decider:
         state: Any,
         questions: Mapping[str, Question],
         *,
-        abstain_below: float | Mapping[str, float] | None = None,
+        abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
     ) -> Answers[Any]: ...
@@ -134,7 +147,7 @@ class Decider:
         state: Any,
         questions: Any,
         *,
-        abstain_below: float | Mapping[str, float] | None = None,
+        abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
     ) -> Answers[Any]:
@@ -162,7 +175,7 @@ class Decider:
         further token of the likely labels: none where labels are single tokens. `Answers.usage`
         counts.
         """
-        request = Request.of(questions, abstain_below)
+        request = Request.of(questions, abstain_below, self.abstain_below)
         text = state_text(state)
         give_up = _GiveUp(timeout, cancel)
         return give_up.guard(lambda: self._decide(text, request, give_up))
@@ -172,7 +185,7 @@ class Decider:
         states: Iterable[Any],
         questions: Any,
         *,
-        abstain_below: float | Mapping[str, float] | None = None,
+        abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
     ) -> list[Answers[Any]]:
@@ -183,7 +196,7 @@ class Decider:
         Args and raises as for `decide`; a list of states, where that takes one.
         """
         texts = states_of(states)
-        request = Request.of(questions, abstain_below)
+        request = Request.of(questions, abstain_below, self.abstain_below)
         give_up = _GiveUp(timeout, cancel)
         return give_up.guard(lambda: [self._decide(text, request, give_up) for text in texts])
 
@@ -239,6 +252,7 @@ class Decider:
             tolerance=self.tolerance,
             adapter=self._settings.adapter,
             calibrations=(*self.calibrations, *calibrations),
+            abstain_below=self.abstain_below,
         )
 
     def prompt_ids(self, state: Any, question: Question) -> TokenIds:

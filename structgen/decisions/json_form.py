@@ -6,6 +6,9 @@ It owns the form. It knows no files, models or protocols of others.
      "team": {"type": "choice", "instructions": "Which team?", "options": {"billing": "payments",
               "tech": null}},
      "anger": {"type": "score", "instructions": "How angry?", "levels": ["calm", "furious"]}}
+
+The form of OpenAI's API is read, too: ``"choices": [{"value": "billing", "description": "money"}]``
+in place of ``options``, and ``"levels": [{"label": "calm"}]``.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ def _question(name: str, given: Any) -> Question:
             f"{', '.join(_LABELS)}."
         )
     labels = _LABELS[kind]
+    if labels == "options" and "choices" in given and "options" not in given:
+        labels = "choices"
     known = {"type", "instructions", *([] if labels is None else [labels])}
     extra = [key for key in given if key not in known]
     missing = [key for key in sorted(known) if key not in given]
@@ -58,10 +63,30 @@ def _question(name: str, given: Any) -> Question:
         if labels is None:
             return Predicate(given["instructions"])
         if kind == "choice":
-            return Choice(given["instructions"], given[labels])
-        return Score(given["instructions"], given[labels])
+            return Choice(given["instructions"], _described(given[labels], labels, "value"))
+        return Score(given["instructions"], _described(given[labels], labels, "label"))
     except OptionError as error:
         raise OptionError(f"{where}: {error}") from None
+
+
+def _described(given: Any, name: str, key: str) -> Any:
+    """A list of OpenAI's objects as a mapping of label to description; others as they are."""
+    if not isinstance(given, list) or not any(isinstance(one, Mapping) for one in given):
+        return given
+    found: dict[Any, str | None] = {}
+    for index, one in enumerate(given):
+        if not isinstance(one, Mapping) or not {key} <= one.keys() <= {key, "description"}:
+            raise OptionError(
+                f"{name}[{index}] is {one!r}. Pass objects such as "
+                f'{{"{key}": "…", "description": "…"}}, or a list of texts, or an object of text '
+                "and description."
+            )
+        if isinstance(one[key], (list, Mapping)) or one[key] in found:
+            raise OptionError(
+                f"{name}[{index}]: the {key} {one[key]!r} is there twice, or is no scalar."
+            )
+        found[one[key]] = one.get("description")
+    return found
 
 
 def answers_to_json(answers: Answers[Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from structgen.errors import OptionError
 
@@ -18,6 +18,18 @@ from .calibration import FEWEST, Calibration
 from .fields import is_model_class, questions_in
 from .questions import Choice, Predicate, Question, Score
 from .templates import state_text
+
+Thresholds: TypeAlias = float | Mapping[str, float] | None
+"""``abstain_below``: for all questions, or by their names."""
+
+
+def check_thresholds(given: Any) -> None:
+    """Check a decider's ``abstain_below``; questions it names may be asked later.
+
+    Raises:
+        OptionError: it is no number from 0 to 1, and no mapping of names to some.
+    """
+    _thresholds(given, given if isinstance(given, Mapping) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +47,22 @@ class Request:
     output_type: Any
 
     @classmethod
-    def of(cls, questions: Any, abstain_below: Any) -> Request:
+    def of(cls, questions: Any, abstain_below: Any, default: Thresholds = None) -> Request:
         """Check what a caller asked.
+
+        Args:
+            questions: by name, or a class.
+            abstain_below: of this call.
+            default: of the decider, which holds where the call says nothing.
 
         Raises:
             OptionError: no questions, or a bad threshold.
         """
         asked, output_type = _questions(questions)
+        if abstain_below is None and isinstance(default, Mapping):
+            abstain_below = {name: default[name] for name in asked if name in default}
+        elif abstain_below is None:
+            abstain_below = default
         return cls(asked, _thresholds(abstain_below, asked), output_type)
 
     def answers(
@@ -143,7 +164,7 @@ def _questions(given: Any) -> tuple[dict[str, Question], Any]:
     return dict(given), None
 
 
-def _thresholds(given: Any, questions: Mapping[str, Question]) -> dict[str, float]:
+def _thresholds(given: Any, questions: Mapping[str, Any]) -> dict[str, float]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):

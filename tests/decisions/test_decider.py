@@ -147,6 +147,24 @@ def test_answers_of_each_kind():
         answers["x"]
 
 
+def test_a_decider_abstains_by_itself_unless_a_call_says_otherwise():
+    asked = {"so": Predicate("Q?"), "which": Choice("Q?", ["a", "b"])}
+    model = FakeModel(context_length=1000)
+
+    def abstained(default, **options):
+        decider = Decider(model, abstain_below=default).calibrated()
+        return decider.decide("s", asked, **options).abstained
+
+    assert abstained(1) == ("so", "which")
+    assert abstained({"which": 1, "not asked here": 0.5}) == ("which",)
+    assert abstained(1, abstain_below=0) == ()
+    assert abstained({"which": 1}, abstain_below={"so": 1}) == ("so",)
+    assert Decider(model, abstain_below=1).decide_batch(["s"], asked)[0].abstained
+    for wrong in (2, "0.5", {"so": True}):
+        with pytest.raises(OptionError, match="abstain_below"):
+            Decider(model, abstain_below=wrong)
+
+
 def test_a_class_becomes_questions_and_an_instance():
     decider = undebiased(FakeModel(), template=SHORT)
     answers = decider.decide("text", Ticket)

@@ -48,6 +48,32 @@ def test_questions_and_answers():
     assert [one["label"] for one in told["anger"]["probabilities"]] == ["calm", "furious"]
 
 
+def test_openai_s_shape_means_the_same():
+    theirs = {
+        **QUESTIONS,
+        "team": {
+            "type": "choice",
+            "instructions": "Which?",
+            "choices": [{"value": "billing", "description": "money"}, {"value": "b"}],
+        },
+        "sure": {
+            "type": "choice",
+            "instructions": "Sure?",
+            "choices": [{"value": True}, {"value": False, "description": None}],
+        },
+        "anger": {
+            "type": "score",
+            "instructions": "Angry?",
+            "levels": [{"label": "calm"}, {"label": "furious"}],
+        },
+    }
+    assert questions_from_json(theirs) == questions_from_json(QUESTIONS)
+
+
+def choice(**labels):
+    return {"q": {"type": "choice", "instructions": "x", **labels}}
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -58,6 +84,18 @@ def test_questions_and_answers():
         ({"q": {"type": "choice", "instructions": "x"}}, "lacks 'options'"),
         ({"q": {"type": "predicate", "instructions": "x", "options": []}}, "has 'options'"),
         ({"q": {"type": "score", "instructions": "x", "levels": ["a"]}}, "'q': A Score has 1"),
+        (choice(options=["a", "b"], choices=["a", "b"]), "has 'choices'. A choice has: inst"),
+        (
+            choice(choices=[{"value": "a"}, "b"]),
+            """choices[1] is 'b'. Pass objects such as {"val""",
+        ),
+        (choice(choices=[{"label": "a"}]), "choices[0] is {'label': 'a'}"),
+        (choice(options=[{"value": "a", "about": 1}]), "options[0] is {'value': 'a', 'about': 1}"),
+        (choice(choices=[{"value": "a"}] * 2), "choices[1]: the value 'a' is there twice"),
+        (
+            choice(choices=[{"value": ["a"]}]),
+            "choices[0]: the value ['a'] is there twice, or is no",
+        ),
     ],
 )
 def test_what_is_no_question(given, message):

@@ -14,6 +14,10 @@ from one_server import KEY, Served
 from openai.types.responses import Response
 from pydantic import BaseModel, Field
 
+from structgen.server.errors import ApiError
+from structgen.server.shapes import DecisionsBody
+from structgen.server.wire import read
+
 AUTH = {"Authorization": f"Bearer {KEY}"}
 
 
@@ -369,3 +373,23 @@ def test_what_is_wrong_with_decisions(
     with pytest.raises(openai.BadRequestError) as caught:
         client.post("/decisions", body={**good, **fields}, cast_to=object)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "right"),
+    [
+        ({"type": "choice", "options": ["a", "b"]}, "options", '"choices": [{"value": '),
+        ({"type": "choice", "options": {"a": "b"}}, "options", '"choices": [{"value": '),
+        ({"type": "choice", "choices": ["a", "b"]}, "choices", '"choices": [{"value": '),
+        ({"type": "choice", "choices": {"a": "b"}}, "choices", '"choices": [{"value": '),
+        ({"type": "score", "levels": ["a", "b"]}, "levels", '"levels": [{"label": '),
+    ],
+)
+def test_labels_in_structgen_s_own_form_are_told_openai_s(
+    fields: dict[str, Any], field: str, right: str
+) -> None:
+    question = {"instructions": "x", **fields}
+    with pytest.raises(ApiError) as caught:
+        read(DecisionsBody, {"input": "x", "questions": [question]})
+    assert caught.value.param == f"questions[0].{field}"
+    assert f"Write {right}" in str(caught.value)

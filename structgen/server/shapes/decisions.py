@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -13,6 +14,7 @@ from pydantic import (
     StrictStr,
     Tag,
 )
+from pydantic_core import PydanticCustomError
 
 from .base import Answer, Body, Count, Number, Probability, kind_of, tag_of
 from .items import InputItem, InputJson, InputText
@@ -97,7 +99,24 @@ class ScoreQuestion(Body):
 
 
 def _question(given: Any) -> Any:
-    return kind_of(given, ("predicate", "choice", "score"))
+    """Check the type, and that labels are not in the form of `structgen.decisions`' own JSON."""
+    given = kind_of(given, ("predicate", "choice", "score"))
+    for field, name, key in (
+        ("options", "choices", "value"),
+        ("choices", "choices", "value"),
+        ("levels", "levels", "label"),
+    ):
+        labels = given.get(field) if isinstance(given, Mapping) else None
+        if labels is not None and (
+            field != name or not isinstance(labels, list) or any(type(one) is str for one in labels)
+        ):
+            example = f'[{{"{key}": "…", "description": "…"}}, …]'
+            raise PydanticCustomError(
+                "shape",
+                'Write "{name}": {example}.',
+                {"at": field, "name": name, "example": example},
+            )
+    return given
 
 
 class DecisionsBody(OwnFields):
