@@ -6,14 +6,23 @@ of small models; nothing here is an error, and nothing is changed. Knows no mode
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from structgen.automaton.json import json_options
+from structgen.automaton.json import evaluate, json_options
 from structgen.grammar import ir, json_schema
-from structgen.grammar.json_schema import Place, child_path
+from structgen.grammar.json_schema import (
+    ARRAY,
+    FALSE,
+    NULL,
+    STRING,
+    Node,
+    Place,
+    child_path,
+)
 from structgen.storage import IdentityMap
 
 _REASONING = re.compile(
@@ -22,14 +31,22 @@ _REASONING = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(r"[A-Za-z]{0,3}_?[0-9]+|[A-Za-z]", re.ASCII)
-_BOUNDS = ("maxLength", "enum", "const", "pattern", "format")
+_CLOCKS = ("T03:03:03", "T03:03:03Z")
 _LEAST_SHARED = 3
+
+_NOT_ALONE = re.compile(r"\.(?:allOf\[|not\b|if\b)")
+"""In a path: other schemas say more about the same value, or the schema is a condition."""
+
+_ODD_DATES = tuple(f"{year}-03-03{clock}" for year in ("0303", "3303") for clock in ("", *_CLOCKS))
+"""Dates in years that nobody means."""
 
 LATE_REASONING = "late reasoning"
 UNBOUNDED_STRING = "unbounded string"
 UNBOUNDED_ARRAY = "unbounded array"
 SHARED_BEGINNING = "shared beginning"
 STRANGE_NAME = "strange name"
+UNBOUNDED_DATE = "unbounded date"
+UNASKED_OPTIONAL = "unasked optional"
 
 MEASURED: Mapping[str, str] = {
     LATE_REASONING: "Measured with 135 million parameters: 15 of 100 small sums were right with "
@@ -39,6 +56,11 @@ MEASURED: Mapping[str, str] = {
     UNBOUNDED_ARRAY: "Measured: without maxItems every output ran into the limit on tokens, with "
     "maxItems none.",
     SHARED_BEGINNING: "Measured: best=True gives another label in a few cases of a hundred.",
+    UNBOUNDED_DATE: "Measured: of 12 texts that name a day and no year, 5 or 6 got a year before "
+    "1900 or after 2100; with bounds none.",
+    UNASKED_OPTIONAL: "Measured: 20 texts had no phone number; 135 million parameters invented "
+    "20, and 19 after an example without one; 500 million 17, and 0 after the example. A "
+    "description changed nothing.",
     STRANGE_NAME: "Measured: with f1 to f5 for names a fifth as many facts were right.",
 }
 """What of each was measured, and where it was not."""
@@ -75,6 +97,8 @@ def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...
             found += _of_json(part, options)
         elif isinstance(part, ir.Choice):
             found += _of_labels("$", [text for text in part.texts if isinstance(text, str)])
+        elif isinstance(part, ir.Pattern):
+            found += _of_dates("$", functools.partial(evaluate.matches, part.regex))
     return tuple(dict.fromkeys(found))
 
 
@@ -95,36 +119,79 @@ def _of_json(part: ir.Json, options: Mapping[str, Any]) -> Iterator[Advice]:
     def observe(raw: Mapping[str, Any], place: Place) -> None:
         seen.setdefault(raw, place.path)
 
-    json_schema.lower(
+    nodes = json_schema.lower(
         part.schema,
         dialect=chosen.dialect,
         documents=chosen.documents,
         format_assertion=chosen.format_assertion,
         observe=observe,
-    )
+    ).nodes
+    numbers = {node.path: number for number, node in enumerate(nodes)}
     is_ordered = chosen.property_order == "schema"
     for raw, path in sorted(seen.items(), key=lambda one: one[1]):
-        yield from _of_schema(raw, path, is_ordered=is_ordered)
+        if path in numbers and not _NOT_ALONE.search(path):
+            yield from _of_value(nodes, numbers[path], path)
+        if isinstance(raw.get("enum"), Sequence):
+            yield from _of_labels(path, [one for one in raw["enum"] if isinstance(one, str)])
+        names = raw.get("properties")
+        if isinstance(names, Mapping):
+            yield from _of_names(names, path, is_ordered=is_ordered)
+            yield from _of_optional(names, raw.get("required"), path)
 
 
-def _of_schema(raw: Mapping[str, Any], path: str, *, is_ordered: bool) -> Iterator[Advice]:
-    if raw.get("type") == "string" and not any(bound in raw for bound in _BOUNDS):
+def _of_value(nodes: Sequence[Node], number: int, path: str) -> Iterator[Advice]:
+    node = nodes[number]
+    if node.applies_in_place or node.enum is not None:
+        return
+    kinds = node.types & ~NULL
+    if kinds == STRING and not node.patterns and node.max_length is None:
         yield _made(
             path,
             UNBOUNDED_STRING,
             "A string of any length. A small model may not end it by itself: give it a maxLength.",
         )
-    if raw.get("type") == "array" and "maxItems" not in raw and raw.get("items") is not False:
+    if kinds == ARRAY and node.max_items is None and node.items != FALSE:
         yield _made(
             path,
             UNBOUNDED_ARRAY,
             "A list of any length. A small model may repeat items for ever: give it maxItems.",
         )
-    if isinstance(raw.get("enum"), Sequence):
-        yield from _of_labels(path, [one for one in raw["enum"] if isinstance(one, str)])
-    names = raw.get("properties")
-    if isinstance(names, Mapping):
-        yield from _of_names(names, path, is_ordered=is_ordered)
+    if kinds == STRING and node.patterns:
+        yield from _of_dates(path, functools.partial(evaluate.holds, nodes, 2 * number))
+
+
+def _of_dates(path: str, holds: Callable[[str], bool]) -> Iterator[Advice]:
+    odd = [text for text in _ODD_DATES if holds(text)]
+    if odd and not holds("?"):
+        yield _made(
+            path,
+            UNBOUNDED_DATE,
+            f"A date of any year, such as {odd[0]}. Bound it: Field(ge=date(2020, 1, 1), "
+            "le=date(2030, 12, 31)), structgen.types.recent_date(), or, in a JSON Schema, a "
+            "pattern beside the format.",
+        )
+
+
+def _of_optional(names: Mapping[str, Any], required: Any, path: str) -> Iterator[Advice]:
+    """Members that may be left out, or be null, of which no description says when."""
+    needed = required if isinstance(required, Sequence) else ()
+    for name, raw in names.items():
+        if not isinstance(raw, Mapping) or "description" in raw or "const" in raw:
+            continue
+        if name not in needed or _is_nullable(raw):
+            how = "be null" if name in needed else "be left out"
+            yield _made(
+                child_path(path, "properties", name),
+                UNASKED_OPTIONAL,
+                f"{name!r} may {how}, and no description says when. A small model invents a value: "
+                "leave the field out of the type, or show an example that lacks it.",
+            )
+
+
+def _is_nullable(raw: Mapping[str, Any]) -> bool:
+    parts = [*raw.get("anyOf", ()), *raw.get("oneOf", ())]
+    kinds = [raw.get("type"), *(part.get("type") for part in parts if isinstance(part, Mapping))]
+    return any(kind == "null" or (isinstance(kind, list) and "null" in kind) for kind in kinds)
 
 
 def _of_names(names: Mapping[str, Any], path: str, *, is_ordered: bool) -> Iterator[Advice]:

@@ -237,7 +237,8 @@ class ExactSchema(GenerateJsonSchema):
         return looked_at(text_of(formats.time_pattern(_zone(schema))), schema)
 
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:  # noqa: D102
-        return looked_at(text_of(formats.datetime_pattern(_zone(schema))), schema)
+        first, last = _days(schema)
+        return looked_at(text_of(formats.datetime_pattern(_zone(schema), first, last)), schema)
 
     def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:  # noqa: D102
         return looked_at(text_of(formats.duration_pattern()), schema)
@@ -475,6 +476,21 @@ def _zone(schema: Mapping[str, Any]) -> formats.Zone:
     if constraint == "aware" or isinstance(constraint, int):
         return "required"
     return "forbidden" if constraint == "naive" else "optional"
+
+
+def _days(schema: Mapping[str, Any]) -> tuple[dt.date, dt.date]:
+    """The first and the last day that a date-time within the bounds may have, in any time zone.
+
+    Parsing checks the bounds themselves. An offset moves a text, and a bound, by a day at most.
+    """
+    bounds = {key: schema[key].date() for key in ("ge", "gt", "le", "lt") if schema.get(key)}
+    first = max((bounds[key] for key in ("ge", "gt") if key in bounds), default=dt.date.min)
+    last = min((bounds[key] for key in ("le", "lt") if key in bounds), default=dt.date.max)
+    margin = dt.timedelta(days=2)
+    return (
+        first - min(margin, first - dt.date.min),
+        last + min(margin, dt.date.max - last),
+    )
 
 
 def _unparsable(

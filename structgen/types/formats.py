@@ -42,9 +42,14 @@ def time_pattern(zone: Zone = "optional") -> str:
     return f"^{_CLOCK}{_zone(zone)}$"
 
 
-def datetime_pattern(zone: Zone = "optional") -> str:
-    """Pattern of ISO date-times, ``2024-02-29T23:59:59``, perhaps with decimals and an offset."""
-    return f"^{_date(dt.date.min, dt.date.max)}T{_CLOCK}{_zone(zone)}$"
+def datetime_pattern(
+    zone: Zone = "optional", first: dt.date = dt.date.min, last: dt.date = dt.date.max
+) -> str:
+    """Pattern of ISO date-times, ``2024-02-29T23:59:59``, perhaps with decimals and an offset.
+
+    The days are those from ``first`` to ``last``, as `date_pattern` has them.
+    """
+    return f"^{_date(first, last)}T{_CLOCK}{_zone(zone)}$"
 
 
 def duration_pattern() -> str:

@@ -2,24 +2,29 @@
 
     python tests/benchmarks/quality.py measure MODEL FILE [--items N] [--ways N]
     python tests/benchmarks/quality.py table FILE...
+    python tests/benchmarks/quality.py invented MODEL
 
 Made-up texts of four kinds (invoices, events, people, products), untidy as such texts are, whose
 facts are known; the model is asked for them as JSON, greedily, in each of the ways of `WAYS`. A
 field counts if its value is the one in the text. `measure` takes one text after the other, each in
 all ways (or the first N), and writes line by line; so it may be stopped, and goes on where it was.
 `table` tells, for each way, the share of fields that are right, with intervals of 95% by 2,000
-resamples of the texts.
+resamples of the texts. `invented` counts what no text has: phone numbers, and years of dates.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from studies import Line, arguments, measured, model_of, table
+from typing_extensions import TypedDict
 
 from structgen import Generator, JsonSchema
 
@@ -246,7 +251,57 @@ def measure(name: str, target: Path, count: int | None, n_ways: int | None) -> N
     measured(target, list(found), [*WAYS][:n_ways], ask)
 
 
+# -- what no text has -------------------------------------------------------------------------
+
+PHONE = {"anyOf": [text(20), {"type": "null"}]}
+SAID = {**PHONE, "description": "The phone number, only if the text has one; else null"}
+ASKED = {
+    "optional": (PHONE, {}, False),
+    "described": (SAID, {"with_schema_hint": True}, False),
+    "after an example": (PHONE, {}, True),
+}
+"""Each way's field for a phone number, options of its generator, whether an example is shown."""
+
+DAYS = """Your parcel comes on the 4th of May. / We met last Tuesday. / Please pay by June 12.
+The contract ends on 31 March next year. / The lamp broke on the second of July.
+Our meeting is on Friday the 9th. / She was hired on 1 September. / Return it before 20 January.
+The concert is on December 5th. / The invoice is from 3 August. / I ordered it on October 15th.
+The warranty runs out on 7 November."""
+FIRST_DAY, LAST_DAY = dt.date(2020, 1, 1), dt.date(2030, 12, 31)
+
+
+def invented(name: str, count: int = 20) -> None:
+    model = model_of(name)
+    people = [(said, facts) for kind, said, facts in tasks(4 * count + 4) if kind == "person"]
+    (shown, known), *rest = people
+    for way, (phone, options, has_example) in ASKED.items():
+        asked = schema({**FIELDS["person"], "phone": phone})
+        asked["required"].remove("phone")
+        generator = Generator(model, JsonSchema(asked), **options)
+        example = [
+            *prompt(shown, asked, hint="names"),
+            {"role": "assistant", "content": json.dumps({**known, "phone": None})},
+        ]
+        found = 0
+        for said, _ in rest:
+            messages = [*example * has_example, *prompt(said, asked, hint="names")]
+            written = json.loads(generator(messages, max_new_tokens=MOST_TOKENS))
+            found += written.get("phone") is not None
+        print(f"{way}: {found} of {len(rest)} have a phone number", flush=True)
+    for bounds in ({}, {"ge": FIRST_DAY, "le": LAST_DAY}):
+        generator = Generator(
+            model, TypedDict("Event", {"day": Annotated[dt.date, Field(**bounds)]})
+        )
+        said = [one.strip() for one in DAYS.replace("\n", " / ").split(" / ")]
+        ask = [f"Text: {one}\n\nGive the day of the text in JSON." for one in said]
+        years = [generator.parse([{"role": "user", "content": one}])["day"].year for one in ask]
+        odd = sum(not 1900 <= year <= 2100 for year in years)
+        print(f"{bounds or 'any date'}: {odd} of {len(years)} years are odd: {years}", flush=True)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["invented"]:
+        sys.exit(invented(sys.argv[2]))
     given = arguments(__doc__)
     if given.command == "measure":
         measure(given.model, given.file, given.items, given.ways)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -10,6 +12,7 @@ from pydantic import BaseModel, Field
 
 import structgen
 from structgen import JsonSchema, Regex
+from structgen.types import recent_date
 
 VOCABULARY = vocabulary()
 
@@ -73,6 +76,7 @@ def test_of_texts_and_of_an_order_that_is_not_kept():
     late = {
         "type": "object",
         "properties": {"answer": {"type": "integer"}, "why": {"type": "string", "maxLength": 9}},
+        "required": ["answer", "why"],
     }
     assert found(JsonSchema(late)) == [("$.properties.why", "late reasoning")]
     assert found(JsonSchema(late), property_order="any") == []
@@ -80,7 +84,74 @@ def test_of_texts_and_of_an_order_that_is_not_kept():
 
 def test_a_schema_that_leads_to_itself():
     tree = {
-        "$defs": {"node": {"type": "object", "properties": {"to": {"$ref": "#/$defs/node"}}}},
+        "$defs": {
+            "node": {
+                "type": "object",
+                "properties": {"to": {"$ref": "#/$defs/node", "description": "if it goes on"}},
+            }
+        },
         "$ref": "#/$defs/node",
     }
     assert found(JsonSchema(tree)) == []
+
+
+UNBOUNDED, ODD = "unbounded string", "unbounded date"
+
+
+@pytest.mark.parametrize(
+    ("schema", "kinds"),
+    [
+        # A bound that another keyword holds: no string of any length.
+        ({"type": "string", "allOf": [{"maxLength": 5}]}, []),
+        ({"allOf": [{"type": "string"}, {"maxLength": 5}]}, []),
+        ({"type": "string", "anyOf": [{"const": "a"}, {"const": "b"}]}, []),
+        ({"type": "integer", "not": {"type": "string"}}, []),
+        ({"type": ["string", "null"]}, [UNBOUNDED]),
+        ({"type": "string", "format": "date"}, [ODD]),
+        ({"type": "string", "format": "date-time"}, [ODD]),
+        ({"type": "string", "format": "date", "pattern": "^20[0-2]"}, []),
+        ({"type": "string", "pattern": "^.{0,20}$"}, []),
+    ],
+)
+def test_only_what_is_true_of_a_value_is_said(schema, kinds):
+    assert found(JsonSchema(schema)) == [("$", kind) for kind in kinds]
+
+
+def test_a_bounded_decimal_is_no_string_of_any_length():
+    price = Annotated[Decimal, Field(ge=0, le=100, max_digits=5, decimal_places=2)]
+    assert found(list[price] | price) == [("$.anyOf[0]", "unbounded array")]
+
+
+class Dates(BaseModel):
+    any_day: dt.date
+    any_time: dt.datetime
+    after: dt.date = Field(ge=dt.date(2020, 1, 1))
+    between: dt.date = Field(ge=dt.date(2020, 1, 1), le=dt.date(2030, 12, 31))
+    moment: dt.datetime = Field(ge=dt.datetime(2020, 1, 1), lt=dt.datetime(2031, 1, 1))
+    recent: Annotated[dt.date, recent_date(5, until=dt.date(2026, 12, 31))]
+
+
+def test_dates_of_any_year_are_found():
+    assert found(Dates) == [
+        ("$.properties.after", ODD),
+        ("$.properties.any_day", ODD),
+        ("$.properties.any_time", ODD),
+    ]
+    assert found(dt.date) == [("$", ODD)]
+    assert found(recent_date()) == []
+
+
+class Contact(BaseModel):
+    name: Annotated[str, Field(max_length=20)]
+    phone: Annotated[str, Field(max_length=20)] | None
+    city: Annotated[str, Field(max_length=20)] = ""
+    tax: Annotated[bool | None, Field(description="null unless the text says it")] = None
+
+
+def test_optionals_that_nothing_asks_for_are_found():
+    assert found(Contact) == [
+        ("$.properties.phone", "unasked optional"),
+        ("$.properties.city", "unasked optional"),
+    ]
+    left_out = {"properties": {"a1": True, "b": {"type": "null"}, "c": {"const": 1}}}
+    assert ("$.properties.b", "unasked optional") in found(JsonSchema(left_out))

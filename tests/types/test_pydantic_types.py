@@ -261,7 +261,7 @@ def test_email_addresses_need_their_package() -> None:
 LOOKED_AT: list[Any] = [
     *map(exported, sorted(CHECKED)),
     Annotated[dt.time, Field(ge=dt.time(5))],
-    Annotated[dt.datetime, Field(ge=dt.datetime(2024, 1, 1))],
+    Annotated[dt.datetime, Field(ge=dt.datetime(2024, 1, 1), lt=dt.datetime(2024, 1, 2))],
     Annotated[dt.timedelta, Field(ge=dt.timedelta(1), lt=dt.timedelta(2))],
     Annotated[dt.date, Field(ge=dt.date(2000, 1, 1)), Field(lt=dt.date(2010, 1, 1))],
 ]

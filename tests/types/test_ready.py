@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import datetime as dt
 import importlib.util
 import inspect
 import ipaddress
@@ -297,6 +298,34 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "phonenumbers", None)
     with pytest.raises(OutputTypeError, match=r"pip install 'structgen\[types\]'"):
         types.phone_number("FR")
+
+
+class Delivery(BaseModel):
+    sent: types.recent_date(1, until=dt.date(2026, 12, 31))  # type: ignore[valid-type]
+    due: Annotated[dt.date, types.recent_date(0, until=dt.date(2026, 6, 30))] | None
+
+
+def test_recent_dates() -> None:
+    recent = types.recent_date(5, until=dt.date(2026, 3, 1))
+    constraint = structgen.compile(recent, BYTES)
+    for text, is_one in (("2021-01-01", True), ("2020-12-31", False), ("2026-03-02", False)):
+        assert constraint.allows(text) is is_one
+    assert lower(recent).parse("2026-03-01") == dt.date(2026, 3, 1)
+    text = '{"sent":"2025-01-01","due":"2026-06-30"}'
+    constraint = structgen.compile(Delivery, BYTES)
+    assert constraint.allows(text)
+    assert lower(Delivery).parse(text).due == dt.date(2026, 6, 30)
+    assert not constraint.allows(text.replace("2025", "2024"))
+    assert not constraint.allows(text.replace("06-30", "07-01"))
+    assert pickle.loads(pickle.dumps(recent)) == recent
+    years = {dt.date.today().year}  # the clock is read once, and the year may end meanwhile
+    by_clock = types.recent_date(2)
+    years.add(dt.date.today().year)
+    assert by_clock.last in {dt.date(year, 12, 31) for year in years}
+    assert by_clock.first == dt.date(by_clock.last.year - 2, 1, 1)
+    for wrong in ({"years": -1}, {"years": True}, {"years": 2026}, {"until": "2026-01-01"}):
+        with pytest.raises(OptionError, match=next(iter(wrong))):
+            types.recent_date(**{"until": dt.date(2026, 1, 1), **wrong})  # type: ignore[arg-type]
 
 
 def test_docstrings() -> None:

@@ -223,6 +223,32 @@ def test_date_bounds(first: dt.date, last: dt.date, days: list[dt.date]) -> None
         assert bool(matches(day.isoformat())) is (first <= day <= last)
 
 
+@given(
+    st.datetimes(dt.datetime(2019, 12, 25), dt.datetime(2020, 1, 10)),
+    st.none() | st.integers(-23 * 60 - 59, 23 * 60 + 59),
+    st.none() | st.integers(-23 * 60 - 59, 23 * 60 + 59),
+)
+def test_days_of_bounded_datetimes(value: dt.datetime, offset: Any, of_bounds: Any) -> None:
+    """What Pydantic accepts is masked in, in any time zone; of other years nothing is."""
+
+    def zone(minutes: Any) -> Any:
+        return None if minutes is None else dt.timezone(dt.timedelta(minutes=minutes))
+
+    first = dt.datetime(2019, 12, 31, 12, tzinfo=zone(of_bounds))
+    last = dt.datetime(2020, 1, 3, 12, tzinfo=zone(of_bounds))
+    bounded = Annotated[dt.datetime, pydantic.Field(gt=first, le=last)]
+    pattern = TypeAdapter(bounded)
+    text = value.replace(tzinfo=zone(offset)).isoformat()
+    mask = lower(bounded).grammar.source
+    try:
+        pattern.validate_json(json.dumps(text))
+    except pydantic.ValidationError:
+        return
+    finally:
+        assert not re.fullmatch(mask, text.replace("20", "33", 1).replace("19", "33", 1))
+    assert re.fullmatch(mask, text)
+
+
 @given(st.datetimes(timezones=st.none() | st.timezones()))
 def test_datetimes_as_dumped_match(value: dt.datetime) -> None:
     text = json.loads(TypeAdapter(dt.datetime).dump_json(value))

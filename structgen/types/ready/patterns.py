@@ -1,4 +1,4 @@
-"""Ready-made types that a pattern describes: characters, addresses, versions, sentences.
+"""Ready-made types that a pattern describes: characters, addresses, versions, sentences, dates.
 
 Owns the patterns. Those that other parts of structgen know already (IP addresses, e-mail) are
 theirs. Knows no lists of words and no check digits.
@@ -6,14 +6,20 @@ theirs. Knows no lists of words and no check digits.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from structgen.errors import OptionError
 from structgen.grammar.regex import algebra as regex_algebra
 
 from .. import networks
 from .ready_type import Ready
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 _HEX = "[0-9A-Fa-f]"
 _NUMBER = "(?:0|[1-9][0-9]*)"
@@ -88,3 +94,37 @@ PATTERNS = (
         _pattern(f"(?:{'|'.join(_MEDIA.split())})/{_RESTRICTED}"),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class DateRange:
+    """The dates from ``first`` to ``last``: a type by itself, and in ``Annotated[date, …]``."""
+
+    first: dt.date
+    last: dt.date
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.date_schema(ge=self.first, le=self.last)
+
+
+def recent_date(years: int = 10, *, until: dt.date | None = None) -> DateRange:
+    """Return the type of dates up to ``until``, from 1 January of ``years`` years before its year.
+
+    The bounds are fixed by this call: the type and its mask do not change with the clock later.
+
+    Args:
+        years: how many years before that of ``until`` are allowed, too.
+        until: the last date. None: 31 December of the current year, so that the same code gives
+            the same type all year long. Pass a date where next year must not change it either.
+
+    Raises:
+        OptionError: ``years`` is negative or no int, or ``until`` is no date.
+    """
+    last = dt.date(dt.date.today().year, 12, 31) if until is None else until
+    if type(last) is not dt.date:
+        raise OptionError(f"until={until!r}. Pass a datetime.date, such as date(2026, 12, 31).")
+    if type(years) is not int or not 0 <= years < last.year:
+        raise OptionError(f"years={years!r}. Pass an int from 0 to {last.year - 1}.")
+    return DateRange(dt.date(last.year - years, 1, 1), last)

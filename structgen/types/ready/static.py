@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from .patterns import recent_date
 from .places import phone_number, postal_code
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "paragraph",
     "phone_number",
     "postal_code",
+    "recent_date",
     "semver",
     "sentence",
     "slug",
