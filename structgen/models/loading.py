@@ -14,6 +14,7 @@ from structgen.models import cache
 from structgen.models.damage import Lack
 
 _INTERNALS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : |\w+\.cc:\d+ \w+ ", re.DOTALL)
+_LONGEST = 2000  # characters of a runtime's error, which may quote a folder's files
 
 
 def check_threads(threads: int | None) -> None:
@@ -45,4 +46,4 @@ def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
 
 def in_short(error: Exception) -> str:
     """A runtime's error without the places in its source code."""
-    return _INTERNALS.sub("", str(error)).strip().rstrip(".")
+    return _INTERNALS.sub("", str(error)[:_LONGEST]).strip().rstrip(".")

@@ -22,6 +22,7 @@ BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids
 
 _END = 256
 _BLANK = frozenset(b" \t\n\r")
+_LONGEST_OPENING = 4096
 _OPENING = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"value"[ \t\n\r]*:[ \t\n\r]*')
 _MAY_OPEN = re.compile(
     rb'[ \t\n\r]*(\{[ \t\n\r]*("(v(a(l(u(e("[ \t\n\r]*(:[ \t\n\r]*)?)?)?)?)?)?)?)?)?'
@@ -103,7 +104,8 @@ class _Object:
             self._before += data
             opening = _OPENING.match(self._before)
             if opening is None or opening.end() == len(self._before):
-                if _MAY_OPEN.fullmatch(self._before) is None:
+                is_long = len(self._before) > _LONGEST_OPENING  # it is read anew with each piece
+                if is_long or _MAY_OPEN.fullmatch(self._before) is None:
                     raise self._wrong(bytes(self._before))
                 return b""
             data, self._before = bytes(self._before[opening.end() :]), None

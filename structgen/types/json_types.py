@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, Val
 from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.storage import IdentityMap, fork_safe
 from structgen.types.exact_schema import ExactSchema
-from structgen.types.long_numbers import exactly
+from structgen.types.long_numbers import STRING_OR_NUMBER, exactly
 from structgen.types.patterns import OwnPatterns
 from structgen.types.schema_marks import CHECKED, REFUSED
 from structgen.types.signatures import CALL_OF, marked, without_calls
@@ -296,28 +296,30 @@ def _path(problem: Any, value: Any) -> str:
     return "".join(out)
 
 
-_STRING_OR_FLOAT = re.compile(
-    r'"(?:[^"\\]|\\.)*"|(?P<float>-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+))'
-)
 _MAX_EXPONENT = 4000  # Python refuses to parse integers of more than 4300 digits.
+_MAX_DIGITS = 200_000
+"""Most digits that are written in full in one text: four bytes may ask for thousands."""
 
 
 def _integers_in_full(text: str) -> str:
     """JSON ``text`` with every number of integral value written without point and exponent."""
+    written = 0
 
     def rewrite(match: re.Match[str]) -> str:
-        number = match["float"]
-        if number is None:
+        nonlocal written
+        if not match["float"]:
             return match[0]
         try:
-            value = Decimal(number)
+            value = Decimal(match[0])
         except InvalidOperation:  # its exponent is beyond all bounds
-            return str(match[0])
+            return match[0]
         if value.adjusted() > _MAX_EXPONENT or value != value.to_integral_value():
-            return str(match[0])
-        return f"{int(value)}"
+            return match[0]
+        full = f"{value.to_integral_value():f}"
+        written += len(full)
+        return full if written <= _MAX_DIGITS else match[0]
 
-    return _STRING_OR_FLOAT.sub(rewrite, text)
+    return STRING_OR_NUMBER.sub(rewrite, text)
 
 
 def _raise_refused(schema: Any, name: str) -> None:

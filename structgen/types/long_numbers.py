@@ -24,9 +24,11 @@ from structgen.types.signatures import NO_SCHEMAS
 _MAY_BE_LONG = re.compile(r"[0-9][0-9.]{15}|[0-9][eE]")
 """Without this a text has no number that a float does not tell from others."""
 
-_SCALAR = re.compile(
-    r'(?P<string>"(?:[^"\\]|\\.)*")|-?[0-9]+(?P<float>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'
+STRING_OR_NUMBER = re.compile(
+    r'(?P<string>"(?:[^"\\]|\\.)*"?)|-?[0-9]+(?P<float>(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'
 )
+"""The strings and numbers of JSON. Strings that never end and integers match, too: nothing is then
+read twice, whatever the text."""
 
 
 class _Told(NamedTuple):
@@ -82,8 +84,8 @@ def _told_apart(text: str) -> tuple[str, _Told]:
     float, another float stands for one of them."""
     known: dict[Decimal, Decimal] = {}  # what is read as a Decimal → what is meant
     long: list[tuple[re.Match[str], Decimal, float]] = []
-    for match in _SCALAR.finditer(text):
-        exact = _decimal(json.loads(match[0]) if match["string"] else match[0])
+    for match in STRING_OR_NUMBER.finditer(text):
+        exact = _decimal(_string(match[0]) if match["string"] else match[0])
         if exact is None:
             continue
         if match["float"]:
@@ -115,6 +117,14 @@ def _told_apart(text: str) -> tuple[str, _Told]:
         done = match.end()
     decimals = {as_read: exact for as_read, exact in known.items() if as_read != exact}
     return "".join([*out, text[done:]]), _Told(decimals, floats)
+
+
+def _string(text: str) -> str:
+    """What a string of JSON says; nothing, if it is none, which those who read the text tell."""
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return ""
 
 
 def _decimal(text: str) -> Decimal | None:

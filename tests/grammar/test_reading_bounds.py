@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import lark
 import pytest
+from guards import ends_soon
 
 import structgen
 from structgen import Cfg, CompileLimitExceeded, GrammarError, Vocabulary
+from structgen.constraint.check_grammar import problems
 from structgen.grammar import reading
 from structgen.grammar.cfg.embedded import Lifted
 from structgen.grammar.cfg.lark import loader
@@ -130,3 +132,39 @@ def test_to_look_for_a_mistake_has_an_end(monkeypatch: pytest.MonkeyPatch) -> No
     with reading.reading(3 * 8 * len(text)), pytest.raises(GrammarError, match=r"^Lark says so$"):
         loader._read(text, "start", None, {}, None)
     assert loads < 6
+
+
+BACKSLASHES = "\\" * 61
+WRITTEN_AT_LENGTH = {
+    "a pattern that never ends": "start: /" + BACKSLASHES,
+    "a literal that never ends": 'start: "' + BACKSLASHES,
+    "slashes behind it": "start: /" + "\\/" * 50_000,
+    "quotes behind it": 'start: "' + '\\"' * 50_000,
+    "blank lines": 'start: "a"' + "\n" * 200_000,
+    "other blanks": 'start: "a"' + "\x0b" * 200_000,
+    "digits in a brace": "start: {" + "0" * 200_000,
+    "a schema that never ends": 'start: %json {"a": "' + '\\"' * 100_000,
+    "classes that never end": "start: " + "[^" * 50_000,
+}
+
+
+@pytest.mark.parametrize("what", WRITTEN_AT_LENGTH)
+def test_no_text_is_looked_at_in_the_square_of_its_length(what: str) -> None:
+    """Regular expressions that try many ways would take minutes here, the first two centuries."""
+    text = WRITTEN_AT_LENGTH[what]
+    with ends_soon(), pytest.raises((GrammarError, CompileLimitExceeded)):
+        structgen.compile(Cfg(text, dialect="lark"), BYTES)
+    with ends_soon():
+        assert any(problem.is_error for problem in problems(text, dialect="lark"))
+
+
+def test_only_so_many_mistakes_are_told() -> None:
+    text = 'root ::= "a" ' + "/*" * 50_000
+    with ends_soon():
+        assert 100 <= len(problems(text, dialect="gbnf")) <= 110
+
+
+@pytest.mark.parametrize("text", ["\n" * 100_000, "(*" * 100_000, "a = ? " + " " * 100_000 + ";"])
+def test_the_dialect_of_a_long_text_is_found(text: str) -> None:
+    with ends_soon(), pytest.raises((GrammarError, CompileLimitExceeded)):
+        structgen.compile(Cfg(text + "\n"), BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
+from guards import ends_soon
 from pydantic import BaseModel, Field, JsonValue
 from typing_extensions import TypedDict
 
@@ -185,3 +187,24 @@ def test_numbers_that_round_alike_are_told_apart_in_few_steps(
 )
 def test_numbers_at_the_ends_of_what_floats_hold(texts: list[str]) -> None:
     assert lower(list[Decimal]).parse(f"[{','.join(texts)}]") == [*map(Decimal, texts)]
+
+
+OPEN = '"' + '\\"' * 200_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"[{'1' * 200_000}", f"[{'1' * 200_000}x]", f"[1.0,{OPEN}", f"[1.00000000000000000001,{OPEN}",
+     f"[{'1.' * 100_000}]", f"[{'1e' * 100_000}]", f"[{'1e4000,' * 100_000}1]"],
+)  # fmt: skip
+@pytest.mark.parametrize("of", [int, Decimal])
+def test_no_text_is_looked_at_in_the_square_of_its_length(of: type, text: str) -> None:
+    """Nor does a short exponent ask for thousands of digits without end."""
+    with ends_soon(), contextlib.suppress(ParseError):
+        lower(list[of]).parse(text)  # type: ignore[valid-type]
+
+
+def test_integers_with_exponents_are_written_in_full_up_to_a_bound() -> None:
+    assert lower(list[int]).parse("[1e4000, -2.50E+1, -0.0]") == [10**4000, -25, 0]
+    with pytest.raises(ParseError, match="does not parse"):
+        lower(list[int]).parse(f"[{'1e4000,' * 60}1]")

@@ -19,8 +19,8 @@ from structgen.grammar import ir, reading
 
 _PIECES = re.compile(
     r"""//[^\n]*|\#[^\n]*                          # comments
-    |"(?:\\.|[^"\\\n])*"i?                         # literals
-    |/(?!/)(?:\\/|\\\\|[^/])*?/[imslux]*           # patterns
+    |"(?:\\.|[^"\\\n])*(?:"i?)?                    # literals, and what is left of the line of one
+    |/(?!/)(?:\\[/\\]|[^/\\]|\\(?![/\\]))*(?:/[imslux]*)?  # patterns; one may never end
     |(?P<token><[^\s<>]+>)|(?P<json>%json\b)|(?P<other>%(?:regex|lark)\b)
     |(?P<name>^[ \t]*[?!]*_*[A-Z][_A-Z0-9]*(?=[.:\s]))
     """,
@@ -34,6 +34,9 @@ Errors: TypeAlias = "list[GrammarError] | None"
 
 TOKEN = re.compile(r"<[^\s<>]+>")
 """How a special token is named in a grammar."""
+
+MOST_ERRORS = 100
+"""Most mistakes that are looked for in one text."""
 
 MADE_UP = "\U0010fffd"
 """Where errors are collected, this stands for what cannot be read: a text that nobody writes."""
@@ -156,8 +159,8 @@ def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted
 
 
 def report(errors: Errors, error: GrammarError) -> None:
-    """Collect an error, or raise it."""
-    if errors is None:
+    """Collect an error, or raise it: so are those that are too many to be told."""
+    if errors is None or len(errors) >= MOST_ERRORS:
         raise error
     errors.append(error)
 
@@ -165,7 +168,7 @@ def report(errors: Errors, error: GrammarError) -> None:
 def past(text: str, at: int) -> int:
     """Where something in brackets probably ends that cannot be read."""
     depth = 0
-    for found in re.finditer(r'"(?:\\.|[^"\\\n])*"|[{}\[\]]|\n', text[at:]):
+    for found in re.finditer(r'"(?:\\.|[^"\\\n])*"?|[{}\[\]]|\n', text[at:]):
         depth += (found[0] in "{[") - (found[0] in "}]")
         if depth <= 0 and found[0] in "}]\n":
             return at + found.end() - (found[0] == "\n")

@@ -13,6 +13,7 @@ _BNF_HEAD = re.compile(r"[ \t]*<(?P<name>[^<>\n]+)>[ \t]*(?P<sign>::=|:=|=|:|->|
 _SIGN = re.compile(r":=|->|→|<-|←|=>|=|:")
 _ANTLR = re.compile(r"[ \t]*(?:(?:lexer|parser)[ \t]+)?grammar[ \t]+\w+[ \t]*;")
 _WORD = re.compile(r"\w+")
+_LONGEST_LINE = 1000
 _CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\\n])-[^\]\n]*\]|\[\^[^\]\n]*\]")
 
 MACRO = re.compile(r"(?:Regex|Substring|TagDispatch|Token|ExcludeToken|Repeat)\(")
@@ -133,7 +134,7 @@ def item(text: str, at: int, dialect: str) -> str:
 def past_brackets(text: str, at: int) -> int:
     """Where what begins with the bracket at ``at`` ends."""
     depth = 0
-    for found in re.finditer(r'"(?:\\.|[^"\\\n])*"|[()]', text[at:]):
+    for found in re.finditer(r'"(?:\\.|[^"\\\n])*"?|[()]', text[at:]):
         depth += (found[0] == "(") - (found[0] == ")")
         if not depth and found[0] == ")":
             return at + found.end()
@@ -141,7 +142,7 @@ def past_brackets(text: str, at: int) -> int:
 
 
 def _line(text: str, at: int) -> tuple[str, int]:
-    """The line around a character, and where in it that stands."""
-    begin = text.rfind("\n", 0, at) + 1
-    end = text.find("\n", at)
-    return text[begin : len(text) if end < 0 else end], at - begin
+    """The line around a character, as far as it is searched, and where that stands in it."""
+    begin = max(text.rfind("\n", 0, at) + 1, at - _LONGEST_LINE)
+    end = text.find("\n", at, at + _LONGEST_LINE)
+    return text[begin : at + _LONGEST_LINE if end < 0 else end], at - begin

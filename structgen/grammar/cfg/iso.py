@@ -320,7 +320,7 @@ class _Reader:
             # A pattern may contain question marks.
             match = re.compile(r"\?\s*(/(?:\\.|[^/\\\n])+/)\s*\?").match(self.text, opening)
         else:
-            match = re.compile(r"\?\s*([^?]+?)\s*\?").match(self.text, opening)
+            match = re.compile(r"\?([^?]*[^?\s][^?]*)\?").match(self.text, opening)
         if match is None:
             self.wrong("This special sequence is never closed. Add ?.", opening)
             return self.past_line()

@@ -121,10 +121,10 @@ def dialect_of(text: str, path: str | None = None) -> str:
     for extension, dialect in _EXTENSIONS.items():
         if path is not None and path.endswith(extension):
             return dialect
-    if not re.search(r"^\s*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
-        bare = re.sub(r"\(\*.*?\*\)", "", text, flags=re.DOTALL)
+    if not re.search(r"^[^\S\n]*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
+        bare = re.sub(r"\(\*.*?(?:\*\)|\Z)", "", text, flags=re.DOTALL)
         is_iso = iso.RULE.search(bare) and not re.search(_LARK_RULE, bare, re.MULTILINE)
         return "iso-ebnf" if is_iso or str(path).endswith(".ebnf") else "lark"
     if str(path).endswith(".ebnf"):
         return "ebnf"
-    return "gbnf" if re.search(r"^\s*root\s*::=", text, re.MULTILINE) else "ebnf"
+    return "gbnf" if re.search(r"^[^\S\n]*root\s*::=", text, re.MULTILINE) else "ebnf"

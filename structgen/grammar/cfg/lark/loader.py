@@ -28,7 +28,7 @@ from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.cfg import embedded
 from structgen.grammar.cfg.embedded import Errors, Given, Lifted
 
-from . import alternatives, imports, mistakes, repair, sizes, statements
+from . import alternatives, imports, mistakes, repair, sizes, statements, syntax
 from .statements import Mistake
 
 
@@ -72,10 +72,6 @@ def parse(
     if given or errors is not None or (path is not None and grammar_cache.reads_files(text)):
         return _read(text, start, path, given or {}, errors)
     return grammar_cache.get_or_read(text, start, lambda: _read(text, start, path, {}, None))
-
-
-_MOST_MISTAKES = 100
-"""Most mistakes that are looked for in one text."""
 
 
 def _read(
@@ -150,7 +146,7 @@ def _loaded(source: Lifted, start: str, path: str | None, errors: Errors) -> tup
         if refused is not None and not found:
             found = _culprit(source, start, path, refused)
         new = [m.error for m in found if str(m.error) not in told]
-        if errors is None or not new or len(told) > _MOST_MISTAKES:
+        if errors is None or not new or len(told) > embedded.MOST_ERRORS:
             # A mistake that is told again has been looked for in the wrong statement.
             raise (new or [mistake.error for mistake in found])[0]
         told.update(map(str, new))
@@ -241,6 +237,11 @@ def _load(source: Lifted, start: str, path: str | None) -> Loaded:
     """
     import lark
 
+    if any(
+        t.kind == "other" and t.text[0] in '"/' for line in syntax.lines(source.text) for t in line
+    ):
+        # Lark would try all ways to read each backslash behind it.
+        raise GrammarError("The grammar is malformed: a literal or a pattern never ends.")
     text, made_up = sizes.bounded(source.text)
     patterns: dict[str, Any] = {}
 

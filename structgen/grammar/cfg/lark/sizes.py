@@ -9,6 +9,7 @@ not the language, and refuses templates that lead to ever more of them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from structgen.errors import CompileLimitExceeded
@@ -30,6 +31,9 @@ _MAX_LENGTH = 5_000
 _STEPS = 8
 """Steps for each character that Lark reads: up to 30 µs."""
 
+_BLANKS = re.compile(r"\s{64,}")
+"""What Lark looks at in the square of its length, 400 characters to a step."""
+
 _MOST_NODES = 1 << 40
 """More parts of terminals than any machine holds."""
 
@@ -40,6 +44,8 @@ _FEW = 16
 def spend(text: str) -> None:
     """Count the work of one time that Lark reads ``text``; see `reading.spend`."""
     reading.spend_text(text, _STEPS)
+    squares = sum(len(blanks) ** 2 for blanks in _BLANKS.findall(text))
+    reading.spend(squares // 400, "the grammar has too many blank lines in a row; leave them out")
 
 
 def bounded(text: str, is_imported: bool = False) -> tuple[str, str]:

@@ -194,7 +194,7 @@ def arguments(rest: list[Token]) -> int:
 def _advice(source: Lifted, error: syntax.UnexpectedToken) -> str:
     """What would mend a line that is no statement, for what people write most, as a sentence."""
     text, at = source.text, error.at
-    for found in re.finditer(r"\{(\d*)(,?)(\d*)\}", text):
+    for found in re.finditer(r"\{(\d*)(?:(,)(\d*))?\}", text):
         if found.start() <= at <= found.end() and (found[1] or found[3]):
             least, most = found[1] or "0", found[3] if found[2] else found[1]
             if not most:
@@ -204,7 +204,7 @@ def _advice(source: Lifted, error: syntax.UnexpectedToken) -> str:
     if error.token is not None and error.token.kind == "other":
         if error.token.text == "'":
             return 'Lark writes literals in double quotes: "text".'
-        if error.token.text == '"':
+        if error.token.text[0] == '"':
             return 'The literal has to end on its line: "text". A quote inside it is written \\".'
         if error.token.text == "/":
             return (

@@ -10,26 +10,29 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_KINDS = re.compile(
-    r"""
-    (?P<pattern>/(?!/)(?:\\[/\\]|[^/])*?/[imslux]*)
-    |(?P<literal>"(?:\\["\\]|[^"\n])*?"i?)
+_PATTERN = r"(?P<pattern>/(?!/)(?:\\[/\\]|[^/\\]|\\(?![/\\]))*/[imslux]*)|"
+_OTHERS = r"""
+    (?P<literal>"(?:\\["\\]|[^"\\\n]|\\(?!["\\]))*"i?)
+    |(?P<open>"[^\n]*|/(?!/))
     |(?P<comment>\s*(?://|\#)[^\n]*)
     |(?P<rule>_?[a-z][_a-z0-9]*)
     |(?P<terminal>_?[A-Z][_A-Z0-9]*)
-    |(?P<or>(?:(?:\r?\n)+\s*)?\|)
-    |(?P<end>(?:\r?\n)+\s*)
+    |(?P<or>(?:\r?\n\s*)?\|)
+    |(?P<end>\r?\n\s*)
     |(?P<blank>[ \t]+|\\[ ]*\n)
     |(?P<number>[+-]?\d+)
     |(?P<command>%(?:override|declare|extend|ignore|import))
     |(?P<modifiers>(?:!\??|\?!?)(?=[_a-z]))
     |(?P<operator>[+*?])
     |(?P<sign>\.\.|->|[.\[\]{}():,~])
-    |(?P<other>[\s\S])
-    """,
-    re.VERBOSE,
-)
-"""Of several kinds that fit, the first is meant. A pattern may go over lines, as Lark has it."""
+    |(?P<other>[^\S \t\n]+|[\s\S])
+    """
+_KINDS = re.compile(_PATTERN + _OTHERS, re.VERBOSE)
+"""Of several kinds that fit, the first is meant. A pattern may go over lines, as Lark has it. Each
+kind takes what it takes in one way, so that no text is read more than once for it."""
+
+_NO_PATTERNS = re.compile(_OTHERS, re.VERBOSE)
+"""The same behind a slash that begins no pattern: there, no other begins one."""
 
 _BY_TEXT = ("command", "sign")
 _PASSED_OVER = ("comment", "blank")
@@ -124,12 +127,17 @@ class UnexpectedToken(Exception):
 
 def lines(text: str) -> list[list[Token]]:
     """The tokens of each line that has any; a line that begins with ``|`` is part of the one
-    before. Characters that are no token have the kind ``other``."""
+    before. Characters that are no token have the kind ``other``, and so have the slash of a pattern
+    that never ends, and a literal that does not end on its line."""
     out: list[list[Token]] = []
     line: list[Token] = []
-    for found in _KINDS.finditer(text):
-        kind = str(found.lastgroup)
-        if kind == "end":
+    kinds, at = _KINDS, 0
+    while (found := kinds.match(text, at)) is not None:
+        kind, at = str(found.lastgroup), found.end()
+        if kind == "open":
+            kinds = kinds if found[0][0] == '"' else _NO_PATTERNS
+            line.append(Token("other", found[0], found.start()))
+        elif kind == "end":
             if line:
                 out.append(line)
                 line = []
@@ -337,7 +345,8 @@ class _Reader:
             end = self._line[-1].end if self._line else 0
             return UnexpectedToken(f"It ends too early here.{then}", end, None, hint, is_open)
         token = self._line[self._number]
-        message = f"Unexpected {token.text!r}.{then}"
+        shown = token.text[0] if token.kind == "other" else token.text
+        message = f"Unexpected {shown!r}.{then}"
         return UnexpectedToken(message, token.at, token, hint, is_open)
 
     def _misplaced(self) -> UnexpectedToken:
