@@ -30,6 +30,7 @@ from structgen.grammar.json_schema import (
     json_key,
 )
 
+from .excluding import Barred
 from .negation import Choice, negate
 from .outlines import Outlines
 from .partial_branch import Branch, Owned, Partial, subsets, without_redundant
@@ -460,6 +461,8 @@ def _content(node: Node) -> tuple[Any, ...]:
     for name, value in sorted(node.fields().items()):
         if isinstance(value, dict):
             value = tuple(value.items())
+        elif isinstance(value, Barred):
+            pass  # known by what it is
         elif name in ("enum", "excluded") and value is not None:
             value = tuple((json_key(v), repr(v)) for v in value)  # 1 and 1.0 are spelt apart
         out.append((name, value))

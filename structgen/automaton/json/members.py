@@ -291,6 +291,8 @@ class MemberTable:
             if never:
                 for label, conjunction in enumerate(owed):
                     mask ^= (conjunction in never) << label
+            if language.values.is_solving:
+                return mask
             self._possible = mask
         return self._possible
 
