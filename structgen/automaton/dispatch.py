@@ -24,7 +24,7 @@ from structgen.automaton.regex.encoding import Utf8
 from structgen.automaton.regex.probing import probe
 from structgen.automaton.regex.spellable import restrict, writable
 from structgen.automaton.sequence import SequenceFrame
-from structgen.automaton.work import Limits, within
+from structgen.automaton.work import WORK, Limits, within
 from structgen.errors import (
     CompileLimitExceeded,
     GrammarError,
@@ -47,13 +47,15 @@ class Built(NamedTuple):
         unenforced: for each JSON part in order, the keywords left out, as ``(path, keyword)``, and
             why; empty unless ``on_unsupported="warn"``.
         named_tokens: the tokens that grammars name, by their numbers.
-        limits: what one call may do.
+        limits: what one call of a cursor may do.
+        work: steps that making the machine took.
     """
 
     machine: Machine | CfgMachine
     unenforced: tuple[Mapping[tuple[str, str], str], ...]
     named_tokens: tuple[ir.SpecialToken, ...] = ()
     limits: Limits = Limits()
+    work: int = 0
 
 
 def build(
@@ -80,6 +82,7 @@ def build(
     builder = _Builder(chosen, frozenset(missing_bytes))
     depth = sys.getrecursionlimit()
     machine: Machine | CfgMachine | None = None
+    work = 0
     try:
         with GROW, within(chosen.limits):  # leaves are shared with the constraints of other threads
             if isinstance(grammar, ir.ContextFree) and not _embedded(grammar):
@@ -91,6 +94,7 @@ def build(
                 machine = Machine(builder.document(grammar))
             else:
                 machine = _machine(grammar, builder.alternatives(grammar))
+            work = chosen.limits.work - WORK.left
     except RecursionError:
         raise CompileLimitExceeded(
             f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
@@ -107,7 +111,7 @@ def build(
         # Languages, frames and leaves refer to one another, and go when the machine goes.
         machine.languages = builder.languages
     unenforced, named = tuple(builder.unenforced), tuple(builder.named_tokens)
-    return Built(machine, unenforced, named, chosen.limits)
+    return Built(machine, unenforced, named, chosen.call_limits, work)
 
 
 class _Builder:

@@ -33,10 +33,12 @@ class Limits(NamedTuple):
     Attributes:
         work: most steps.
         memory: most bytes.
+        option: what raises the first, for messages.
     """
 
     work: int = MAX_WORK
     memory: int = MAX_MEMORY_BYTES
+    option: str = "max_work"
 
 
 @final
@@ -48,12 +50,13 @@ class Work:
         left: steps,
         room: and bytes that it may still take; no bound outside of calls.
         limits: what it might take at its beginning.
+        done: steps of all calls of cursors so far.
     """
 
-    __slots__ = ("_depth", "left", "limits", "room")
+    __slots__ = ("_depth", "done", "left", "limits", "room")
 
     def __init__(self) -> None:
-        self._depth = 0
+        self._depth = self.done = 0
         self.left = self.room = FREE
         self.limits = Limits()
 
@@ -87,7 +90,8 @@ class Work:
         """What to raise where `left` is below 0."""
         actual, self.left = self.limits.work - self.left, 0
         return CompileLimitExceeded(
-            "the output type takes too much work in one call; make it simpler, or raise max_work",
+            "the output type takes too much work in one call; make it simpler, or raise "
+            f"{self.limits.option}",
             limit=self.limits.work,
             actual=actual,
         )
@@ -98,7 +102,7 @@ class Work:
         self._depth += 1
         if self._depth == 1:
             self.limits = limits
-            self.left, self.room = limits
+            self.left, self.room, _ = limits
 
     def leave(self) -> None:
         """That call ends."""

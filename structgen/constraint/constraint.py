@@ -65,10 +65,14 @@ class ReadLimits(TypedDict, total=False):
 
     max_work: int
     max_memory_bytes: int
+    max_mask_work: int | None
 
 
 MAX_ENGINE_BYTES = 64 * 1024 * 1024
 """About how many bytes an automaton may come to before new sequences begin with a new one."""
+
+_BYTES_A_STEP = 60
+"""About how many bytes `compile` keeps for each of its steps."""
 
 
 @overload
@@ -174,6 +178,7 @@ class Constraint(Typed[T_co]):
         self.vocabulary = vocabulary
         self._options = options
         self._unenforced = built.unenforced
+        self._made_of = _BYTES_A_STEP * built.work
         first = Engine(output, vocabulary, built)
         self._engines = Engines(first, partial(_anew, output, vocabulary, options))
         self.named = first.named
@@ -219,6 +224,11 @@ class Constraint(Typed[T_co]):
         """The options it was compiled with."""
         return MappingProxyType(dict(self._options))
 
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes by now, without the source of its output type."""
+        return self._made_of + self._engines.newest.weight()
+
     def _ready(self) -> Engine:
         """The engine for one more sequence: a new one when this has grown too large."""
         engine = self._engines.newest
@@ -259,7 +269,8 @@ class Constraint(Typed[T_co]):
         """The constraint as bytes, for another process; see `from_bytes`.
 
         Kept are the grammar, the options of `compile` and the name. Not kept are the vocabulary,
-        automata and masks, ``max_work`` and ``max_memory_bytes``, which the reader says, and code:
+        automata and masks, ``max_work``, ``max_mask_work`` and ``max_memory_bytes``, which the
+        reader says, and code:
         classes and their validators.
 
         Raises:
@@ -284,8 +295,8 @@ class Constraint(Typed[T_co]):
             data: the bytes.
             vocabulary: the vocabulary; for types whose grammar depends on the control tokens, such
                 as `ToolCalls`, the one of the original.
-            **limits: ``max_work`` and ``max_memory_bytes``, as in `compile`; the bytes cannot
-                change them.
+            **limits: ``max_work``, ``max_mask_work`` and ``max_memory_bytes``, as in `compile`;
+                the bytes cannot change them.
 
         Returns:
             The constraint. Its ``output.parse`` gives what ``json.loads`` gives for JSON and the
@@ -302,7 +313,7 @@ class Constraint(Typed[T_co]):
 
         for name in limits.keys() - ReadLimits.__annotations__.keys():
             raise OptionError(
-                f"from_bytes takes max_work and max_memory_bytes; {name} is in the bytes."
+                f"from_bytes takes {', '.join(ReadLimits.__annotations__)}; {name} is in the bytes."
             )
         found = written.read(data)
         if found.vocabulary_uid not in (None, getattr(vocabulary, "uid", None)):

@@ -102,7 +102,7 @@ class Cursor:
             except (CompileLimitExceeded, RecursionError, MemoryError) as error:
                 raise engine.refuse(error, (what, state, about), state) from None
             finally:
-                engine.held += engine.limits.memory - WORK.room
+                engine.count()
                 WORK.leave()
 
     def _renew(self, call: Call) -> None:
@@ -113,19 +113,23 @@ class Cursor:
         engine = self._engines.instead_of(engine)
         trail, tape, texts = [engine.machine.start], TextHistory(), engine.named.tokens
         with GROW:
+            # Each was read by a call of its own; but where masks have a bound of their own, others
+            # wait for the lock, and all of it is one call.
+            limits = engine.limits
+            if limits.option == "max_work":
+                limits = limits._replace(work=limits.work * len(self._tokens))
+            WORK.enter(limits)
             try:
                 for token in self._tokens:
-                    WORK.enter(engine.limits)  # each was read by a call of its own
-                    try:
-                        trail.append(engine.advance(trail[-1], token, lambda: tape))
-                    finally:
-                        engine.held += engine.limits.memory - WORK.room
-                        WORK.leave()
+                    trail.append(engine.advance(trail[-1], token, lambda: tape))
                     tape.feed(texts[token])
                 engine.weigh()
             except (CompileLimitExceeded, RecursionError, MemoryError) as error:
                 # The new engine is half made now, too, and is left as the old one was.
                 raise engine.refuse(error, ("replay", trail[-1], len(trail)), trail[-1]) from None
+            finally:
+                engine.count(limits)
+                WORK.leave()
         self._engine, self._trail, self._ready = engine, trail, engine.masks.ready
 
     def _first_plan(self, _: int) -> Plan:
@@ -332,13 +336,13 @@ class Cursor:
         with GROW:
             # `_call`, at hand: every other token costs this.
             WORK.limits = engine.limits
-            WORK.left, WORK.room = engine.limits
+            WORK.left, WORK.room, _ = engine.limits
             try:
                 return engine.advance_anew(state, token_id, self._text)
             except (CompileLimitExceeded, RecursionError, MemoryError) as error:
                 raise engine.refuse(error, ("token", state, token_id), state) from None
             finally:
-                engine.held += engine.limits.memory - WORK.room
+                engine.count()
                 WORK.left = WORK.room = FREE
 
     def _next(self, token_id: int) -> tuple[int, Plan | None]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from structgen.automaton import Built
 from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory, is_plain
 from structgen.automaton.texts import Text
-from structgen.automaton.work import WORK
+from structgen.automaton.work import WORK, Limits
 from structgen.errors import CompileLimitExceeded
 from structgen.masks import MaskEngine, NamedTokens, Reach
 from structgen.types import OutputType
@@ -53,7 +53,7 @@ class Engine:
         masks: the masks of its states.
         size: how many tokens the vocabulary has.
         after_token: the state after a token, by state times ``size`` plus token id; of those met.
-        limits: what one call may do.
+        limits: what one call may do: all together that a mask, or a token, leads to.
         refusals: the calls that have been cut short as too much. What was being made then may be
             left half made.
         held: about how many bytes its calls have added, as they were counted.
@@ -107,6 +107,12 @@ class Engine:
         error.__traceback__ = None
         return self.refusals[call].again()
 
+    def count(self, limits: Limits | None = None) -> None:
+        """Note what the call that ends has taken; ``limits`` where those are not its own."""
+        limits = limits or self.limits
+        self.held += limits.memory - WORK.room
+        WORK.done += limits.work - WORK.left
+
     def within_limits(self, call: Call, work: Callable[[], _T]) -> _T:
         """What ``work`` gives, which may make states, within what one call may do.
 
@@ -120,7 +126,7 @@ class Engine:
             except (CompileLimitExceeded, RecursionError, MemoryError) as error:
                 raise self.refuse(error, call, call[1]) from None
             finally:
-                self.held += self.limits.memory - WORK.room
+                self.count()
                 WORK.leave()
 
     def weight(self) -> int:

@@ -6,7 +6,9 @@ does so on a table. The generator uses only what is written here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +16,22 @@ import numpy.typing as npt
 
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
+
+PREFIXES_OF: ContextVar[Hashable] = ContextVar("prefixes_of", default=None)
+"""Whose prompts a sequence that begins now may go on from; see `sharing`."""
+
+
+@contextmanager
+def sharing(owner: Hashable) -> Iterator[None]:
+    """Have sequences that begin inside go on from what was read for ``owner`` only.
+
+    How long a prompt takes would tell one owner what another has asked.
+    """
+    token = PREFIXES_OF.set(owner)
+    try:
+        yield
+    finally:
+        PREFIXES_OF.reset(token)
 
 
 class TokenSequence(Protocol):

@@ -36,7 +36,15 @@ _ELSEWHERE = {
 """Options that remote models do not have, and why."""
 
 _FOR_TYPES = frozenset(
-    ("dialect", "documents", "format_assertion", "on_unsupported", "max_work", "max_memory_bytes")
+    (
+        "dialect",
+        "documents",
+        "format_assertion",
+        "on_unsupported",
+        "max_work",
+        "max_mask_work",
+        "max_memory_bytes",
+    )
 )
 """Compile options that say what a type is, and not how it is written."""
 

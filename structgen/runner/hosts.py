@@ -30,12 +30,17 @@ from structgen import models
 from structgen.errors import OptionError
 from structgen.models import catalogue, embedding
 from structgen.models.embedding import Embedder
-from structgen.workers import AsyncModel, WorkerGenerator
+from structgen.storage import KeptByBytes
+from structgen.workers import (
+    FORM_BYTES,
+    STRANGER,
+    AsyncModel,
+    WorkerGenerator,
+    owner,
+)
 
 from .configuration import Kind, ModelConfig
-
-_KEPT_GENERATORS = 128
-"""Most generators that are kept for a model, one for each output type."""
+from .running import Places
 
 _KEPT_HOMES = 4096
 """Most beginnings of prompts of which it is kept which process has read them."""
@@ -65,7 +70,10 @@ class TextHost:
         self.pooling = pooling
         self._is_own = is_own
         self._is_here = any(model.pid == os.getpid() for model in models)
-        self._generators: OrderedDict[Hashable, list[WorkerGenerator[Any]]] = OrderedDict()
+        self._generators: KeptByBytes[list[WorkerGenerator[Any]]] = KeptByBytes(
+            FORM_BYTES, lambda made: sum(one.weight for one in made)
+        )
+        self._compiling = Places(2)
         self._turn = 0
         self._busy = [0] * len(models)
         self._homes: OrderedDict[Hashable, int] = OrderedDict()
@@ -202,7 +210,8 @@ class TextHost:
     ) -> WorkerGenerator[Any]:
         """A generator of outputs of a type.
 
-        Compiling runs in a thread, so that a large type holds up nobody.
+        Compiling runs in a thread, so that a large type holds up nobody; within the bounds of
+        strangers where one asks.
 
         Args:
             key: equal for what is the same; None: not known, so that it is made each time.
@@ -214,22 +223,25 @@ class TextHost:
             OutputTypeError: the type cannot be enforced.
             OptionError: there is no room to think, or the type has no schema to tell of.
         """
-        whole = None if key is None else (key, *options.items())
+        stranger = STRANGER.get()
+        limits = {} if stranger is None or output_type is None else stranger.compile_options
+        whole = None if key is None else (key, *options.items(), *limits.items())
         known = None if whole is None else self._generators.get(whole)
-        if known is None or whole is None:
-            known = await asyncio.to_thread(self._made, output_type, options)
+        if known is None:
+            async with self._compiling.of(owner()):
+                known = await asyncio.to_thread(self._made, output_type, options, limits)
             if whole is not None:
-                self._generators[whole] = known
-                if len(self._generators) > _KEPT_GENERATORS:
-                    self._generators.popitem(last=False)
-        if whole is not None and whole in self._generators:
-            self._generators.move_to_end(whole)
+                self._generators.add(whole, known)
         return known[place]
 
-    def _made(self, output_type: Any, options: Mapping[str, Any]) -> list[WorkerGenerator[Any]]:
-        first = self.models[0].make_generator(output_type, **options)
+    def _made(
+        self, output_type: Any, options: Mapping[str, Any], limits: Mapping[str, Any]
+    ) -> list[WorkerGenerator[Any]]:
+        first = self.models[0].make_generator(output_type, **options, **limits)
         # What is told of a type is made of what the user wrote.
-        of = output_type if "with_schema_hint" in options else first.constraint
+        of = first.constraint
+        if "with_schema_hint" in options:
+            of, options = output_type, {**options, **limits}
         return [first, *(m.make_generator(of, **options) for m in self.models[1:])]
 
     async def with_adapter(self, name: str, path: str | None, before: str | None) -> None:

@@ -29,7 +29,7 @@ from structgen.grammar import ir, reading
 from structgen.insight import picture
 from structgen.storage import KeptByBytes
 from structgen.types import Regex, lower
-from structgen.workers import STRANGER
+from structgen.workers import STRANGER, owner
 
 from .constraints import refusal, wanted
 from .requests import ChatRequest, Sampled
@@ -186,10 +186,8 @@ class Trials:
             RequestError: it ran out of time, which is no verdict.
             WorkerDied: it was lost, and so was another.
         """
-        stranger = STRANGER.get()
-        owner = None if stranger is None else stranger.owner
         for _ in range(_TRIES):
-            async with self._places.of(owner):
+            async with self._places.of(owner()):
                 said = await self._tried(text)
             if said is None:
                 continue

@@ -17,14 +17,16 @@ from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt
 from structgen.decoding import options as search_options
 from structgen.errors import (
     BatchError,
+    CompileLimitExceeded,
     IncompleteOutput,
     OptionError,
     OutputTypeError,
     RequestError,
 )
-from structgen.workers import WorkerGenerator, prompt_tokens
+from structgen.workers import WorkerGenerator, owner, prompt_tokens
 
 from .constraints import Wanted, refusal, wanted
+from .fields import placed
 from .hosts import TextHost
 from .options import limits, search_of
 from .reading import Reader
@@ -91,7 +93,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     asked = wanted(request)
     options = search_of(request)
     limit, think = limits(request, host.context_length)
-    place = host.place_for(_beginning(request))
+    place = host.place_for((owner(), _beginning(request)))
     try:
         generator = await host.generator(asked.key, asked.type, _of_type(request, think), place)
     except OutputTypeError as error:
@@ -180,7 +182,7 @@ async def results_of(work: Work) -> list[list[GenerationResult[Any]]]:
     except IncompleteOutput as error:
         told(error, work)
         raise
-    except OptionError as error:
+    except (OptionError, OutputTypeError) as error:
         raise told(error, work) from error
     finally:
         for task in tasks:
@@ -206,6 +208,10 @@ def told(error: Exception, work: Work) -> Exception:
     if isinstance(error, IncompleteOutput):
         # It says what would have made it whole, in the words of a generator.
         error.args = tuple(str(arg).replace("max_new_tokens=", "max_tokens=") for arg in error.args)
+    if isinstance(error, CompileLimitExceeded) and work.asked.param != "output_type":
+        made = placed(error, work.asked.param)  # by a mask
+        made.__cause__ = error
+        return made
     if not isinstance(error, OptionError):
         return error
     text = str(error)

@@ -97,6 +97,9 @@ class KeptByBytes(Generic[_V]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept
+
     def get(self, key: Hashable) -> _V | None:
         """Return the value, now the one asked for last; None: there is none."""
         found = self._kept.get(key)

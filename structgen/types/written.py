@@ -30,7 +30,7 @@ MAX_BYTES = 64 * 1024 * 1024
 
 _MAGIC = b"structgen constraint "
 _VERSION = 1
-_LIMITS = ("max_work", "max_memory_bytes")
+_LIMITS = ("max_work", "max_mask_work", "max_memory_bytes")
 """Options that are not kept: who reads says what a call may do."""
 
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.ASCII | re.UNICODE

@@ -10,13 +10,15 @@ Others know `AsyncModel`, `run_errands`, `prompt_tokens`, the `Scheduler` and `S
 
 from __future__ import annotations
 
-from .calls import STRANGER, Stranger
+from .calls import STRANGER, Stranger, owner
 from .errands import prompt_tokens, run_errands
 from .generator import WorkerGenerator
 from .model import AsyncModel
+from .protocol import FORM_BYTES
 from .scheduler import Job, Scheduler, WorkJob
 
 __all__ = [
+    "FORM_BYTES",
     "STRANGER",
     "AsyncModel",
     "Job",
@@ -24,6 +26,7 @@ __all__ = [
     "Stranger",
     "WorkJob",
     "WorkerGenerator",
+    "owner",
     "prompt_tokens",
     "run_errands",
 ]

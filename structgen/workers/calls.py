@@ -56,6 +56,13 @@ A context variable, because it holds for all that a request leads to: trials, ou
 an agent, decisions and vectors.
 """
 
+
+def owner() -> str | None:
+    """On whose behalf calls of this context are made; None: the program's own."""
+    stranger = STRANGER.get()
+    return None if stranger is None else stranger.owner
+
+
 POLL_SECONDS = 0.02
 """How often a ``cancel`` event is asked whether it is set."""
 

@@ -17,7 +17,7 @@ from structgen.decoding import options as search_options
 from structgen.insight import Passes
 from structgen.models.base import Model
 
-from .calls import CALLERS, Asked, RunningCall, raised
+from .calls import CALLERS, Asked, RunningCall, owner, raised
 from .generator import WorkerGenerator
 from .model import AsyncModel
 from .process import Host
@@ -59,7 +59,7 @@ async def _run(
     try:
         for errand in errands:
             data = pickle.dumps(errand, pickle.HIGHEST_PROTOCOL)
-            calls.append(RunningCall(Asked(ErrandCall(0, caller, data, timeout), cancel)))
+            calls.append(RunningCall(Asked(ErrandCall(0, caller, data, timeout, owner()), cancel)))
             await calls[-1].begin(host)
         return [raised(await call.end()) for call in calls]
     finally:

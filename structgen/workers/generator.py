@@ -43,9 +43,9 @@ from structgen.types import T_co, ToolSyntax
 from structgen.values import Checks, Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
 
-from .calls import CALLERS, Asked, RunningCall, raised
+from .calls import CALLERS, Asked, RunningCall, owner, raised
 from .process import Host
-from .protocol import Call, Ended, LoweredType
+from .protocol import SOURCE_WEIGHT, Call, Ended, LoweredType
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -123,6 +123,12 @@ class WorkerGenerator(AsyncGenerator[T_co]):
     def __repr__(self) -> str:
         what = "free text" if self._output is None else self._output.name
         return f"Generator({self.model.name!r}, {what})"
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes its output type takes here."""
+        automaton = 0 if self.constraint is None else self.constraint.weight
+        return SOURCE_WEIGHT * len(self._lowered) + automaton
 
     def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
         """Return the output for ``prompt`` piece by piece, as it is generated.
@@ -260,6 +266,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
             index=index,
             wants_chunks=wants_chunks,
             checks_sure=checks_sure,
+            owner=owner(),
         )
         checks = self._checks if search.retries else None
         if checks is not None:

@@ -40,6 +40,7 @@ Handler = Callable[[Any], object]
 """Told of each answer to a call, by the thread that reads: it must not wait."""
 
 _STOP_SECONDS = 5.0
+_KNOWN_TYPES = 4096
 _KEPT_STDERR = 4096
 
 
@@ -127,6 +128,8 @@ class WorkerProcess:
         """Whether it has been sent an output type; from now on it has."""
         with self._lock:
             known = type_key in self._types
+            if len(self._types) >= _KNOWN_TYPES:
+                self._types.clear()  # to send one again costs little
             self._types.add(type_key)
         return known
 

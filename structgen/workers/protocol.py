@@ -55,6 +55,7 @@ class Call:
         checks_sure: whether a value less sure than ``abstain_below`` is an error.
         checks: whether code of the parent's checks the output while it is written, with
             ``retries=``: of values of its JSON, or of the whole; None: it does not.
+        owner: on whose behalf it is made; None: the program's.
     """
 
     id: int
@@ -67,6 +68,7 @@ class Call:
     wants_chunks: bool
     checks_sure: bool
     checks: Literal["json", "whole"] | None = None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,14 @@ class ErrandCall:
         caller: calls of one caller wait in one line.
         errand: a pickled `Errand`.
         timeout: seconds it may take from when it reaches the process, or None.
+        owner: as for `Call`.
     """
 
     id: int
     caller: int
     errand: bytes
     timeout: float | None
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +220,13 @@ class Ended:
     id: int
     result: Any
     error: Exception | None
+
+
+FORM_BYTES = 128 << 20
+"""Most bytes, about, of compiled output types that are kept for a model, in each process."""
+
+SOURCE_WEIGHT = 32
+"""How many times as many bytes an output type takes, beside its automaton, as it does pickled."""
 
 
 # -- frames -----------------------------------------------------------------------------------

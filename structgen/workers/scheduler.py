@@ -15,6 +15,12 @@ sequence: `OPEN_AT_REST`. But nobody waits long: when `PATIENCE` passes have gon
 still waits, one more is opened, up to `MOST_OUTPUTS`. Those who wait take turns by caller, so that
 one who asks for a thousand outputs does not hold up one who asks for one.
 
+Owners. Masks of one owner's forms may take far longer than a pass. So each owner pays for the steps
+that its masks take (`structgen.automaton.work` counts them): while others are ready, it is passed
+over for one of their passes for each `PASS_WORK` steps. Where an owner has nothing open, what waits
+of it is opened before the rest. So no owner, however much it asks, holds up the others for longer
+than one of its masks takes. What has no owner is a single owner's.
+
 Batches. When several wait, those that suit each other begin together, where that is faster: for
 free text always, unless prompts begin alike; for output types when the outputs made so far say so
 (`structgen.decoding.batch`). Rows of a batch round differently from an output made alone, so a job
@@ -25,15 +31,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from structgen.automaton.work import WORK
 from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, passes_of, shares_much
 from structgen.errors import IncompleteOutput
 from structgen.insight import Passes
-from structgen.models.base import Model
+from structgen.models.base import Model, sharing
 
 OPEN_AT_REST = 4
 """Most outputs or batches open while nobody has waited long: as many as a model keeps sequences."""
@@ -49,6 +56,9 @@ MOST_ROWS = 8
 
 MOST_BATCH_TOKENS = 256
 """Most tokens of all prompts of a batch, which are one pass: 0.6 s with SmolLM2 on two cores."""
+
+PASS_WORK = 1_000
+"""Steps of masks that count as a pass: some milliseconds."""
 
 _LOOK_EVERY = 16  # passes between two looks at who waits and is out of time
 _KEPT_KINDS = 256
@@ -67,6 +77,7 @@ class Job:
         kind: equal for outputs of one type, which force alike; None: free text, which forces none.
         batch_size: most rows of a batch that it may be in, even where that is slower; 1: none;
             None: as many as pay.
+        owner: whose it is: owners share the model fairly, and no prompts that were read.
     """
 
     run: Run
@@ -75,6 +86,7 @@ class Job:
     caller: Hashable = None
     kind: Hashable = None
     batch_size: int | None = None
+    owner: Hashable = None
 
     @property
     def is_interrupted(self) -> bool:
@@ -96,6 +108,7 @@ class WorkJob:
         caller: as for `Job`.
         timeout: seconds it may take, waiting included.
         began: from when they count, by `time.perf_counter`.
+        owner: as for `Job`.
     """
 
     work: Passes[Any]
@@ -103,6 +116,7 @@ class WorkJob:
     caller: Hashable = None
     timeout: float | None = None
     began: float = field(default_factory=time.perf_counter)
+    owner: Hashable = None
     _is_cancelled: bool = False
 
     @property
@@ -137,6 +151,7 @@ class _Unit:
 
     def __init__(self, jobs: Sequence[Job | WorkJob]) -> None:
         self.jobs = list(jobs)
+        self.owner = jobs[0].owner
         self.steps: Iterator[None] = iter(())
 
     @property
@@ -184,6 +199,7 @@ class Scheduler:
         self._since = 0  # the pass from which somebody has waited
         self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
         self._is_aside = False
+        self._owed: Counter[Hashable] = Counter()  # steps, by owner
 
     # -- from any thread --------------------------------------------------------------------
 
@@ -230,12 +246,20 @@ class Scheduler:
 
     def _turn(self) -> _Unit | None:
         """Whose turn it is, of those that do not wait for checks that are made elsewhere."""
-        for _ in range(len(self._units)):
-            unit = self._units.popleft()
-            if not unit.is_blocked:
-                return unit
-            self._units.append(unit)
-        return None
+        ready = [unit for unit in self._units if not unit.is_blocked]
+        owners = {unit.owner for unit in ready}
+        if len(owners) < 2:
+            self._owed.clear()  # nobody waits for them to pay
+        free = [unit for unit in ready if self._owed[unit.owner] < PASS_WORK]
+        unit = next(iter(free or ready), None)
+        if unit is None:
+            return None
+        self._units.remove(unit)
+        for owner in self._owed.keys() - {unit.owner}:
+            self._owed[owner] -= PASS_WORK
+            if self._owed[owner] <= 0:
+                del self._owed[owner]
+        return unit
 
     def aside(self) -> None:
         """Let another have a pass, for an ``on_end`` that runs the model itself: before each pass.
@@ -297,7 +321,10 @@ class Scheduler:
     def _may_open(self) -> bool:
         if not self._waiting or self.n_open >= self._most:
             return False
-        return len(self._units) < self._at_rest or self._passes - self._since >= self._patience
+        if len(self._units) < self._at_rest or self._passes - self._since >= self._patience:
+            return True
+        open_of = {unit.owner for unit in self._units}
+        return any(line[0].owner not in open_of for line in self._waiting.values())
 
     def _open(self) -> None:
         """Begin the output whose turn it is, with others in a batch if that pays."""
@@ -314,7 +341,9 @@ class Scheduler:
             self._units.appendleft(unit)
 
     def _next(self) -> Job | WorkJob:
-        caller, line = self._waiting.popitem(last=False)
+        open_of = Counter(job.owner for unit in self._units for job in unit.jobs)
+        caller = min(self._waiting, key=lambda caller: open_of[self._waiting[caller][0].owner])
+        line = self._waiting.pop(caller)
         job = line.popleft()
         if line:
             self._waiting[caller] = line  # last in turn
@@ -336,6 +365,7 @@ class Scheduler:
                 if (
                     rows <= min(size, self._rows(job))
                     and job.run.adapter == first.run.adapter
+                    and job.owner == first.owner  # or one's masks would hold up another's rows
                     and high <= 1.5 * low + 16
                     and rows * high <= MOST_BATCH_TOKENS
                 ):
@@ -378,10 +408,14 @@ class Scheduler:
 
     def _advance(self, unit: _Unit) -> bool:
         """Let it have a pass; whether it goes on."""
+        done = WORK.done
         try:
-            next(unit.steps)
+            with sharing(unit.owner):
+                next(unit.steps)
         except StopIteration:
             return False
+        finally:
+            self._owed[unit.owner] += WORK.done - done
         return True
 
     def _work(self, job: WorkJob) -> Iterator[None]:

@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO, TypeVar, final
@@ -40,10 +40,13 @@ from structgen.decoding import (
 from structgen.errors import Abstained, ModelError, StructgenError, UnenforcedWarning
 from structgen.insight import TOP
 from structgen.models import genai
+from structgen.storage import KeptByBytes
 from structgen.types import OutputType
 
 from .protocol import (
+    FORM_BYTES,
     MOST_SCORES,
+    SOURCE_WEIGHT,
     Adapter,
     Call,
     Cancel,
@@ -67,8 +70,9 @@ from .verdicts import AskedChecks, Verdict
 
 T = TypeVar("T")
 
-_KEPT_TYPES = 256
 _ORPHAN_SECONDS = 5.0
+_MOST_TOGETHER = 64
+_LET_GO_SECONDS = 0.001
 
 
 def main() -> None:
@@ -109,7 +113,7 @@ class _Worker:
         self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
         self._arrived: queue.SimpleQueue[Call | ErrandCall | Adapter | None] = queue.SimpleQueue()
-        self._tasks: OrderedDict[bytes, Task] = OrderedDict()
+        self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(FORM_BYTES, _weight)
         self._last: tuple[int, Any, Prepared] | None = None
 
     def serve(self) -> None:
@@ -192,24 +196,36 @@ class _Worker:
             self._scheduler.wake()
 
     def _prepare_all(self) -> None:
+        lines: OrderedDict[str | None, deque[Call | ErrandCall | Adapter]] = OrderedDict()
+        together: list[Job | WorkJob] = []
         while True:
-            message = self._arrived.get()
-            if message is None:
-                return
+            # What has come by now is handed in together, so that it may begin together; but what
+            # has to be compiled first holds up nobody, and owners take turns.
+            if not lines or not self._arrived.empty():
+                message = self._arrived.get()
+                if message is None:
+                    return
+                owner = None if isinstance(message, Adapter) else message.owner
+                lines.setdefault(owner, deque()).append(message)
+                continue
+            owner, line = lines.popitem(last=False)
+            message = line.popleft()
+            if line:
+                lines[owner] = line
             if isinstance(message, Adapter):
                 self._end(message.id, None, self._adapter(message))
                 continue
-            messages = [message]
-            # What has come by now is handed in together, so that it may begin together.
-            while not self._arrived.empty() and len(messages) < 64:
-                further = self._arrived.get()
-                if further is None:
-                    return
-                if isinstance(further, Adapter):
-                    self._end(further.id, None, self._adapter(further))
-                else:
-                    messages.append(further)
-            self._scheduler.submit([job for job in map(self._prepare, messages) if job])
+            compiles = isinstance(message, Call) and message.type_key not in self._tasks
+            if compiles or len(together) == _MOST_TOGETHER:
+                self._scheduler.submit(together)
+                together = []
+            job = self._prepare(message)
+            together += [job] if job else []
+            if compiles:
+                time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
+            if compiles or not lines:
+                self._scheduler.submit(together)
+                together = []
 
     def _adapter(self, message: Adapter) -> Exception | None:
         try:
@@ -250,7 +266,7 @@ class _Worker:
         except Exception as error:
             self._end(message.id, None, _portable(error, "The call cannot be prepared"))
             return None
-        return WorkJob(work, on_end, message.caller, message.timeout, arrived)
+        return WorkJob(work, on_end, message.caller, message.timeout, arrived, owner=message.owner)
 
     def _job(self, message: Call) -> Job | None:
         """The job of an output; None where it has failed already, or its type is wanted."""
@@ -281,6 +297,7 @@ class _Worker:
             caller=message.caller,
             kind=message.type_key if forces else None,
             batch_size=batch_size,
+            owner=message.owner,
         )
 
     def _checks_of(self, message: Call, task: Task) -> AskedChecks | None:
@@ -310,8 +327,10 @@ class _Worker:
 
     def _task(self, message: Call) -> Task | None:
         """What makes the outputs of a call; None where its type is not known here."""
-        task = self._tasks.get(message.type_key)
-        if task is None:
+        known = self._tasks.get(message.type_key)
+        if known is not None:
+            task, _ = known
+        else:
             if message.lowered is None:
                 return None
             lowered: LoweredType = pickle.loads(message.lowered)
@@ -329,10 +348,7 @@ class _Worker:
                 lowered.draft,
                 schema_hint=lowered.schema_hint,
             )
-            self._tasks[message.type_key] = task
-            if len(self._tasks) > _KEPT_TYPES:
-                self._tasks.popitem(last=False)
-        self._tasks.move_to_end(message.type_key)
+            self._tasks.add(message.type_key, (task, len(message.lowered)))
         return task
 
     # -- what it hears ----------------------------------------------------------------------
@@ -347,6 +363,12 @@ class _Worker:
             self._checks.pop(call_id, None)
             self._received.discard(call_id)
             self._given_up.pop(call_id, None)
+
+
+def _weight(kept: tuple[Task, int]) -> int:
+    """About how many bytes a task takes, whose output type was so long."""
+    task, size = kept
+    return SOURCE_WEIGHT * size + (0 if task.constraint is None else task.constraint.weight)
 
 
 @final

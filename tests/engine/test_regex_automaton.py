@@ -442,6 +442,11 @@ def test_a_thousand_rounds_that_can_be_split_in_several_ways(pattern: str) -> No
     assert automaton.expressions.size < 40_000
 
 
+def test_what_multiplies_shows_early_however_long_its_texts_are() -> None:
+    with pytest.raises(CompileLimitExceeded, match="begin anywhere"):
+        structgen.compile(Regex("(a|b)*a(a|b){2000}"), TINY, max_work=250_000)
+
+
 def test_what_grows_late_in_a_text_shows_too() -> None:
     for pattern in ("(?:a|b|ab){300}(a|b)*a(a|b){20}", "[ab]{2000}(a|b)*a(a|b){20}"):
         with pytest.raises(CompileLimitExceeded, match="begin anywhere"):

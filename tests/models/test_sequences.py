@@ -113,6 +113,27 @@ def test_scores_are_those_of_the_tokens_whatever_was_done(seed, monkeypatch):
         sequence.close()
 
 
+def test_owners_share_no_prompts():
+    """What was read for one is not there for another, also not to be told from how long it took."""
+    pool = SequencePool(1, 2, 10_000)
+    prompt = np.array([1, 2, 3, 4, 5, 6], np.int32)
+
+    def reused(owner: str | None) -> int:
+        found = pool.take(prompt, owner=owner)
+        if found is None:
+            found = LiveSequence(Runtime, context_length=CONTEXT, width=WIDTH, owner=owner)
+        sequence = TextSequence(found, CONTEXT, pool.give)
+        n = sequence.length
+        sequence.append(prompt[n:])
+        sequence.close()
+        return n
+
+    assert [reused(owner) for owner in ("a", "b", "a", "b")] == [0, 0, 4, 4]
+    assert reused(None) == 0  # takes the sequence of "a", emptied
+    assert [reused(owner) for owner in ("b", None, "a")] == [4, 4, 0]
+    assert pool.info.sequences == 2
+
+
 def test_what_two_calls_share_is_run_once():
     pool = SequencePool(1, 4, 10_000)
     assert play(pool, [1, 2, 3, 4, 5, 6]) == 0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from mixed import tiny_model
 
+from structgen import Runner
 from structgen.errors import RequestError, WorkerDied
-from structgen.runner import ChatRequest, Trials, trials
+from structgen.runner import ChatRequest, Trials, hosts, trials
 from structgen.runner.running import Places
 from structgen.storage import KeptByBytes
-from structgen.workers import STRANGER, Stranger
+from structgen.workers import STRANGER, Stranger, worker
 
 BLOWS_UP = "(a|b)*a(a|b){2000}"
 
@@ -190,3 +194,78 @@ def test_what_is_kept_fits_its_budget() -> None:
     for number in range(100):
         kept.add(number, bytearray())
     assert len(kept) == 20  # an entry takes something by itself
+
+
+# -- forms in a Runner ------------------------------------------------------------------------
+
+
+@contextmanager
+def asking(stranger: Stranger) -> Iterator[None]:
+    token = STRANGER.set(stranger)
+    try:
+        yield
+    finally:
+        STRANGER.reset(token)
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    with Runner({"it": tiny_model(tmp_path_factory.mktemp("tiny"))}) as made:
+        made.load()
+        yield made
+
+
+def test_a_mask_of_a_strangers_form_is_bounded(runner: Runner) -> None:
+    """It ends its own request, and says which bound; whoever has more room is not refused."""
+    ask: dict[str, Any] = {"messages": "x", "max_tokens": 40}
+    ask |= {"grammar": "(a|b)*a(a|b){8}|[0-9]{3,40}x", "grammar_type": "regex"}
+    with asking(Stranger("evil", 200_000, 5)):
+        with pytest.raises(RequestError, match=r"max_mask_work .*limit 5\b") as caught:
+            runner.chat(ask)
+        assert caught.value.param == "grammar"
+        with pytest.raises(RequestError, match="max_mask_work"):
+            list(runner.stream_chat(ask))
+    with asking(Stranger("good", 200_000, 30_000)):
+        assert runner.chat(ask).choices
+    with asking(Stranger("evil", 5, 30_000)), pytest.raises(RequestError, match="max_work"):
+        runner.chat({**ask, "grammar": BLOWS_UP})
+    assert runner.chat(ask).choices
+
+
+def test_prompts_are_cached_by_owner(runner: Runner) -> None:
+    ask: dict[str, Any] = {"prompt": "the in of the and the in of the and", "max_tokens": 2}
+
+    def cached(owner: str) -> int:
+        with asking(by(owner)):
+            return runner.complete(ask).usage.prompt_tokens_details.cached_tokens
+
+    assert cached("first") == 0
+    assert cached("first") > 0
+    assert cached("second") == 0
+    assert cached("second") > 0
+
+
+def test_forms_are_kept_by_bytes(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the Runner and in the model's process, which is a thread here."""
+    monkeypatch.setattr(hosts, "FORM_BYTES", 300_000)
+    monkeypatch.setattr(worker, "FORM_BYTES", 300_000)
+    workers: list[Any] = []
+    begin = worker._Worker.serve
+    monkeypatch.setattr(worker._Worker, "serve", lambda self: (workers.append(self), begin(self)))
+    path = tiny_model(tmp_path_factory.mktemp("tiny"))
+    with Runner({"it": {"source": path, "in_process": True}}) as made:
+        made.load()
+        host = made._registry.entry("it").host
+        for number in range(30):
+            texts = [f"{number:03}{i:04}" for i in range(100)]
+            form: dict[str, Any] = {"grammar": texts, "grammar_type": "choice"}
+            choices = made.chat(messages="x", max_tokens=20, **form).choices
+            assert choices[0].message.content in texts
+        (process,) = workers
+        for kept in (host._generators, process._tasks):  # type: ignore[union-attr]
+            assert 1 <= len(kept) < 30
+            assert kept.weight <= 300_000
+        again = [f"000{i:04}" for i in range(100)]  # forgotten, and made once more
+        assert made.chat(messages="x", max_tokens=20, grammar=again, grammar_type="choice").choices

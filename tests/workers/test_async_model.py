@@ -550,21 +550,6 @@ def test_how_sure_the_model_is_comes_where_it_is_asked_for(worker: AsyncModel) -
         other.confidence["$"]
 
 
-def test_a_type_that_the_process_forgot_is_sent_again(worker: AsyncModel) -> None:
-    for i in range(260):
-        first = Generator(worker, Regex(f"a{i}(b|c)"))
-        if i == 0:
-            kept = first
-        out = asyncio.run(first("x")) if i < 1 else None
-        assert out is None or out[:-1] == "a0"
-
-    async def others() -> None:
-        await asyncio.gather(*[Generator(worker, Regex(f"z{i}"))("x") for i in range(260)])
-
-    asyncio.run(others())
-    assert asyncio.run(kept("x"))[:-1] == "a0"
-
-
 def test_a_process_that_dies_fails_its_calls_and_comes_back(worker: AsyncModel) -> None:
     pid = pids(worker)
 

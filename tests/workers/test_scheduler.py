@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from fakes import FakeModel, FakeSequence
 
+from structgen.automaton.work import WORK
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import Generation, SearchOptions, encode
 from structgen.errors import IncompleteOutput
+from structgen.models.base import PREFIXES_OF
 from structgen.types import Regex
 from structgen.workers import Job, Scheduler, WorkJob
+from structgen.workers.scheduler import PASS_WORK
 
 
 class Counting(FakeModel):
@@ -130,6 +133,62 @@ def test_few_are_open_and_nobody_waits_longer_than_patience() -> None:
     assert opened["D"] == 12
     assert opened["E"] > 26  # four were open
     assert set(office.ended.values()) == {None}
+
+
+def test_an_owner_pays_for_what_its_masks_take() -> None:
+    """Each of its passes takes as long as ten; others have ten in between, however many it has."""
+    model = Counting()
+    office = Office(model)
+    for prompt in "EFGH":
+        job = office.ask(prompt, owner="evil", search={"max_new_tokens": 20})
+
+        def works(chunks: Any, told: Any = job.on_chunks) -> None:
+            WORK.done += 10 * PASS_WORK
+            told(chunks)
+
+        job.on_chunks = works
+    for _ in range(6):
+        office.scheduler.step()
+    before = len(model.passes)
+    office.ask("N", owner="good", search={"max_new_tokens": 20})
+    office.finish()
+    others = "".join(model.passes[before:]).rindex("N") + 1 - 20
+    assert others <= 3
+    assert set(office.ended.values()) == {None}
+
+
+def test_an_owner_with_nothing_open_waits_for_no_other() -> None:
+    model = Counting()
+    office = Office(model, open_at_rest=2, patience=1000)
+    for prompt in "EFGH":
+        office.ask(prompt, owner="evil", search={"max_new_tokens": 20})
+    office.scheduler.step()
+    assert office.scheduler.n_open == 2
+    office.ask("N", owner="good")
+    office.ask("O", owner="good")
+    office.scheduler.step()
+    assert office.scheduler.n_open == 3
+    assert model.passes[-1] == "N"
+    office.finish()
+    assert set(office.ended.values()) == {None}
+
+
+def test_prompts_are_shared_within_an_owner_only() -> None:
+    seen: dict[str, Any] = {}
+
+    class Watching(Counting):
+        def start(self, max_length: int, **options: Any) -> FakeSequence:
+            sequence = super().start(max_length, **options)
+            seen[bytes(self.vocabulary.tokens[options["prefix"][0]]).decode()] = PREFIXES_OF.get()
+            return sequence
+
+    office = Office(Watching())
+    for prompt, owner in (("A", "a"), ("B", "b"), ("C", None)):
+        office.ask(prompt, owner=owner, batch_size=None)  # also in no batch
+    office.finish()
+    assert seen == {"A": "a", "B": "b", "C": None}
+    assert "batch" not in office.model.passes  # type: ignore[attr-defined]
+    assert PREFIXES_OF.get() is None
 
 
 def test_callers_take_turns_where_one_asks_for_much() -> None:

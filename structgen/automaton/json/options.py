@@ -49,6 +49,7 @@ class JsonOptions:
             left out, with an `UnenforcedWarning`, and ``explain()`` says so.
         max_work: most steps of one call, of `compile` or of any of a cursor's: states, nodes and
             walks that it makes. A call that needs more raises `CompileLimitExceeded`.
+        max_mask_work: the same of one call of a cursor, such as one mask; None: ``max_work``.
         max_memory_bytes: about how many bytes one call may keep, and an automaton as it grows.
     """
 
@@ -65,6 +66,7 @@ class JsonOptions:
     on_unsupported: str = "error"
     max_work: int = MAX_WORK
     max_memory_bytes: int = MAX_MEMORY_BYTES
+    max_mask_work: int | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -76,8 +78,11 @@ class JsonOptions:
             if value not in allowed:
                 choices = " or ".join(map(repr, allowed))
                 raise OptionError(f"{name} must be {choices}; got {value!r}.")
-        for name in ("max_whitespace", "max_digits", "max_work", "max_memory_bytes"):
+        bounds = ("max_whitespace", "max_digits", "max_work", "max_mask_work", "max_memory_bytes")
+        for name in bounds:
             value = getattr(self, name)
+            if value is None and name == "max_mask_work":
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise OptionError(f"{name} must be a whole number of at least 1; got {value!r}.")
         if self.max_digits > MAX_DIGITS:
@@ -120,8 +125,15 @@ class JsonOptions:
 
     @property
     def limits(self) -> Limits:
-        """What one call may do."""
+        """What `compile` may do."""
         return Limits(self.max_work, self.max_memory_bytes)
+
+    @property
+    def call_limits(self) -> Limits:
+        """What one call of a cursor may do."""
+        if self.max_mask_work is None:
+            return self.limits
+        return Limits(self.max_mask_work, self.max_memory_bytes, "max_mask_work")
 
     @cached_property
     def canonical(self) -> bool:
@@ -157,6 +169,7 @@ class CompileOptions(TypedDict, total=False):
     on_unsupported: Literal["error", "warn"]
     max_work: int
     max_memory_bytes: int
+    max_mask_work: int | None
 
 
 def json_options(options: Mapping[str, Any]) -> JsonOptions:

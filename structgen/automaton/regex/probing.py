@@ -6,6 +6,8 @@ many states. It knows symbols and where they lead; bytes and leaves it does not 
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from structgen.errors import CompileLimitExceeded
 
 from .encoding import GROUND, Utf8
@@ -75,18 +77,25 @@ def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int) -> int:
                     seen.add(to)
                     following.append(to)
         weight = expression[0].weight if expression else 0
+        widths.append(len(following))
+        weights.append(weight)
+        if len(seen) > MAX_PROBED and _multiplies(widths):
+            most = MAX_PROBED  # to look at more would take long, and tell the same
         if len(seen) > most or weight > most_bytes:
             raise CompileLimitExceeded(
                 f"a pattern needs too many automaton states: {MANY_BEGINNINGS}",
                 limit=most if len(seen) > most else most_bytes,
                 actual=len(seen) if len(seen) > most else weight,
             )
-        widths.append(len(following))
-        weights.append(weight)
         if len(seen) > _TELLING_STATES and _is_steady(widths, weights):
             return len(widths)
         level = following
     return 0
+
+
+def _multiplies(widths: list[int]) -> bool:
+    """Whether each of the last few characters made the states half as many again, or more."""
+    return all(2 * now >= 3 * then for then, now in pairwise(widths[-_FEWEST_LEVELS // 4 :]))
 
 
 def _is_steady(widths: list[int], weights: list[int]) -> bool:

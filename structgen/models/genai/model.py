@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ModelError, PromptError
+from structgen.models.base import PREFIXES_OF
 from structgen.models.progress import Progress
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
@@ -153,11 +154,12 @@ class TextModel:
                 of them already: its ``length`` says how many.
             adapter: name of the adapter to run with; None: the model as it is.
         """
-        room = min(max_length, self.context_length)
+        room, owner = min(max_length, self.context_length), PREFIXES_OF.get()
         live, least = None, 0
         if prefix is not None:
-            least = min(self.sequences.least_room(prefix, adapter, room), self.context_length)
-            live = self.sequences.take(prefix, adapter, room, least)
+            outgrown = self.sequences.least_room(prefix, adapter, room, owner)
+            least = min(outgrown, self.context_length)
+            live = self.sequences.take(prefix, adapter, room, least, owner)
         if live is None:
             live = LiveSequence(
                 functools.partial(self._new_sequence, adapter),
@@ -165,6 +167,7 @@ class TextModel:
                 width=self.vocabulary.size,
                 key=adapter,
                 least=least,
+                owner=owner,
             )
         live.expect(0 if prefix is None else len(prefix))
         return TextSequence(live, max_length, self.sequences.give)

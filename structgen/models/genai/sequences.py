@@ -46,6 +46,7 @@ class LiveSequence:
 
     Attributes:
         key: what has to be equal for another call to use it: the adapter.
+        owner: whose prompts it holds: only a call of theirs may go on from them.
         length: tokens so far.
         capacity: tokens its key-value cache has room for.
     """
@@ -58,6 +59,7 @@ class LiveSequence:
         width: int,
         key: Hashable = None,
         least: int = 0,
+        owner: Hashable = None,
     ) -> None:
         """An empty sequence.
 
@@ -67,8 +69,10 @@ class LiveSequence:
             width: scores a token has.
             key: see above.
             least: fewest tokens to have room for, once it has room for any.
+            owner: see above.
         """
         self.key = key
+        self.owner = owner
         self._least = least
         self.length = 0
         self.capacity = 0
@@ -339,6 +343,7 @@ class SequencePool:
         key: Hashable = None,
         room: int | None = None,
         least: int = 0,
+        owner: Hashable = None,
     ) -> LiveSequence | None:
         """Return a kept sequence to go on from, rewound to what it shares with ``prefix``.
 
@@ -348,6 +353,7 @@ class SequencePool:
             room: most tokens that the call may come to. The sequence has room for as many as a new
                 one would have: where one grows, its tokens are run anew, which rounds differently.
             least: of `least_room`: fewest tokens that one has room for which is emptied.
+            owner: see `LiveSequence`.
 
         Returns:
             One that shares half of what it holds, or half of the prompt: with less in common it is
@@ -361,14 +367,14 @@ class SequencePool:
             self._calls += 1
             best, shared = None, 0
             for live in self._kept:
-                if live.key != key or live.capacity < needed:
+                if live.key != key or live.owner != owner or live.capacity < needed:
                     continue
                 held = live.reusable_ids
                 n = n_shared(held, prefix)
                 if n > shared and 2 * n >= min(len(held), len(prefix)):
                     best, shared = live, n
             if best is None:
-                return self._recycled(max(needed, least), key)
+                return self._recycled(max(needed, least), key, owner)
             self._kept.remove(best)
             # Two tokens at least are run: see the module's docstring.
             shared = max(min(shared, len(prefix) - 2), 0)
@@ -377,13 +383,16 @@ class SequencePool:
         best.rewind(shared)
         return best
 
-    def least_room(self, prefix: TokenIds, key: Hashable = None, room: int = 0) -> int:
+    def least_room(
+        self, prefix: TokenIds, key: Hashable = None, room: int = 0, owner: Hashable = None
+    ) -> int:
         """How many tokens a new sequence for a prompt should have room for, whatever its call says.
 
         Args:
             prefix: int32 ``[n]``, the prompt.
             key: see `LiveSequence`.
             room: most tokens that the call may come to.
+            owner: see `LiveSequence`.
 
         Returns:
             More than it needs, where it goes on from what a kept sequence holds, which has not the
@@ -395,6 +404,7 @@ class SequencePool:
                 live.capacity
                 for live in self._kept
                 if live.key == key
+                and live.owner == owner
                 and live.capacity < needed
                 and 2 * n_shared(live.reusable_ids, prefix) >= len(live.reusable_ids)
             ]
@@ -435,7 +445,7 @@ class SequencePool:
         with self._lock:
             return PoolInfo(len(self._kept), self._n_bytes(), self._calls, self._hits, self._reused)
 
-    def _recycled(self, n_tokens: int, key: Hashable) -> LiveSequence | None:
+    def _recycled(self, n_tokens: int, key: Hashable, owner: Hashable) -> LiveSequence | None:
         """The sequence used longest ago, emptied, if the next to be given back would cost it."""
         if len(self._kept) < self.max_sequences:
             return None
@@ -443,6 +453,7 @@ class SequencePool:
             if live.key == key and live.capacity >= n_tokens:
                 self._kept.remove(live)
                 live.rewind(0)
+                live.owner = owner
                 return live
         return None
 
