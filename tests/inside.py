@@ -80,6 +80,13 @@ def language(holder: Any) -> Any:
     return holder._language
 
 
+def lines_to(kept: Any) -> Any:
+    """`structgen.runner.mcp_connection._lines_to`."""
+    from structgen.runner import mcp_connection
+
+    return mcp_connection._lines_to(kept)
+
+
 def machine(holder: Any) -> Any:
     """The automaton of a constraint, an engine or a cursor."""
     return holder._machine

@@ -31,7 +31,7 @@ from .metrics import Metrics
 from .requests import ChatRequest
 from .responses import AgenticToolCall, ChatChunk, ChatResponse, ToolCall
 from .rounds import as_message, event_of, further, is_held, summed, until
-from .running import in_thread, is_async
+from .running import CancelledInside, in_thread, is_async, within
 from .shape import Usage
 from .tools import (
     LONGEST_RESULT,
@@ -39,6 +39,7 @@ from .tools import (
     Tool,
     ToolOutcome,
     check_seconds,
+    raised,
     shown,
     tools_of,
 )
@@ -257,6 +258,8 @@ class Agent:
             checked = tool.parse(arguments)
         except ParseError as error:
             return self._failed(record, f"The arguments are not valid: {error}"), None
+        except Exception as error:  # of a class's own checks
+            return self._failed(record, raised(error)), None
         if self._request.approve is not None:
             leave = await self._asked(ToolRequest(name, checked.arguments, call.id, number))
             record.approved = leave is True
@@ -278,7 +281,13 @@ class Agent:
             leave = await in_thread(lambda: approve(request), "approve")
             return await leave if inspect.isawaitable(leave) else leave
 
-        leave = await self._there(asked)
+        try:
+            leave = await self._there(lambda: within(None, asked()))
+        except CancelledInside as error:
+            raise OptionError(
+                f"approve raised CancelledError for a call of {request.name}. It has to return "
+                "True, False, or a str that says why not."
+            ) from error
         if not isinstance(leave, (bool, str)):
             raise OptionError(
                 f"approve returned {leave!r} for a call of {request.name}. It has to return True, "

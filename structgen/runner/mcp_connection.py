@@ -22,6 +22,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError
 from structgen.vocabulary import Vocabulary
 
+from .running import in_thread
 from .tools import Tool, ToolFailure, as_text
 
 if TYPE_CHECKING:  # an extra
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # an extra
 
 _MOST_PAGES = 100  # of a server's list of tools
 _LINES_KEPT = 10  # of what a server wrote to its standard error
+_LONGEST_LINE = 500  # characters that are kept of each
 
 Opening: TypeAlias = "Callable[[contextlib.AsyncExitStack, TextIO], Any]"
 """Makes a transport of the ``mcp`` package, with where a program's errors go."""
@@ -103,9 +105,11 @@ class Connection:
                 transport = await self._server.opening(stack, errors)
                 client = await stack.enter_async_context(mcp.Client(transport))
                 self._client = client
-                tools = [tool async for tool in self._listed(client)]
+                listed = [tool async for tool in self._listed(client)]
+                # In another thread: what the server lists may take long to compile.
+                tools = await in_thread(lambda: self._offered(listed), "mcp tools")
                 scope.deadline = math.inf
-                self._ready.set_result(self._offered(tools))
+                self._ready.set_result(tools)
                 await self._stop.wait()
         if scope.cancelled_caught:
             raise TimeoutError
@@ -134,7 +138,13 @@ class Connection:
                 f"{', '.join(names) or 'none'}.",
                 server=server.name,
             )
-        return tuple(self._tool(tool) for tool in listed if only is None or tool.name in only)
+        offered = []
+        for tool in listed:
+            if self._ready.done():
+                break  # It took too long, and nobody waits for the rest.
+            if only is None or tool.name in only:
+                offered.append(self._tool(tool))
+        return tuple(offered)
 
     def _tool(self, tool: McpTool) -> Tool:
         async def call(**arguments: Any) -> str:
@@ -229,9 +239,12 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
     read, write = os.pipe()
 
     def follow() -> None:
+        begins = True
         with open(read, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                kept.append(line.rstrip()[:500])
+            while piece := lines.readline(_LONGEST_LINE):  # a line may never end
+                if begins:
+                    kept.append(piece.rstrip())
+                begins = piece.endswith("\n")
 
     thread = threading.Thread(target=follow, name="mcp errors", daemon=True)
     thread.start()

@@ -26,15 +26,28 @@ class OutOfTime(Exception):
     """The time limit of a call is over; not the TimeoutError of some library in the tool."""
 
 
+class CancelledInside(Exception):
+    """What was called has raised CancelledError by itself: nobody has cancelled the call."""
+
+
 async def within(limit: float | None, awaitable: Any) -> Any:
-    """Await something for so long; then it is cancelled, and not waited for."""
+    """Await something for so long; then it is cancelled, and not waited for.
+
+    Raises:
+        OutOfTime: it took longer.
+        CancelledInside: so it did; CancelledError is the end of the task that awaits this, alone.
+    """
     task: asyncio.Future[Any] = asyncio.ensure_future(carried(awaitable))
     try:
         done, _ = await asyncio.wait([task], timeout=limit)
         if not done:
             raise OutOfTime
+        if task.cancelled():
+            raise CancelledInside("CancelledError")
         return task.result()
     except Interrupted as error:
+        if isinstance(error.cause, asyncio.CancelledError):
+            raise CancelledInside("CancelledError") from None
         raise error.cause from None
     finally:
         if not task.done():

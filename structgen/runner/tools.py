@@ -28,7 +28,7 @@ from structgen.types import Call, JsonSchema, lower
 from structgen.types.tools import Tool as ToolDefinition
 from structgen.types.tools import read_tools
 
-from .running import OutOfTime, in_thread, is_async, within
+from .running import CancelledInside, OutOfTime, in_thread, is_async, within
 from .tool_fields import closed_function, closed_schema
 
 TIMEOUT_SECONDS = 60.0
@@ -51,7 +51,7 @@ class ToolFailure(Exception):
 
     def __init__(self, told: str = "", *, detail: str | None = None) -> None:
         super().__init__(told)
-        self.detail = detail
+        self.detail = None if detail is None else str(detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +191,8 @@ class Tool:
             longest: characters of the result that the model is shown.
 
         Raises:
-            BaseException: only what is no `Exception`: KeyboardInterrupt, SystemExit,
-                CancelledError.
+            BaseException: only what is no `Exception`: KeyboardInterrupt, SystemExit, and
+                CancelledError where this call is cancelled.
         """
         started = time.perf_counter()
         limit = timeout if self.timeout is None else self.timeout
@@ -205,11 +205,13 @@ class Tool:
         except ParseError as error:
             wrong = f"The arguments are not valid: {error}"
         except ToolFailure as error:
-            wrong, detail = str(error) or "The tool failed.", error.detail
+            wrong, detail = _said(error) or "The tool failed.", error.detail
         except OutOfTime:
             wrong = f"The tool ran out of time: it did not return within {limit:g} s."
+        except CancelledInside:
+            wrong = "The tool raised CancelledError."
         except Exception as error:
-            wrong = f"The tool raised {type(error).__name__}: {error}"
+            wrong = raised(error)
         else:
             told, cut = shown(text, longest)
             return ToolOutcome(told, result, None, _since(started), checked, cut)
@@ -327,9 +329,23 @@ def as_text(value: Any) -> str:
         text = to_json(value, inf_nan_mode="strings").decode()
     except Exception as error:  # of any class in it
         raise ToolFailure(
-            f"The tool returned a {type(value).__name__} that cannot be written as JSON: {error}"
+            f"The tool returned a {type(value).__name__} that cannot be written as JSON: "
+            f"{_said(error)}"
         ) from error
     return text
+
+
+def _said(error: Exception) -> str:
+    """What an exception says; nothing, where its own code raises another."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def raised(error: Exception) -> str:
+    """What a tool's code has raised, in a sentence."""
+    return f"The tool raised {type(error).__name__}: {_said(error)}"
 
 
 def shown(text: str, longest: int) -> tuple[str, bool]:

@@ -320,6 +320,59 @@ def test_the_model_is_told_of_failures_and_goes_on() -> None:
     assert {call.status for call in log(response)} == {"completed", "failed"}
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("there are no words")
+
+
+class Picky(BaseModel):
+    """Its own check raises what Pydantic does not expect."""
+
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def check(cls, n: int) -> int:
+        raise Unspeakable
+
+    def __call__(self) -> int:
+        return self.n
+
+
+def test_no_exception_of_a_tool_ends_a_chat() -> None:
+    def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    async def cancelled_later() -> None:
+        raise asyncio.CancelledError
+
+    def unspeakable() -> None:
+        raise Unspeakable
+
+    calls: Turn = [
+        ("cancelled", {}),
+        ("cancelled_later", {}),
+        ("unspeakable", {}),
+        ("Picky", {"n": 1}),
+    ]
+    response = run(
+        Scripted(calls, "Sorry."), request(cancelled, cancelled_later, unspeakable, Picky)
+    )
+    assert response.text == "Sorry."
+    assert [call.error for call in log(response)] == [
+        *["The tool raised CancelledError."] * 2,
+        *["The tool raised Unspeakable: "] * 2,
+    ]
+
+
+def test_an_approval_that_raises_cancelled_error_is_an_error() -> None:
+    def approve(asked: ToolRequest) -> bool:
+        raise asyncio.CancelledError
+
+    with pytest.raises(OptionError, match="approve raised CancelledError for a call of add"):
+        run(Scripted([("add", {"a": 1, "b": 2})], "?"), request(add, approve=approve))
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_what_ends_a_program_is_carried_out(kind: type[BaseException]) -> None:
     def stop() -> None:

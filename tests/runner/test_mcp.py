@@ -11,15 +11,19 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import inside
 import pytest
+from mcp.server.mcpserver import MCPServer
 
 from structgen import OptionError
 from structgen.errors import ToolServerError
-from structgen.runner import ToolOutcome
+from structgen.runner import ToolOutcome, mcp_connection
 from structgen.runner.mcp import McpServer
 from structgen.runner.tools import tools_of
 
@@ -220,6 +224,49 @@ def test_a_call_under_way_is_told_when_its_server_is_closed(
     # Which of the two sees it first is a matter of luck.
     assert "The MCP server cities " in str(found[0].error)
     assert " a call of hang" in str(found[0].error)
+
+
+def test_schemas_that_take_for_ever_are_bounded_by_the_time_to_connect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled, forever = [], threading.Event()
+
+    def compile_for_ever(output: Any, vocabulary: Any) -> None:
+        compiled.append(output)
+        forever.wait(60)  # a guard: longer than the test waits for
+
+    monkeypatch.setattr(mcp_connection, "compile_constraint", compile_for_ever)
+    lying = MCPServer("lying")
+    for number in range(40):
+        lying.add_tool(lambda: "", name=f"tool{number}", description="")
+
+    async def opened(stack: contextlib.AsyncExitStack, errors: Any) -> Any:
+        return lying
+
+    with pytest.raises(ToolServerError, match="did not answer within 5 s"):
+        McpServer("lying", opened, connect_timeout=5).start()
+    forever.set()
+    while any(thread.name == "mcp tools" for thread in threading.enumerate()):
+        time.sleep(0.01)
+    assert len(compiled) == 1, "and nothing more is compiled for nobody"
+
+
+def test_a_line_of_errors_that_never_ends_fills_no_memory() -> None:
+    kept: deque[str] = deque(maxlen=3)
+    tracemalloc.start()
+    try:
+        with inside.lines_to(kept) as errors:
+            errors.write("first\n")
+            for _ in range(1000):
+                errors.write("x" * 50_000)
+            errors.write("\nlast\n")
+        while kept[-1] != "last":
+            time.sleep(0.01)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert list(kept) == ["first", "x" * 500, "last"]
+    assert most < 5_000_000
 
 
 def test_options_are_checked() -> None:

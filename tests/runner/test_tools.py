@@ -335,7 +335,34 @@ def test_what_a_tool_prints_is_no_part_of_its_result(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "hello\n"
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("there are no words")
+
+
+class UnspeakableFailure(ToolFailure, Unspeakable):
+    __str__ = Unspeakable.__str__
+
+
+@pytest.mark.parametrize("error", [Unspeakable, UnspeakableFailure, asyncio.CancelledError])
+def test_an_exception_of_any_kind_is_told(error: type[BaseException]) -> None:
+    """One that cannot be written, and one that nobody but the tool itself has raised."""
+
+    def stop() -> None:
+        raise error
+
+    async def stop_later() -> None:
+        raise error
+
+    for function in (stop, stop_later, lambda: stop_later()):
+        outcome = run(Tool(stop, function))
+        assert outcome.error in (
+            f"The tool raised {error.__name__}{end}" for end in (".", ": ")
+        ) or (outcome.error == "The tool failed.")
+        assert outcome.content == f"Error: {outcome.error}"
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_what_is_no_exception_goes_through(kind: type[BaseException]) -> None:
     def stop() -> None:
         raise kind
