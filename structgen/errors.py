@@ -71,6 +71,12 @@ class OutputTypeError(StructgenError):
 
     terminal: str | None = None
 
+    def inside(self, where: str) -> OutputTypeError:
+        """The same error of a part; its message begins with where that is."""
+        found = _again(type(self), (f"{where}: {self}",), self.__dict__)
+        assert isinstance(found, OutputTypeError)
+        return found
+
     def put(self, text: str, line: int, column: int) -> None:
         """Add to the message where in ``text`` that is."""
         self.args = (f"{self}{_place(text, line, column)}",)
@@ -212,6 +218,12 @@ class CompileLimitExceeded(OutputTypeError):
         self.actual = actual
         self.path = path
         self._message = message
+
+    def inside(self, where: str) -> CompileLimitExceeded:
+        """See `OutputTypeError`."""
+        return CompileLimitExceeded(
+            f"{where}: {self._message}", limit=self.limit, actual=self.actual, path=self.path
+        )
 
     def again(self) -> CompileLimitExceeded:
         """An error that says the same."""

@@ -156,7 +156,9 @@ class _Builder:
             try:
                 embedded[number] = self.alternatives(inner.grammar)
             except OutputTypeError as error:
-                refused = GrammarError(f"{inner.name} is refused: {error}")
+                is_limit = isinstance(error, CompileLimitExceeded)
+                kind = error if is_limit else GrammarError(str(error))
+                refused = kind.inside(f"{inner.name} is refused")
                 refused.terminal = inner.name
                 raise refused from error
         frame = CfgFrame(CfgMachine(grammar, self._chars, embedded))

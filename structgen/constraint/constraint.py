@@ -138,14 +138,11 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
         raise VocabularyError(
             f"compile takes a Vocabulary, got {type(vocabulary).__name__} at its place. {fix}"
         )
-    if isinstance(output_type, OutputType):
-        output = output_type
-    else:
-        with reading.reading(options.get("max_work")):
-            output = lower(output_type)
-    if output.fitted is not None:
-        names = vocabulary.named_tokens.items()
-        output = output.fitted({name for name, i in names if not vocabulary.tokens[i]})
+    with reading.reading(options.get("max_work")):
+        output = output_type if isinstance(output_type, OutputType) else lower(output_type)
+        if output.fitted is not None:
+            names = vocabulary.named_tokens.items()
+            output = output.fitted({name for name, i in names if not vocabulary.tokens[i]})
     try:
         built = build(output.grammar, options, vocabulary.missing_bytes, grammar_facts)
     except OutputTypeError as error:

@@ -139,7 +139,7 @@ def _part(value: Any, where: str, lower: Lower) -> OutputType:
     try:
         output = lower(value)
     except OutputTypeError as error:
-        raise type(error)(f"In {where}: {error}") from error
+        raise error.inside(f"In {where}") from error
     if output.offered is not None:
         raise OutputTypeError(
             f"In {where}: tool calls are a whole answer in the model's own syntax, and no part of "

@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from structgen.errors import (
+    CompileLimitExceeded,
     GrammarError,
     OutputTypeError,
     ParseError,
@@ -200,6 +201,8 @@ def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
         return ir.SpecialToken(value.text)
     try:
         grammar = lower(value).grammar
+    except CompileLimitExceeded as error:
+        raise error.inside(f"Terminal {name} is refused") from error
     except OutputTypeError as error:
         raise GrammarError(f"Terminal {name} is refused: {error}") from error
     if has_rules(grammar):

@@ -6,6 +6,7 @@ Owns which pieces of an unfinished text are certain, and their values' types; wh
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -119,9 +120,9 @@ def are_certain(tags: Sequence[ReadTag], inner: Sequence[ir.Grammar], ends: Sequ
         inner: what stands in each.
         ends: what ends each, as `tags.mark_of` gives it.
     """
-    for one in tags:
-        if any(one is not other and other.begin.startswith(one.begin) for other in tags):
-            return False
+    begins = sorted(tag.begin for tag in tags)
+    if any(after.startswith(one) for one, after in itertools.pairwise(begins)):
+        return False  # what begins with a text stands next to it
     return all(
         _is_certain(grammar, end[0] if isinstance(end[0], str) else "")
         for grammar, end in zip(inner, ends, strict=True)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from structgen.errors import OutputTypeError
-from structgen.grammar import ir
+from structgen.grammar import ir, reading
 from structgen.grammar.regex import tree
 
 from .tags import Mark, text_of
@@ -56,7 +56,9 @@ def tag_grammar(
         OutputTypeError: a begin that cannot be told from others, or too many counts.
     """
     begins = [text_of(part.begin) for part in parts]
+    _spend(sum(len(begin) ** 2 for begin in begins))
     _check_begins(begins)
+    overlaps = overlap(begins)
     made = Terminals()
     free = made.number(ir.Embedded("text", ir.Pattern(_free(begins), source="text")))
     bodies = []
@@ -68,10 +70,11 @@ def tag_grammar(
                 "what follows has to be text."
             )
         inside = made.inside(part)
-        if isinstance(first, str) and not overlap(begins):
+        if isinstance(first, str) and not overlaps:
             opened = [made.text(first), *inside]
             bodies.append([opened, [free, *opened]])
         elif isinstance(first, str):
+            _spend(len(begins))
             opening = ir.Pattern(up_to(first, begins), source=f"text up to {first!r}")
             up = made.number(ir.Embedded(f"text up to {first!r}", opening))
             bodies.append([[up, *inside]])
@@ -83,12 +86,8 @@ def tag_grammar(
 
 def overlap(begins: Sequence[str]) -> bool:
     """Whether one begin may end in the middle of another."""
-    return any(
-        one.endswith(other[:n])
-        for one in begins
-        for other in begins
-        for n in range(1, min(len(one), len(other)))
-    )
+    prefixes = {begin[:n] for begin in begins for n in range(1, len(begin))}
+    return any(begin[n:] in prefixes for begin in begins for n in range(1, len(begin)))
 
 
 def up_to(begin: str, begins: Sequence[str]) -> ir.Regex:
@@ -97,11 +96,11 @@ def up_to(begin: str, begins: Sequence[str]) -> ir.Regex:
         tree.concat(
             (
                 ir.ANY_TEXT,
-                ir.literal(other),
-                tree.repeat(ir.ANY_CHAR, max(0, len(begin) - len(other) + 1), None),
+                tree.alternate(ir.literal(other) for other in begins if len(other) == size),
+                tree.repeat(ir.ANY_CHAR, max(0, len(begin) - size + 1), None),
             )
         )
-        for other in begins
+        for size in sorted(set(map(len, begins)))
     )
     return tree.intersect((tree.concat((ir.ANY_TEXT, ir.literal(begin))), tree.complement(earlier)))
 
@@ -219,16 +218,26 @@ def _counted(
 
 
 def _check_begins(begins: Sequence[str]) -> None:
-    for i, one in enumerate(begins):
-        for other in begins[i + 1 :]:
-            if one == other:
-                raise OutputTypeError(
-                    f"Two tags begin with {one!r}, so that they could not be told apart. Give them "
-                    "a union of their types in one tag."
-                )
-        for other in begins:
-            if other.find(one, 1) > 0:
-                raise OutputTypeError(
-                    f"The tag {other!r} has {one!r} inside, which would open another tag first. "
-                    "Change one of them."
-                )
+    known: set[str] = set()
+    for begin in begins:
+        if begin in known:
+            raise OutputTypeError(
+                f"Two tags begin with {begin!r}, so that they could not be told apart. Give them "
+                "a union of their types in one tag."
+            )
+        known.add(begin)
+    sizes = sorted({len(begin) for begin in begins})
+    for begin in begins:
+        for at in range(1, len(begin)):
+            for size in sizes:
+                if at + size > len(begin):
+                    break
+                if begin[at : at + size] in known:
+                    raise OutputTypeError(
+                        f"The tag {begin!r} has {begin[at : at + size]!r} inside, which would open "
+                        "another tag first. Change one of them."
+                    )
+
+
+def _spend(steps: int) -> None:
+    reading.spend(steps, "the tags begin with too many long texts; use fewer, or shorter ones")

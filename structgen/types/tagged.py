@@ -80,7 +80,7 @@ def _inner(tag: Tagged, lower: Callable[[Any], OutputType]) -> OutputType:
     try:
         output = lower(tag.type)
     except OutputTypeError as error:
-        raise type(error)(f"In {tag!r}: {error}") from error
+        raise error.inside(f"In {tag!r}") from error
     if has_rules(output.grammar):
         raise OutputTypeError(
             f"{tag!r}: its type is a grammar itself, which cannot stand in a tag. Use any type "

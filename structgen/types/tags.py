@@ -146,9 +146,8 @@ def _no_json(what: Any) -> OutputTypeError:
 
 
 def _check_counts(name: str, least: Any, most: Any) -> None:
-    for value in (least, most):
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        if not (is_number and value >= 0) and not (value is most and value is None):
+    for value in [least] if most is None else [least, most]:
+        if type(value) is not int or value < 0:
             raise OutputTypeError(f"{name}: a count is a whole number from 0, got {value!r}.")
     if most is not None and most < least:
         raise OutputTypeError(f"{name}: at_least={least} is more than at_most={most}.")

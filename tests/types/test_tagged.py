@@ -6,11 +6,13 @@ For masks, every token is tried byte by byte.
 
 from __future__ import annotations
 
+import functools
 import random
 import re
+import sys
 from collections.abc import Callable
 from itertools import product
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import inside
 import pytest
@@ -26,7 +28,7 @@ from engine.walks import (
     walks_within_the_budget,
 )
 from fakes import FakeModel
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 import structgen
 from structgen import (
@@ -45,6 +47,7 @@ from structgen import (
 )
 from structgen.types import lower
 from structgen.types.tag_reader import ReadTag, read_tags
+from structgen.types.tagged import tagged_type
 
 
 class Point(BaseModel):
@@ -375,3 +378,69 @@ def test_a_text_is_read_in_few_looks_at_what_is_inside(inside: Any) -> None:
     with pytest.raises(ParseError, match="opens nothing that is whole"):
         read_tags([tag], (0, None), "text", text + "<a>")
     assert len(looks) == 800
+
+
+# -- many kinds, and limits -------------------------------------------------------------------
+
+
+def _calls(work: Callable[[], Any]) -> int:
+    """How many Python functions are called, steps of generators included."""
+    made = 0
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        nonlocal made
+        made += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+def test_lowering_takes_steps_in_proportion_to_the_kinds_of_tags() -> None:
+    def lowered(count: int) -> Callable[[], Any]:
+        tags = [Tagged(f"<tool{i:03}>", int, f"</tool{i:03}>") for i in range(count)]
+        return lambda: tagged_type(TaggedText(*tags), "tags", lower)
+
+    lowered(10)()
+    few, many = _calls(lowered(30)), _calls(lowered(120))
+    assert many <= 6 * few, (few, many)
+
+
+@pytest.mark.parametrize("count", [60, 300])
+def test_what_tags_take_too_much_of_is_told_with_its_limit(count: int) -> None:
+    # Each begin may end where another one begins: while they are lowered, or built.
+    tags = TaggedText(*(Tagged(f"<<t{i}<", int, "<") for i in range(count)))
+    with pytest.raises(structgen.CompileLimitExceeded) as error:
+        structgen.compile(tags, TINY, max_work=20_000)
+    assert error.value.limit == 20_000
+    assert error.value.actual > 20_000
+    assert "max_work" in str(error.value)
+
+
+def test_a_terminal_that_takes_too_much_is_told_with_its_limit() -> None:
+    grammar = structgen.Cfg("%declare J\nstart: J", terminals={"J": Regex("(a|b)*a(a|b){400}")})
+    with pytest.raises(structgen.CompileLimitExceeded) as error:
+        structgen.compile(grammar, TINY, max_work=2_000)
+    assert (error.value.limit, error.value.terminal) == (2_000, "terminal J")
+
+
+def test_an_error_of_a_type_in_a_tag_keeps_what_it_says() -> None:
+    pattern = r"(a)\1"
+    inside = Annotated[str, Field(pattern=pattern)]
+    for output in (Tagged("<a>", inside, "</a>"), structgen.Text("a") + inside):
+        with pytest.raises(structgen.PatternError, match=r"^In ") as error:
+            structgen.compile(output, TINY)
+        assert error.value.pattern == pattern
+
+
+@pytest.mark.parametrize("wrong", [None, -1, True, 1.0, "1"])
+def test_a_count_is_a_number(wrong: Any) -> None:
+    for make in (
+        functools.partial(Tagged, "<a>", int, "</a>"),
+        functools.partial(TaggedText, Tagged("<a>", int, "</a>")),
+    ):
+        with pytest.raises(OutputTypeError, match="a count is a whole number from 0"):
+            make(at_least=wrong)

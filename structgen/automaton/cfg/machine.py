@@ -137,6 +137,21 @@ class CfgMachine:
             self._build()
             return self.__dict__[name]
 
+    def _unsatisfiable(self, why: str) -> Unsatisfiable:
+        """What to raise where there is no text: the vocabulary is at fault where it has no token
+        for a character that all texts have."""
+        if self._chars != ir.ANY_CHAR:
+            try:
+                CfgMachine(self.grammar, ir.ANY_CHAR, self._ways)
+            except Unsatisfiable:
+                pass
+            else:
+                return Unsatisfiable(
+                    "no text that this vocabulary can write matches the grammar: it has no token "
+                    "for single characters that all texts need."
+                )
+        return Unsatisfiable(f"no text matches the grammar: {why}")
+
     def _build(self) -> None:
         with GROW:
             if "states" in self.__dict__:
@@ -150,10 +165,8 @@ class CfgMachine:
             dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.embedded]
             goals = NonterminalAutomata(grammar, dead)
             if goals.origin < 0:
-                raise Unsatisfiable(
-                    f"no text matches the grammar: rule {grammar.nonterminals[grammar.start]!r} "
-                    "can never be finished."
-                )
+                rule = grammar.nonterminals[grammar.start]
+                raise self._unsatisfiable(f"rule {rule!r} can never be finished.")
             self.lexer = lexer or self._own_lexer(terminals)
             self.stacks = Stacks(goals)
             self._rest = terminals.rest
@@ -172,11 +185,10 @@ class CfgMachine:
             found: set[int] = set()
             self._begin(self.stacks.start, self._rest.anything, found)
             if not found and not self.embedded_at(self.stacks.start, self._rest.anything):
-                raise Unsatisfiable(
-                    "no text matches the grammar: its terminals take more than the rules leave "
-                    "for what must follow them. A terminal takes the longest text it can (or the "
-                    "shortest, with a lazy quantifier); put something between them that they "
-                    "cannot contain."
+                raise self._unsatisfiable(
+                    "its terminals take more than the rules leave for what must follow them. A "
+                    "terminal takes the longest text it can (or the shortest, with a lazy "
+                    "quantifier); put something between them that they cannot contain."
                 )
             if not found:
                 self.start = DEAD
