@@ -15,7 +15,8 @@ sequence: `OPEN_AT_REST`. But nobody waits long: when `PATIENCE` passes have gon
 still waits, one more is opened, up to `MOST_OUTPUTS`. Those who wait take turns by caller, so that
 one who asks for a thousand outputs does not hold up one who asks for one.
 
-Owners. Masks of one owner's forms may take far longer than a pass. So each owner pays for the steps
+Owners. Each pass goes to the owner whose last is longest ago, however many outputs it has open.
+Masks of one owner's forms may take far longer than a pass. So each owner pays for the steps
 that its masks take (`structgen.automaton.work` counts them): while others are ready, it is passed
 over for one of their passes for each `PASS_WORK` steps. Where an owner has nothing open, what waits
 of it is opened before the rest. So no owner, however much it asks, holds up the others for longer
@@ -200,6 +201,7 @@ class Scheduler:
         self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
         self._is_aside = False
         self._owed: Counter[Hashable] = Counter()  # steps, by owner
+        self._turns: dict[Hashable, int] = {}  # at which pass each owner had the last
 
     # -- from any thread --------------------------------------------------------------------
 
@@ -251,9 +253,11 @@ class Scheduler:
         if len(owners) < 2:
             self._owed.clear()  # nobody waits for them to pay
         free = [unit for unit in ready if self._owed[unit.owner] < PASS_WORK]
-        unit = next(iter(free or ready), None)
-        if unit is None:
+        if not ready:
             return None
+        self._turns = {owner: self._turns.get(owner, 0) for owner in owners}
+        unit = min(free or ready, key=lambda unit: self._turns[unit.owner])
+        self._turns[unit.owner] = self._passes + 1
         self._units.remove(unit)
         for owner in self._owed.keys() - {unit.owner}:
             self._owed[owner] -= PASS_WORK

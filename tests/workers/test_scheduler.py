@@ -157,6 +157,21 @@ def test_an_owner_pays_for_what_its_masks_take() -> None:
     assert set(office.ended.values()) == {None}
 
 
+def test_owners_have_as_many_passes_each() -> None:
+    model = Counting()
+    office = Office(model, open_at_rest=8)
+    for prompt in "EFGHIJ":
+        office.ask(prompt, owner="much", search={"max_new_tokens": 20})
+    for _ in range(8):
+        office.scheduler.step()
+    before = len(model.passes)
+    office.ask("N", owner="little", search={"max_new_tokens": 20})
+    office.finish()
+    told = "".join(model.passes[before:])
+    assert told.rindex("N") <= 2 * 20
+    assert {told[: 2 * 20].count(prompt) for prompt in "EFGHIJ"} == {3, 4}
+
+
 def test_an_owner_with_nothing_open_waits_for_no_other() -> None:
     model = Counting()
     office = Office(model, open_at_rest=2, patience=1000)
