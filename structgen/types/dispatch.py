@@ -13,7 +13,8 @@ from typing import Any
 
 from .regexes import TextPattern
 from .schemas import JsonSchema, is_plainly_schema
-from .user import AnyOf, Cfg, OutputType
+from .sums import AnyOf
+from .user import Cfg, OutputType
 from .wrappers import lower_pattern, lower_schema, shortened
 
 

@@ -47,14 +47,14 @@ from structgen.types.names import annotated, name_of, refers_to_itself, unwrappe
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema, is_plainly_schema
 from structgen.types.signatures import is_function, one_of
-from structgen.types.sums import Joined
+from structgen.types.sums import AnyOf, Combining, Joined
 from structgen.types.tagged import has_rules, tagged_type
 from structgen.types.tags import Tagged, TaggedText
 from structgen.types.templates import Template
 from structgen.types.tool_calls import ToolCalls
 from structgen.types.tool_reader import tool_calls_type
 from structgen.types.typed_dicts import modern
-from structgen.types.user import AnyOf, Cfg, Choice, OutputType, SpecialToken
+from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 from structgen.types.wrappers import lower_pattern, lower_schema
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
@@ -286,12 +286,13 @@ def _lower_union(
 ) -> OutputType:
     """Scalars only: any of their bare texts. With a container among them: one JSON schema.
 
-    With a grammar among them each member stands for itself: its bare text, or its JSON.
+    Of what ``|`` makes of output types that are objects, and with one of those among them, each
+    member stands for itself: its bare text, or its JSON.
     """
-    has_rules = any(
-        isinstance(unwrapped(member), (Cfg, AnyOf, Joined, Template)) for member in members
+    is_apart = isinstance(output_type, AnyOf) or any(
+        isinstance(unwrapped(member), Combining) for member in members
     )
-    if not has_rules and any(map(_is_container, members)):
+    if not is_apart and any(map(_is_container, members)):
         return _lower_json(output_type, name)
     functions = [member for member in members if is_function(member)]
     if len(functions) > 1:  # their calls are told apart by name
@@ -305,22 +306,20 @@ def _lower_union(
         else _lower(member)
         for member in members
     ]
-    if all(isinstance(part.grammar, ir.Json) for part in parts):
+    if not is_apart and all(isinstance(part.grammar, ir.Json) for part in parts):
         return _lower_json(output_type, name)
     if any(part.offered is not None for part in parts):
         raise OutputTypeError(
             f"{name}: tool calls are a whole answer in the model's own syntax, and no part of a "
             "union. Pass ToolCalls(...) by itself: text instead of calls is what it allows."
         )
-    return _any_of(parts, name, has_rules)
+    return _any_of(parts, name)
 
 
-def _any_of(parts: Sequence[OutputType], name: str, has_rules: bool) -> OutputType:
+def _any_of(parts: Sequence[OutputType], name: str) -> OutputType:
     """A text of any of ``parts``."""
-    # What any text parses to comes last.
-    readers = list(map(_exact, sorted(parts, key=_is_any_text)))
-    if has_rules:
-        readers.sort(key=lambda read: read is str)
+    # What any text parses to comes last, before it what nearly any does: text with tags.
+    readers = [_exact(part) for part in sorted(parts, key=_takes_most)]
 
     def parse(text: str) -> Any:
         failures = []
@@ -337,7 +336,7 @@ def _any_of(parts: Sequence[OutputType], name: str, has_rules: bool) -> OutputTy
 
     def fitted(tokens: Collection[str]) -> OutputType:
         fit = [part.fitted(tokens) if part.fitted is not None else part for part in parts]
-        return _any_of(fit, name, has_rules)
+        return _any_of(fit, name)
 
     return OutputType(
         ir.Either(tuple(part.grammar for part in parts)),
@@ -348,15 +347,34 @@ def _any_of(parts: Sequence[OutputType], name: str, has_rules: bool) -> OutputTy
     )
 
 
-def _is_any_text(part: OutputType) -> bool:
-    return isinstance(part.grammar, ir.Pattern) and part.grammar.regex == ir.ANY_TEXT
+def _takes_most(part: OutputType) -> int:
+    """How late to try whether a text is one of these."""
+    if isinstance(part.grammar, ir.Pattern) and part.grammar.regex == ir.ANY_TEXT:
+        return 3
+    return (2 if part.parse is str else 1) if has_rules(part.grammar) else 0
 
 
 def _exact(part: OutputType) -> Callable[[str], Any]:
     """The parser of one kind of a union: numbers from numbers only, and booleans from booleans.
 
-    Pydantic alone would make 1 of ``true``, and True of 1.
+    Pydantic alone would make 1 of ``true``, and True of 1; and a pattern's own parser takes any
+    text.
     """
+    grammar = part.grammar
+    if isinstance(grammar, (ir.Pattern, ir.Choice)) and part.parse is str:
+
+        def read(text: str) -> str:
+            from structgen.automaton.json import evaluate
+
+            if isinstance(grammar, ir.Choice):
+                is_one = text in grammar.texts
+            else:
+                is_one = evaluate.matches(grammar.regex, text)
+            if not is_one:
+                raise ParseError(f"The text is no {part.name}. Text: {text!r}", text=text)
+            return text
+
+        return read
     schema = part.grammar.schema if isinstance(part.grammar, ir.Json) else None
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     first = _FIRST.get(kind) if isinstance(kind, str) else None

@@ -17,11 +17,11 @@ from pydantic import TypeAdapter
 
 from .regexes import TextPattern
 from .schemas import JsonSchema
-from .sums import Joined
+from .sums import AnyOf, Joined
 from .tags import Tagged, TaggedText
 from .templates import Template
 from .tool_calls import ToolCalls
-from .user import AnyOf, Cfg, Choice, SpecialToken
+from .user import Cfg, Choice, SpecialToken
 from .wrappers import shortened
 
 # The standard library's own from Python 3.12 on, which typing_extensions may or may not re-export.

@@ -15,13 +15,12 @@ from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
 
+from .sums import AnyOf, Joined, joined_with
 from .typed import Typed
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
-
-    from .sums import Joined
 
 
 class TextPattern(Typed[str]):
@@ -50,12 +49,20 @@ class TextPattern(Typed[str]):
     def __rand__(self, other: str) -> TextPattern:
         return _combined("and", other, self)
 
-    def __or__(self, other: TextPattern | str) -> TextPattern:
-        """Texts of either."""
-        return _combined("or", self, other)
+    @overload
+    def __or__(self, other: TextPattern | str) -> TextPattern: ...
+    @overload
+    def __or__(self, other: Any) -> AnyOf: ...
+    def __or__(self, other: Any) -> TextPattern | AnyOf:
+        """Texts of either: of two patterns a pattern, else of either output type."""
+        return AnyOf(self, other) if _part(other) is None else _combined("or", self, other)
 
-    def __ror__(self, other: str) -> TextPattern:
-        return _combined("or", other, self)
+    @overload
+    def __ror__(self, other: str) -> TextPattern: ...
+    @overload
+    def __ror__(self, other: Any) -> AnyOf: ...
+    def __ror__(self, other: Any) -> TextPattern | AnyOf:
+        return AnyOf(other, self) if _part(other) is None else _combined("or", other, self)
 
     @overload
     def __add__(self, other: TextPattern | str) -> TextPattern: ...
@@ -268,9 +275,7 @@ def _followed(first: Any, second: Any) -> TextPattern | Joined:
     """One after the other: a pattern if both are, or text, else parts of different kinds."""
     if _part(first) is not None and _part(second) is not None:
         return _combined("then", first, second)
-    from .sums import joined_with
-
-    return cast("Joined", joined_with(first, second))
+    return cast(Joined, joined_with(first, second))
 
 
 def _times(part: TextPattern, least: int, most: int | None) -> TextPattern:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from structgen.errors import SchemaError
 from structgen.grammar.json_schema import child_path, is_keyword
 
+from .sums import Combining
 from .typed import Typed
 
 _LONGEST_SHOWN = 80
@@ -31,7 +32,7 @@ _MAX_DEPTH = 500
 """Deepest nesting of a schema."""
 
 
-class JsonSchema(Typed[Any]):
+class JsonSchema(Combining, Typed[Any]):
     """JSON text that is valid under a JSON Schema; parses to what ``json.loads`` gives.
 
     The schema is copied: later changes to the argument have no effect. Equal and hashable by what

@@ -1,7 +1,7 @@
-"""Output types one after the other, as ``+`` puts them: `Joined`.
+"""Output types put together: one of several (`AnyOf`), or one after the other (`Joined`).
 
-Owns what may stand in such a sum. Knows neither patterns, which are sums of their own where all
-parts are patterns, nor grammars.
+Owns what ``|`` and ``+`` make of output types that are objects. Knows neither patterns, which make
+a pattern of two patterns, nor grammars.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ from typing import Any
 from structgen.errors import OutputTypeError
 
 from .typed import Typed
-from .user import Alternating
 
 
-class Summed(Alternating):
-    """An output type that ``+`` puts before or behind any other; the sum parses to its text."""
+class Combining:
+    """An output type that ``|`` and ``+`` take with any other."""
 
     __slots__ = ()
 
+    def __or__(self, other: Any) -> AnyOf:
+        """A text of this, or of another output type."""
+        return AnyOf(self, other)
+
+    def __ror__(self, other: Any) -> AnyOf:
+        return AnyOf(other, self)
+
     def __add__(self, other: Any) -> Joined:
-        """This, and then the other."""
+        """This, and then the other; the sum parses to its text."""
         found: Joined = joined_with(self, other)
         return found
 
@@ -30,8 +36,24 @@ class Summed(Alternating):
         return found
 
 
+@dataclass(frozen=True, slots=True, init=False)
+class AnyOf(Combining, Typed[Any]):
+    """A text of any one of several output types, as each writes it alone; made by ``|``."""
+
+    members: tuple[Any, ...]
+
+    def __init__(self, *members: Any) -> None:
+        flat: list[Any] = []
+        for member in members:
+            flat += member.members if isinstance(member, AnyOf) else (member,)
+        object.__setattr__(self, "members", tuple(flat))
+
+    def __repr__(self) -> str:
+        return " | ".join(map(_shown, self.members))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Joined(Summed, Typed[str]):
+class Joined(Combining, Typed[str]):
     """Texts and output types one after the other; made by ``+``. Parses to the text.
 
     Attributes:
@@ -47,9 +69,7 @@ class Joined(Summed, Typed[str]):
         )
 
     def __repr__(self) -> str:
-        return " + ".join(
-            part.__name__ if isinstance(part, type) else repr(part) for part in self.parts
-        )
+        return " + ".join(f"({p!r})" if isinstance(p, AnyOf) else _shown(p) for p in self.parts)
 
 
 def joined_with(first: Any, second: Any) -> Any:
@@ -60,3 +80,7 @@ def joined_with(first: Any, second: Any) -> Any:
             return NotImplemented
         parts += part.parts if isinstance(part, Joined) else (part,)
     return Joined(tuple(parts))
+
+
+def _shown(part: Any) -> str:
+    return part.__name__ if isinstance(part, type) else repr(part)

@@ -12,12 +12,13 @@ from typing import Any
 
 from structgen.errors import OutputTypeError
 
+from .sums import Combining
 from .typed import Typed
 from .user import SpecialToken
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged(Typed["list[str | TaggedValue]"]):
+class Tagged(Combining, Typed["list[str | TaggedValue]"]):
     """Free text in which each ``begin`` opens a text of ``type``, which ``end`` closes.
 
     An output type by itself, and a part of `TaggedText`. From the moment ``begin`` is there the
@@ -60,7 +61,7 @@ class Tagged(Typed["list[str | TaggedValue]"]):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class TaggedText(Typed["list[str | TaggedValue]"]):
+class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
     """Free text with several kinds of tags, each with a type of its own.
 
     Args:

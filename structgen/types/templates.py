@@ -16,7 +16,7 @@ from structgen.errors import OutputTypeError
 
 from .regexes import TextPattern
 from .schemas import shown
-from .sums import Summed
+from .sums import Combining
 from .typed import Typed
 
 
@@ -50,7 +50,7 @@ class Text(TextPattern):
         return f"Text({self.text!r})"
 
 
-class Template(Summed, Typed[dict[str, Any]]):
+class Template(Combining, Typed[dict[str, Any]]):
     """Text with holes, each of an output type: ``Template("Name: {name}", name=Regex("[A-Z]+"))``.
 
     Parses to a dict of the holes' values, by name. ``{{`` and ``}}`` are braces. What stands in a

@@ -15,6 +15,7 @@ from typing import Any, get_args
 from structgen.errors import OutputTypeError
 
 from .call import Call
+from .sums import Combining
 from .typed import Typed
 
 CHOICES = ("auto", "required", "none")
@@ -99,7 +100,7 @@ PLAIN = (
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class ToolCalls(Typed[list[str | Call]]):
+class ToolCalls(Combining, Typed[list[str | Call]]):
     """Calls of tools in the model's own syntax, or free text instead of or before them.
 
     Parses to a list: the text that is not empty as a str, then a `structgen.Call` for each call,

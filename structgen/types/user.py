@@ -15,6 +15,7 @@ from structgen.errors import GrammarError, OutputTypeError
 from structgen.grammar import ir
 
 from .schemas import shown
+from .sums import Combining
 from .tool_calls import ToolsOffered
 from .typed import T, T_co, Typed
 from .value_schema import ValueSchema
@@ -86,7 +87,7 @@ class OutputType(Typed[T_co]):
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
-class Choice(Typed[T]):
+class Choice(Combining, Typed[T]):
     """Exactly one of ``items``, written as bare text; parses to the very item that was passed in.
 
     Items may be strings, numbers, booleans, None, dates, times, UUIDs, decimals and enum members.
@@ -139,21 +140,8 @@ class Choice(Typed[T]):
         )
 
 
-class Alternating:
-    """An output type that ``|`` takes with any other."""
-
-    __slots__ = ()
-
-    def __or__(self, other: Any) -> AnyOf:
-        """A text of this, or of another output type."""
-        return AnyOf(self, other)
-
-    def __ror__(self, other: Any) -> AnyOf:
-        return AnyOf(other, self)
-
-
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Cfg(Alternating, Typed[str]):
+class Cfg(Combining, Typed[str]):
     """Text that a context-free grammar derives; parses to the text itself.
 
     Any grammar will do: left- or right-recursive, ambiguous, cyclic. See ``docs/grammars.md`` for
@@ -253,19 +241,6 @@ class Cfg(Alternating, Typed[str]):
         what = self.path if self.path is not None else self.text
         given = f", terminals={shown(dict(self.terminals))}" if self.terminals else ""
         return f"Cfg({shown(what)}{given})"
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class AnyOf(Alternating, Typed[Any]):
-    """A text of any one of several output types, a grammar among them; made by ``|``."""
-
-    members: tuple[Any, ...]
-
-    def __init__(self, *members: Any) -> None:
-        flat: list[Any] = []
-        for member in members:
-            flat += member.members if isinstance(member, AnyOf) else (member,)
-        object.__setattr__(self, "members", tuple(flat))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ made of is read when it is first used. Knows no particular set of texts.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar.regex import algebra as regex_algebra
 
 from ..regexes import TextPattern
+from ..sums import Combining
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -99,12 +100,12 @@ class Ready(TextPattern):
 
     def __or__(self, other: Any) -> Any:
         """Texts of either; beside a type, a union of types."""
-        if isinstance(other, (TextPattern, str)):
+        if isinstance(other, (TextPattern, str, Combining, Mapping)):
             return super().__or__(other)
         return Union[self._annotated, other]  # noqa: UP007 - `|` asks both of its operands
 
     def __ror__(self, other: Any) -> Any:
-        if isinstance(other, str):
+        if isinstance(other, (str, Combining, Mapping)):
             return super().__ror__(other)
         return Union[other, self._annotated]  # noqa: UP007
 
