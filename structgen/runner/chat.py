@@ -59,7 +59,7 @@ async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -
         choice = Choice(
             index=index,
             message=message,
-            finish_reason=reason_of(result, has_calls=bool(calls)),
+            finish_reason=reason_of(result, work.asked, has_calls=bool(calls)),
             logprobs=chat_logprobs(result.logprobs) if request.logprobs else None,
             trace=steps_of(result.trace) if request.trace else None,
             confidence=sureness_of(result.confidence, request.abstain_below),
@@ -131,7 +131,7 @@ async def chat_chunks(
                     last = ChunkChoice(
                         index=place,
                         delta=Delta(),
-                        finish_reason=reason_of(piece, has_calls=bool(reader.calls)),
+                        finish_reason=reason_of(piece, work.asked, has_calls=bool(reader.calls)),
                         logprobs=chat_logprobs(ours) if ours else None,
                         trace=rest,
                         confidence=sureness_of(piece.confidence, request.abstain_below),

@@ -108,7 +108,7 @@ async def completion_chunks(
 def _completed(result: GenerationResult[Any], work: Work) -> CompletionChoice:
     choice = CompletionChoice(
         text=result.text,
-        finish_reason=reason_of(result),
+        finish_reason=reason_of(result, work.asked),
         shortened=list(result.shortened) or None,
     )
     give_value(choice, result, work.asked)

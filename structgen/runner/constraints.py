@@ -39,6 +39,11 @@ class Wanted:
     param: str = ""
     tools: Mapping[int, Any] = field(default_factory=dict)
 
+    @property
+    def answer_is_free(self) -> bool:
+        """Whether an answer that is no call of a tool is free text."""
+        return self.type is None or self.param == "tools"
+
 
 def wanted(request: Sampled) -> Wanted:
     """The form that a request asks for.

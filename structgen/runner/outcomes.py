@@ -25,10 +25,14 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
-def reason_of(result: GenerationResult[Any], *, has_calls: bool = False) -> FinishReason:
+def reason_of(
+    result: GenerationResult[Any], asked: Wanted, *, has_calls: bool = False
+) -> FinishReason:
     """Why an output ended, in OpenAI's words."""
     if has_calls:
         return "tool_calls"
+    if result.finish_reason == "budget" and asked.answer_is_free:
+        return "length"  # any text is whole for the tools' grammar, but not for its reader
     return _REASONS[result.finish_reason or "stop"]
 
 

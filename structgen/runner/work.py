@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt
-from structgen.decoding import options as search_options
 from structgen.errors import (
     BatchError,
     CompileLimitExceeded,
@@ -28,7 +27,7 @@ from structgen.workers import WorkerGenerator, owner, prompt_tokens
 from .constraints import Wanted, refusal, wanted
 from .fields import placed
 from .hosts import TextHost
-from .options import limits, search_of
+from .options import limits, search_of, settings_of
 from .reading import Reader
 from .requests import ChatRequest, CompletionRequest, Sampled
 
@@ -112,8 +111,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     if request.truncate_sequence:
         options["truncate"] = True
     n = request.n or 1
-    settings = search_options.resolve(search_options.parse(options), host.search_defaults)
-    made = n if settings.get("do_sample") else 1
+    made = n if settings_of(options, host.search_defaults).get("do_sample") else 1
     field = _thinking_field(request)
     return Work(host, place, generator, prompts, options, n, made, asked, began, field)
 
