@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from .agent import ToolRequest
 from .configuration import ModelConfig
+from .fields import MAX_VALUES, ByName, Many, check_json, few, in_slices
 from .fields import refused as request_error
 from .loops import AsyncChunkStream, ChunkStream
 from .mcp import McpServer
 from .messages import Message
 from .metrics import Metrics
+from .options import samples_how
 from .requests import (
     ChatRequest,
     CompletionRequest,
@@ -49,9 +51,11 @@ from .vector_responses import DecisionResponse, EmbeddingResponse, RerankRespons
 
 __all__ = [
     "LONGEST_RESULT",
+    "MAX_VALUES",
     "TIMEOUT_SECONDS",
     "AgenticToolCall",
     "AsyncChunkStream",
+    "ByName",
     "ChatChunk",
     "ChatRequest",
     "ChatResponse",
@@ -66,6 +70,7 @@ __all__ = [
     "EmbeddingRequest",
     "EmbeddingResponse",
     "ExplainRequest",
+    "Many",
     "McpServer",
     "Message",
     "Metrics",
@@ -82,5 +87,9 @@ __all__ = [
     "Traces",
     "Trials",
     "Usage",
+    "check_json",
+    "few",
+    "in_slices",
     "request_error",
+    "samples_how",
 ]

@@ -8,14 +8,41 @@ of request.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Strict, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StrictStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from structgen.errors import OutputTypeError, PatternError, RequestError, SchemaError
 
+MAX_DEPTH = 200
+"""Deepest nesting of JSON that strangers send."""
+
+MAX_VALUES = 100_000
+"""Most values of JSON that strangers send, unless told otherwise."""
+
+_LONGEST_NAME = 100
+_MAX_ERRORS = 100
+"""About how many errors Pydantic may find in one object: each takes it some 8 us."""
+
 Number = Annotated[float, Strict()]
+
+ValueT = TypeVar("ValueT")
+
+Many = Annotated[list[ValueT], Field(fail_fast=True)]
+"""A list that is read up to the first element that is wrong."""
 
 RequestT = TypeVar("RequestT", bound="Request")
 
@@ -38,6 +65,65 @@ NOT_HERE = {
     "guided_choice": "Pass grammar= with grammar_type='choice'.",
 }
 """Fields that other programs know, and what to write instead."""
+
+
+_HALF = re.compile(
+    r"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|[c-fC-F](?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD].))"
+)
+_NOT_A_BRACKET = re.compile(r"[^][{}]+")
+
+
+def check_json(text: str, most: int = MAX_VALUES) -> None:
+    """Refuse JSON text that takes long to parse or to work with, before anything is parsed.
+
+    Args:
+        text: the text, which may be no JSON at all.
+        most: how many values it may have.
+
+    Raises:
+        ValueError: it has more values, is nested more than `MAX_DEPTH` deep, or has half of a
+            character (a lone surrogate, which no text may have).
+    """
+    # Without escapes that could hide the end of a string, each second part is outside of strings.
+    bare = text.replace("\\\\", "__").replace('\\"', "__")
+    quotes = bare.count('"')
+    outside = "".join(bare.split('"')[::2]) if quotes <= 4 * most else ""
+    if quotes > 4 * most or sum(map(outside.count, ",[{")) > most:
+        raise ValueError(f"it has more than {most:,} values")
+    depth = 0
+    for bracket in _NOT_A_BRACKET.sub("", outside):
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    if _HALF.search(bare):
+        raise ValueError("it has half of a character (a lone surrogate, \\ud800 to \\udfff)")
+
+
+def in_slices(given: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    """Read an object up to about the first value that is wrong: `FailFast` is for lists."""
+    if not isinstance(given, Mapping) or len(given) <= _MAX_ERRORS:
+        return read(given)
+    left, found = iter(given.items()), {}
+    while part := dict(islice(left, _MAX_ERRORS)):
+        found.update(read(part))
+    return found
+
+
+ByName = Annotated[dict[str, ValueT], WrapValidator(in_slices)]
+"""An object of any names that is read up to about the first value that is wrong."""
+
+
+def few(kind: type[BaseModel], given: Any) -> Any:
+    """Return what a class is to be read from, if it has not far more fields than the class.
+
+    Raises:
+        Wrong: it has.
+    """
+    known = len(kind.model_fields)
+    if isinstance(given, Mapping) and len(given) > known + _MAX_ERRORS:
+        raise Wrong(f"There are {len(given):,} fields, of which {known} are known.")
+    return given
 
 
 def place(steps: Sequence[str | int]) -> str:
@@ -63,6 +149,11 @@ class Part(BaseModel):
     """A part of a request: no field beside those that it names."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        return few(cls, given)
 
 
 class Request(Part):
@@ -137,7 +228,9 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
             if name in NOT_HERE:
                 message += f" {NOT_HERE[name]}"
             else:
-                close = difflib.get_close_matches(name, kind.model_fields, n=2, cutoff=0.6)
+                close = difflib.get_close_matches(
+                    name[:_LONGEST_NAME], kind.model_fields, n=2, cutoff=0.6
+                )
                 if close:
                     message += f" Did you mean {' or '.join(close)}?"
         return RequestError(message, param=param)
@@ -147,7 +240,7 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     cause = context.get("error")
     if isinstance(cause, Wrong):
         param = place([*steps, *cause.steps])
-        return RequestError(f"{param}: {cause}", param=param)
+        return RequestError(f"{param}: {cause}" if param else str(cause), param=param or None)
     told = first["msg"].removeprefix("Value error, ")
     if not steps:
         return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)

@@ -5,6 +5,7 @@ Owns the public methods for these; `registry` keeps the models.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -209,7 +210,7 @@ class Models:
                 return await tokens_of(host.model, text, is_bare=not special)
             if not isinstance(text, str):
                 raise RequestError(f"{entry.id} reads texts, and no chats.", param="text")
-            return host.embedder.tokenize([text])[0]
+            return (await asyncio.to_thread(host.embedder.tokenize, [text]))[0]
 
     def detokenize_text(
         self,
@@ -245,9 +246,8 @@ class Models:
 
     async def _detokenized(self, entry: Entry, tokens: Sequence[int], skips: bool) -> str:
         async with self._registry.lease(entry) as host:
-            if isinstance(host, EmbeddingHost):
-                return host.embedder.detokenize(tokens, skip_special_tokens=skips)
-            return host.text_of(tokens, skip_special_tokens=skips)
+            text_of = host.embedder.detokenize if isinstance(host, EmbeddingHost) else host.text_of
+            return await asyncio.to_thread(text_of, tokens, skip_special_tokens=skips)
 
     def max_sequence_length(self, model: str | None = None) -> int | None:
         """Return how many tokens a model takes, prompt and output together; None: not known.

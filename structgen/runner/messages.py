@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, StrictInt, StrictStr, field_validator, model_validator
 
-from .fields import Part, Wrong
+from .fields import Many, Part, Wrong, check_json
 
 
 class TextPart(Part):
@@ -27,6 +27,15 @@ class CalledFunction(Part):
 
     name: StrictStr
     arguments: StrictStr
+
+    @field_validator("arguments")
+    @classmethod
+    def _in_bounds(cls, text: str) -> str:
+        try:
+            check_json(text)
+        except ValueError as error:
+            raise Wrong(f"{error}.") from None
+        return text
 
 
 class MessageToolCall(Part):
@@ -52,9 +61,9 @@ class Message(Part):
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: StrictStr | list[TextPart] | None = None
+    content: StrictStr | Many[TextPart] | None = None
     name: StrictStr | None = None
-    tool_calls: list[MessageToolCall] | None = None
+    tool_calls: Many[MessageToolCall] | None = None
     tool_call_id: StrictStr | None = None
     reasoning_content: StrictStr | None = None
     refusal: None = None

@@ -6,6 +6,7 @@ Owns names, and what thinking means in tokens. Values are checked where the opti
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,8 @@ _OPTIONS = {
     "retries": "retries",
 }
 """Fields, and the options that they are."""
+
+_TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 EFFORTS = {"minimal": 128, "low": 512, "medium": 1024, "high": 4096, "xhigh": 8192}
 """Most tokens of a thought, by ``reasoning_effort``; at most half of the model's context."""
@@ -65,6 +68,28 @@ def search_of(request: Sampled) -> dict[str, Any]:
     except OptionError as error:  # two that contradict each other
         raise RequestError(str(error), param=_first_named(str(error), found)) from None
     return found
+
+
+def settings_of(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a call with some options has on a model with these defaults."""
+    return search_options.resolve(search_options.parse(options), defaults)
+
+
+def samples_how(request: Sampled, defaults: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return the temperature and ``top_p`` that a request is answered with.
+
+    Args:
+        request: the request.
+        defaults: the model's own settings; None: they are not known yet.
+    """
+    settings = settings_of(search_of(request), defaults or {})
+    samples = settings.get("do_sample")
+    temperature, top_p = request.temperature, request.top_p
+    if temperature is None:
+        temperature = settings.get("temperature", 1.0) if samples else 0.0
+    if top_p is None:
+        top_p = settings.get("top_p") or 1.0 if samples else 1.0
+    return {"temperature": float(temperature), "top_p": float(top_p)}
 
 
 def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:
@@ -124,12 +149,9 @@ def _thinking(request: ChatRequest, context_length: int) -> int | None:
 def _bias(given: Mapping[str | int, float]) -> dict[int, float]:
     found = {}
     for token, value in given.items():
-        try:
-            found[int(token)] = value
-        except ValueError:
-            raise RequestError(
-                f"logit_bias.{token} is no token id.", param=f"logit_bias.{token}"
-            ) from None
+        if isinstance(token, str) and not _TOKEN_ID.fullmatch(token):
+            raise RequestError(f"logit_bias.{token} is no token id.", param=f"logit_bias.{token}")
+        found[int(token)] = value
     return found
 
 

@@ -11,12 +11,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import (
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from structgen.errors import RequestError
 
-from .fields import NOT_HERE, Number, Part, Request, Wrong, shown
+from .fields import NOT_HERE, ByName, Many, Number, Part, Request, Wrong, in_slices, shown
 from .messages import Message, as_dict
+
+Stop = Annotated[StrictStr, Field(max_length=1_000)]
+"""A text that ends an output. Each piece of an output is held against all of them."""
 
 # -- texts ------------------------------------------------------------------------------------
 
@@ -81,15 +92,15 @@ class Sampled(Request):
     frequency_penalty: Number | None = None
     presence_penalty: Number | None = None
     no_repeat_ngram_size: StrictInt | None = None
-    logit_bias: dict[str | int, Number] | None = None
-    stop: StrictStr | list[StrictStr] | None = None
+    logit_bias: Annotated[dict[str | int, Number], WrapValidator(in_slices)] | None = None
+    stop: Stop | Annotated[Many[Stop], Field(max_length=100)] | None = None
     seed: StrictInt | None = None
     n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
     stream_options: StreamOptions | None = None
     adapter: StrictStr | None = None
     timeout: Number | None = None
     special_tokens: Literal["template", "anywhere"] | None = None
-    abstain_below: Number | dict[str, Number] | None = None
+    abstain_below: Number | ByName[Number] | None = None
     best: StrictBool = False
     retries: StrictInt | None = None
     truncate_sequence: StrictBool = False
@@ -146,7 +157,7 @@ class ChatRequest(Sampled):
 
     _MAIN = "messages"
 
-    messages: list[Message]
+    messages: Many[Message]
     max_completion_tokens: StrictInt | None = None
     response_format: Any = None
     tools: list[Any] | None = None
@@ -317,7 +328,7 @@ class ExplainRequest(Request):
     grammar: Any = None
     grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"] | None = None
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
-    before: Annotated[list[StrictInt], Field(max_length=8_192)]
+    before: Annotated[Many[StrictInt], Field(max_length=8_192)]
     token: StrictInt | Annotated[StrictStr, Field(max_length=1_000)]
     chosen: StrictInt
 
@@ -338,7 +349,7 @@ class DecisionRequest(Request):
 
     state: Any
     questions: Any
-    abstain_below: Number | dict[str, Number] | None = None
+    abstain_below: Number | ByName[Number] | None = None
     debias: Literal["none", "prior", "orders"] | None = None
     orders: StrictInt | None = None
     tolerance: Number | None = None

@@ -196,9 +196,14 @@ class SessionFile:
         if self._connection is not None and (self.path is None or self._process == os.getpid()):
             return self._connection
         # A connection does not outlive a fork; the parent's is left as it is.
-        if self.path is not None and not self.path.exists():
+        if self.path is not None:
             # For the owner alone: chats are private.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
+            try:
+                if os.name == "posix" and os.fstat(file).st_mode & 0o077:
+                    os.fchmod(file, 0o600)
+            finally:
+                os.close(file)
         connection = sqlite3.connect(
             ":memory:" if self.path is None else self.path,
             timeout=_BUSY_SECONDS,

@@ -8,7 +8,7 @@ business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,7 +135,7 @@ def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
 
 def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
     """The tools, where one or some are named."""
-    names = [name_of(tool) for tool in tools.values()]
+    names = {name_of(tool): tool for tool in tools.values()}
     kind = choice.get("type") if isinstance(choice, Mapping) else None
     if kind == "function":
         only(choice, {"type", "function", "name"}, "tool_choice")
@@ -157,13 +157,14 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
         listed = inner.get("tools")
         if not isinstance(listed, (list, tuple)) or not listed:
             raise RequestError(f"{param}.tools is a list of tools.", param=f"{param}.tools")
-        allowed = []
+        allowed = {}
         for index, one in enumerate(listed):
             at = f"{param}.tools[{index}]"
             if not isinstance(one, Mapping) or one.get("type") != "function":
                 raise RequestError(f"{at} is no function.", param=at)
-            allowed.append(_named(one, at))
-            _check_there(allowed[-1], names, at)
+            name = _named(one, at)
+            _check_there(name, names, at)
+            allowed[name] = at
         return Offered({i: tool for i, tool in tools.items() if name_of(tool) in allowed}, mode)
     raise RequestError(
         "tool_choice is none, auto, required, "
@@ -180,7 +181,7 @@ def _named(given: Mapping[str, Any], param: str) -> str:
     return name
 
 
-def _check_there(name: str, names: Sequence[str], param: str) -> None:
+def _check_there(name: str, names: Iterable[str], param: str) -> None:
     if name not in names:
         raise RequestError(
             f"{param}: {name!r} is none of the tools, which are {', '.join(names)}.", param=param

@@ -7,6 +7,7 @@ and so do vectors that a text model makes (`text_vectors`).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,19 +44,22 @@ async def embed(host: Host, request: EmbeddingRequest, model: str) -> EmbeddingR
     """
     if request.input_type is not None and request.prompt_name is not None:
         raise RequestError("Pass prompt_name or input_type, not both.", param="input_type")
-    inputs = _inputs(host, request.input)
+    inputs = await asyncio.to_thread(_inputs, host, request.input)
     if isinstance(host, TextHost):
         found, n_tokens = await text_vectors(host, request, inputs, model)
     else:
         found, n_tokens = await _embedded(host, request, inputs, model)
-    vectors: Sequence[Any] = found.tolist()
-    if request.encoding_format == "base64":
-        vectors = to_base64(found)
-    return EmbeddingResponse(
-        data=[Embedding(index=i, embedding=vector) for i, vector in enumerate(vectors)],
-        model=model,
-        usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
-    )
+
+    def response() -> EmbeddingResponse:
+        is_base64 = request.encoding_format == "base64"
+        vectors: Sequence[Any] = to_base64(found) if is_base64 else found.tolist()
+        return EmbeddingResponse(
+            data=[Embedding(index=i, embedding=vector) for i, vector in enumerate(vectors)],
+            model=model,
+            usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
+        )
+
+    return await asyncio.to_thread(response)
 
 
 async def _embedded(
@@ -63,7 +67,10 @@ async def _embedded(
 ) -> tuple[npt.NDArray[np.float32], int]:
     """The vectors of an embedder, and how many tokens the texts have."""
     embedder = host.embedder
-    texts = [one if isinstance(one, str) else embedder.detokenize(one) for one in inputs]
+    texts = [
+        one if isinstance(one, str) else await asyncio.to_thread(embedder.detokenize, one)
+        for one in inputs
+    ]
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} ranks documents and makes no vectors.", param="model")
     options: dict[str, Any] = {"on_truncation": _on_truncation(request.truncate_sequence)}
@@ -147,7 +154,8 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
                 found = await _by_cosine(host, request.query, documents, cuts)
     except (OptionError, PromptError) as error:
         raise RequestError(_told(error), param="documents") from error
-    n_tokens = sum(map(len, embedder.tokenize([request.query, *documents])))
+    tokens = await asyncio.to_thread(embedder.tokenize, [request.query, *documents])
+    n_tokens = sum(map(len, tokens))
     return RerankResponse(
         model=model,
         results=[

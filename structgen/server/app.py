@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from structgen.errors import StructgenError
 from structgen.runner import Runner, Trials
 
+from . import bodies
 from .auth import Keys, keys_in
 from .background import Jobs
 from .errors import ApiError, told
@@ -62,6 +63,7 @@ def create_app(
             await app.state.jobs.close()
             app.state.store.close()
             await trials.close()
+            app.state.bodies.shutdown(wait=False)
             if owns_runner:
                 await runner.aclose()
 
@@ -78,6 +80,7 @@ def create_app(
     app.state.runner = runner
     app.state.store = Store(settings.stored_responses, settings.stored_seconds, settings.sessions)
     app.state.jobs = Jobs()
+    app.state.bodies = bodies.threads()
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy

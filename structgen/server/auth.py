@@ -25,7 +25,7 @@ class Keys:
         """Take over keys: each as it is, or as ``sha256:`` and its hash.
 
         Raises:
-            OptionError: one is empty, or not of printable ASCII.
+            OptionError: one is empty, not of printable ASCII, or a hash that is none.
         """
         self._hashes: list[bytes] = []
         for key in keys:
@@ -33,6 +33,12 @@ class Keys:
             if hashed is not None:
                 self._hashes.append(bytes.fromhex(hashed[1]))
                 continue
+            if key.lower().startswith("sha256:"):
+                raise OptionError(
+                    "An API key begins with sha256: and goes on with something else than 64 "
+                    "lower-case hex digits. It would be taken for the key itself. Write the hash "
+                    "that `printf %s KEY | sha256sum` prints."
+                )
             if not key or not key.isascii() or not key.isprintable() or " " in key:
                 raise OptionError("An API key is empty, or has other characters than ASCII's.")
             self._hashes.append(_hash(key))

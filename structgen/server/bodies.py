@@ -1,52 +1,100 @@
-"""The body of a request, from bytes to a JSON object: strictly, and in bounds.
+"""The body of a request, from bytes to what an endpoint asks the Runner for: strictly, in bounds.
 
 Owns what JSON is accepted: UTF-8, one value, no name twice in an object, no numbers that JSON does
-not have, no half characters, no deeper than `MAX_DEPTH`. Everything else is told as a 400.
+not have, no half characters, and the bounds of `structgen.runner.check_json`, which are held before
+anything is parsed. Everything else is a 400. Owns, too, that no large body holds up the event loop:
+it is parsed, and made a request of, in a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-import re
-from typing import Any
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from fastapi import Request
 
+from structgen.runner import check_json
+
 from .errors import ApiError
 
-MAX_DEPTH = 200
-"""Deepest nesting of a body."""
+SMALL = 16 << 10
+"""Bytes that the event loop reads by itself: a thread would take longer."""
 
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-"""How a half of a character is written, and those that have two halves."""
+_MAX_DIGITS = 1_000
+"""Most characters of a number."""
+
+T = TypeVar("T")
+
+
+def threads() -> ThreadPoolExecutor:
+    """Return what large bodies are read by: one thread.
+
+    The event loop waits for the interpreter lock behind each thread that works. So all large bodies
+    have one thread, and others' work goes on between its slices.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix="structgen-bodies")
+
+
+async def aside(request: Request, work: Callable[[], T], *, is_large: bool = False) -> T:
+    """Do work on a request: in the thread for large ones, or at once.
+
+    Args:
+        request: the request.
+        work: what to do.
+        is_large: whether there is much to do although the body is small.
+    """
+    if not is_large and len(await request.body()) <= SMALL:
+        return work()
+    thread = request.app.state.bodies
+    return await asyncio.get_running_loop().run_in_executor(thread, work)
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """The body, which has to be a JSON object.
+    """Read the body, which has to be a JSON object.
 
     Raises:
         ApiError: it is not.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
-        raise ApiError(
-            400,
-            f"The Content-Type is {kind or 'missing'}. Send JSON, with the header "
-            "Content-Type: application/json.",
-            code="invalid_content_type",
-        )
+    check_type(request.headers.get("content-type", ""), is_needed=True)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ApiError(
             400, "Compressed bodies are not read. Send it as it is.", code="invalid_content_type"
         )
-    found = parsed(await request.body())
-    if request.app.state.settings.log_prompts:
+    body, settings = await request.body(), request.app.state.settings
+    found = await aside(request, lambda: parsed(body, settings.max_body_values))
+    if settings.log_prompts:
         request.state.log["body"] = found
     return found
 
 
-def parsed(body: bytes) -> dict[str, Any]:
-    """A JSON object of its text.
+def check_type(given: str, *, is_needed: bool = False) -> None:
+    """Refuse a ``Content-Type`` that is not JSON's.
+
+    Raises:
+        ApiError: so it is.
+    """
+    kind = given.partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json") or not (given or is_needed):
+        return
+    why = " (curl -d sends that)" if kind == "application/x-www-form-urlencoded" else ""
+    raise ApiError(
+        400,
+        f"The Content-Type is {kind or 'missing'}{why}, and this server reads JSON. Send the "
+        "header Content-Type: application/json. With curl: -H 'Content-Type: application/json'.",
+        code="invalid_content_type",
+    )
+
+
+def parsed(body: bytes, most: int) -> dict[str, Any]:
+    """Return the JSON object of a body.
+
+    Args:
+        body: its text.
+        most: how many values it may have.
 
     Raises:
         ApiError: it is none, or out of bounds.
@@ -60,23 +108,31 @@ def parsed(body: bytes) -> dict[str, Any]:
             400, f"The body is not UTF-8, at byte {error.start:,}.", code="invalid_json"
         ) from None
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
-    except RecursionError:
-        raise _too_deep() from None
+        check_json(text, most)
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_whole,
+            parse_float=_finite,
+            parse_constant=_no_constant,
+        )
     except ValueError as error:
-        raise ApiError(400, f"The body is not JSON: {error}.", code="invalid_json") from None
+        raise ApiError(
+            400, f"The body cannot be read as JSON: {error}.", code="invalid_json"
+        ) from None
     if not isinstance(value, dict):
         raise ApiError(400, "The body is JSON, but no object.", code="invalid_json")
-    _check(value, halves=_HALF.search(body) is not None)
     return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r} is twice in one object")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the name {name!r} is twice in one object")
+            seen.add(name)
     return found
 
 
@@ -84,32 +140,18 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _too_deep() -> ApiError:
-    return ApiError(400, f"The body is nested more than {MAX_DEPTH} deep.", code="invalid_json")
+def _short(text: str) -> str:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"a number has {len(text):,} digits, and {_MAX_DIGITS:,} is the most here")
+    return text
 
 
-def _check(value: Any, halves: bool) -> None:
-    """Refuse what is too deep, and texts that are not Unicode."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        below: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                if halves:
-                    below += one
-                below += one.values()
-            elif isinstance(one, list):
-                below += one
-            elif halves and isinstance(one, str):
-                try:
-                    one.encode()
-                except UnicodeEncodeError:
-                    raise ApiError(
-                        400,
-                        "The body has half of a character (a lone surrogate, \\ud800 to \\udfff).",
-                        code="invalid_json",
-                    ) from None
-        level = [one for one in below if halves or isinstance(one, (dict, list))]
-        if not level:
-            return
-    raise _too_deep()
+def _whole(text: str) -> int:
+    return int(_short(text))
+
+
+def _finite(text: str) -> float:
+    value = float(_short(text))
+    if math.isinf(value):
+        raise ValueError(f"the number {text} is too large")
+    return value

@@ -31,6 +31,7 @@ from structgen.errors import (
 TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "invalid_request_error",
     405: "invalid_request_error",
     408: "timeout_error",
@@ -42,6 +43,9 @@ TYPES = {
 }
 """The type of errors by status."""
 
+
+_LONGEST = 4_000
+"""Characters of a message: it may have what somebody sent."""
 
 _PROMPTS = {False: "invalid_prompt", True: "context_length_exceeded"}
 
@@ -68,8 +72,8 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
-        self.param = param
+        self.message = _short(message)
+        self.param = None if param is None else _short(param)
         self.code = code
         self.headers = dict(headers or {})
 
@@ -89,6 +93,10 @@ class ApiError(Exception):
     def response(self) -> JSONResponse:
         """As an answer."""
         return JSONResponse(self.body, self.status, self.headers)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def told(error: BaseException) -> ApiError:

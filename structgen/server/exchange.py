@@ -7,12 +7,15 @@ the Runner's promise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+import json
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
 
 from fastapi import Request
+from fastapi.responses import Response
 from starlette.types import Receive
 
+from .bodies import aside
 from .errors import ApiError
 from .gateway import ClientGone
 from .settings import Settings
@@ -62,6 +65,13 @@ def too_long(most: float) -> ApiError:
         "(request_seconds). Ask for less: max_tokens=, say.",
         code="timeout",
     )
+
+
+async def written(request: Request, answer: Mapping[str, Any]) -> Response:
+    """Write an answer as JSON, in the thread for large work: it may have all that was sent."""
+    now = dict(answer)  # others go on with it meanwhile
+    text = await aside(request, lambda: json.dumps(now, ensure_ascii=False), is_large=True)
+    return Response(text, media_type="application/json")
 
 
 async def left(receive: Receive) -> None:

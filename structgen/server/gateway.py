@@ -25,6 +25,7 @@ from structgen.runner import Metrics, Traces
 from structgen.workers import STRANGER, Stranger
 
 from .auth import Keys, bearer, owner_of
+from .bodies import check_type
 from .errors import ApiError, seconds, told
 from .limits import RateLimit
 from .settings import LOOPBACK, Settings
@@ -42,6 +43,7 @@ def needs_no_key(path: str) -> bool:
 
 
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_WHOLE = re.compile("[0-9]+")
 
 
 class ClientGone(Exception):
@@ -155,6 +157,33 @@ class Gateway:
                     code="rate_limit_exceeded",
                     headers={"Retry-After": seconds(wait)},
                 )
+        if scope["method"] not in ("GET", "HEAD"):
+            self._check_page(headers)
+
+    def _check_page(self, headers: Headers) -> None:
+        """Refuse what a web page of somebody else's sends, where no key says who asks.
+
+        Browsers send such requests without asking the server, if their bodies are not JSON.
+
+        Raises:
+            ApiError: so it is.
+        """
+        check_type(headers.get("content-type", ""))
+        if self._keys or "*" in self._settings.cors_origins:
+            return
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if origin in self._settings.cors_origins:
+            return
+        is_own = site in ("same-origin", "none")
+        if site is None:  # an old browser, or no browser
+            is_own = origin is None or origin.partition("://")[2] == headers.get("host")
+        if not is_own:
+            raise ApiError(
+                403,
+                f"A page of {origin or 'another origin'} may not ask this server. Name its origin "
+                "in cors_origins, or start the server with an API key.",
+                code="invalid_origin",
+            )
 
     @contextlib.contextmanager
     def _stranger(self, scope: Scope) -> Iterator[None]:
@@ -181,7 +210,7 @@ class Gateway:
             headers={"Connection": "close"},
         )
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length[:20]) > most:
+        if _WHOLE.fullmatch(length) and int(length[:20]) > most:
             raise too_large
 
         async def read() -> bytes:
@@ -213,7 +242,7 @@ class Gateway:
         entry: dict[str, Any] = {
             "id": id_,
             "method": scope["method"],
-            "path": scope["path"],
+            "path": scope["path"][:1_000],
             "status": status,
             "ms": round((time.perf_counter() - began) * 1000, 1),
             "by": scope["state"].get("holder"),
@@ -224,7 +253,7 @@ class Gateway:
         LOG.log(
             level,
             "%s",
-            json.dumps(entry, ensure_ascii=False, default=str),
+            json.dumps(entry, default=str),
             extra={"entry": entry},
             exc_info=error if unexpected else None,
         )

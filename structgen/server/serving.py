@@ -6,12 +6,13 @@ is taken, what is under way is finished, and the models end.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import socket
 import sys
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import uvicorn
 
@@ -67,7 +68,7 @@ def check(settings: Settings) -> list[str]:
         _check_sources(settings)
         ids = runner.list_models()
         default = runner.get_default_model_id()
-    said = [f"listens on http://{_shown(settings.host)}:{settings.port}"]
+    said = [f"will listen on http://{_shown(settings.host)}:{settings.port}"]
     said.append(f"models: {', '.join(ids)}; {default} unless a request names one")
     said.append("asks for an API key" if keys else "asks for no API key")
     if not keys and not settings.is_local:
@@ -123,16 +124,17 @@ def serve(settings: Settings) -> None:
     Raises:
         StructgenError: the settings are wrong.
     """
-    for line in check(settings):
-        print(line, file=sys.stderr)
+    said = check(settings)
     check_address(settings)
+    for line in said:
+        print(line, file=sys.stderr)
     runner = runner_of(settings)
     try:
         app = create_app(runner, settings, owns_runner=True)
         _log_to_stderr(settings)
         config = uvicorn.Config(
             app,
-            http=connections(settings.body_seconds),
+            http=connections(settings.body_seconds, settings.write_seconds),
             ws="none",
             host=settings.host,
             port=settings.port,
@@ -144,6 +146,9 @@ def serve(settings: Settings) -> None:
             timeout_keep_alive=15,
             h11_max_incomplete_event_size=64 << 10,
         )
+        # What is here now stays: a collection walks only what requests leave behind.
+        gc.collect()
+        gc.freeze()
         uvicorn.Server(config).run()
     finally:
         runner.close()
@@ -171,9 +176,21 @@ class _Text(logging.Formatter):
         if entry is not None:
             said = {k: v for k, v in entry.items() if v is not None}
             head = " ".join(str(said.pop(name, "")) for name in ("method", "path", "status"))
-            record.msg = " ".join([head, *(f"{k}={v}" for k, v in said.items())])
-            record.args = ()
+            record.msg, record.args = " ".join([head, *(f"{k}={v}" for k, v in said.items())]), ()
+        record.msg, record.args = _printable(record.getMessage()), ()
         return super().format(record)
+
+    def formatException(self, ei: Any) -> str:
+        """A traceback, whose lines nobody takes for lines of the log."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  {_printable(line)}" for line in lines)
+
+
+def _printable(text: str) -> str:
+    """A text with escapes for what could end a line, or steer a terminal: it may be foreign."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 @final
@@ -188,4 +205,4 @@ class _Json(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        return json.dumps(entry, default=str)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from structgen.errors import OptionError
+from structgen.runner import MAX_VALUES
 
 # Python 3.10 has none of its own.
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -50,11 +51,13 @@ class Settings(BaseModel):
             machine where it listens to no other and there are no keys.
         requests_per_minute: for each key, or each address where there are no keys; None: no limit.
         max_body_bytes: most bytes of a request.
+        max_body_values: most values in the JSON of a request, its names not counted.
         max_schema_bytes: most bytes of the schemas and grammars of a request, as JSON.
         max_tokens: most tokens of an answer; None: the model's limit.
         max_inputs: most texts of one request for vectors, and questions of one for decisions.
         max_outputs: most answers of one request: ``n`` times prompts.
         body_seconds: within which the head of a request has to have arrived, and then its body.
+        write_seconds: within which a client has to take some of an answer that waits for it.
         request_seconds: within which it has to be answered.
         compile_seconds: for which a schema may be compiled.
         compile_bytes: of memory that this may take.
@@ -89,11 +92,13 @@ class Settings(BaseModel):
     allowed_hosts: tuple[str, ...] = ()
     requests_per_minute: Count | None = None
     max_body_bytes: Count = 4 << 20
+    max_body_values: Count = MAX_VALUES
     max_schema_bytes: Count = 512 << 10
     max_tokens: Count | None = None
     max_inputs: Count = 2_048
     max_outputs: Count = 16
     body_seconds: Seconds = 30.0
+    write_seconds: Seconds = 30.0
     request_seconds: Seconds = 600.0
     compile_seconds: Seconds = 20.0
     compile_bytes: Count = 2 << 30

@@ -36,7 +36,7 @@ def span_of(
     from opentelemetry import propagate, trace
 
     attributes = {"http.request.method": method, "structgen.request_id": id_}
-    context = propagate.extract(dict(headers))
+    context = propagate.extract(dict(headers.items()))
     kind = trace.SpanKind.SERVER
     with tracer.start_as_current_span(method, context, kind, attributes) as span:
         yield said

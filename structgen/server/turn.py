@@ -15,7 +15,7 @@ from structgen.runner import ChatRequest
 from .input_items import items_of, messages_in
 from .settings import Settings
 from .shapes import ResponsesBody
-from .wire import Asked, asked, read, refused
+from .wire import Asked, asked, check_many, read, refused
 
 SAME = (
     "model",
@@ -91,6 +91,7 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
     """
     chat: dict[str, Any] = {name: body[name] for name in SAME if name in body}
     left = {name: value for name, value in body.items() if name not in SAME}
+    check_many(left.get("input"), "input", settings.max_inputs)
     given = read(ResponsesBody, left)
     items = items_of(left.get("input"))
     messages = [*before, *messages_in(items)]
@@ -154,24 +155,6 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
         "max_tool_calls": None,
     }
     return Turn(work, messages, items, echo, is_stored, in_background)
-
-
-def samples_how(request: ChatRequest, defaults: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The temperature and ``top_p`` that a request is answered with.
-
-    Args:
-        request: it.
-        defaults: the model's own; None: they are not known yet.
-    """
-    own = dict(defaults or {})
-    samples = own.get("do_sample") or request.top_p or request.min_p or (request.top_k or 0) > 1
-    temperature = request.temperature
-    if temperature is None:
-        temperature = own.get("temperature", 1.0) if samples else 0.0
-    top_p = request.top_p
-    if top_p is None:
-        top_p = (own.get("top_p") or 1.0) if samples else 1.0
-    return {"temperature": float(temperature), "top_p": float(top_p)}
 
 
 def _renamed(param: str) -> str:

@@ -135,6 +135,8 @@ def _asked(
         raise refused("stream_options is of no use without stream=true.", "stream_options")
     _grammar(fields, names)
     _template(fields, names)
+    for name in ("messages", "logit_bias", "abstain_below"):
+        check_many(fields.get(name), name, settings.max_inputs)
     check_sizes(fields, settings)
     request = kind.of(fields, {})
     _bound(request, settings)
@@ -230,7 +232,7 @@ def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if not isinstance(tool, Mapping):
             raise refused(f"tools[{index}] is no object.", f"tools[{index}]", "invalid_value")
-    for name in ("response_format", "grammar", "tools"):
+    for name in ("response_format", "grammar", "tools", "tool_choice"):
         value = fields.get(name)
         if value is None:
             continue
@@ -243,6 +245,17 @@ def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
                 param=name,
                 code="schema_too_large",
             )
+
+
+def check_many(given: Any, name: str, most: int) -> None:
+    """Refuse more texts, messages or questions than one request may have."""
+    if isinstance(given, (list, dict)) and len(given) > most:
+        raise refused(
+            f"{name}: there are {len(given):,}, and {most:,} is the most here (max_inputs). Send "
+            "fewer, or several requests.",
+            name,
+            "invalid_value",
+        )
 
 
 def _bound(request: ChatRequest | CompletionRequest, settings: Settings) -> None:

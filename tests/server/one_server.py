@@ -32,7 +32,7 @@ class Served:
 def serving(runner: Runner, settings: Settings) -> Iterator[Served]:
     """A server that answers with a Runner, until the end of the block."""
     app = create_app(runner, settings)
-    http = connections(settings.body_seconds)
+    http = connections(settings.body_seconds, settings.write_seconds)
     config = uvicorn.Config(app, port=0, http=http, log_config=None, access_log=False, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

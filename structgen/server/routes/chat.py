@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from structgen.runner import ChatChunk, ChatRequest, ChatResponse
 
-from ..bodies import json_object
+from ..bodies import aside, json_object
 from ..exchange import settings_of
 from ..openapi import answers, body
 from ..shapes import CHAT_FIELDS
@@ -24,7 +24,8 @@ router = APIRouter(tags=["text"])
 )
 async def chat_completions(request: Request) -> Response:
     """Answer a chat."""
-    work = asked(ChatRequest, await json_object(request), settings_of(request))
+    given, settings = await json_object(request), settings_of(request)
+    work = await aside(request, lambda: asked(ChatRequest, given, settings))
     check_model(request, work.request.model)
     await tried(request, work)
     runner = runner_of(request)

@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from structgen.runner import CompletionChunk, CompletionRequest, CompletionResponse
 
-from ..bodies import json_object
+from ..bodies import aside, json_object
 from ..exchange import settings_of
 from ..openapi import answers, body
 from ..shapes import INPUT, TEXT_FIELDS
@@ -26,7 +26,8 @@ router = APIRouter(tags=["text"])
 )
 async def completions(request: Request) -> Response:
     """Go on from a prompt."""
-    work = asked(CompletionRequest, await json_object(request), settings_of(request))
+    given, settings = await json_object(request), settings_of(request)
+    work = await aside(request, lambda: asked(CompletionRequest, given, settings))
     check_model(request, work.request.model)
     await tried(request, work)
     runner = runner_of(request)

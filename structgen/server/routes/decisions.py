@@ -21,13 +21,13 @@ from structgen.decisions import (
 from structgen.errors import OptionError
 from structgen.runner import DecisionRequest, DecisionResponse
 
-from ..bodies import json_object
+from ..bodies import aside, json_object
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
 from ..input_items import items_of, messages_in, text_of
 from ..openapi import answers, body
 from ..shapes import DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
-from ..wire import read, refused
+from ..wire import check_many, read, refused
 from .text import check_model, note, runner_of, said
 
 router = APIRouter(tags=["decisions"])
@@ -40,11 +40,16 @@ _OURS = ("abstain_below", "debias", "orders", "tolerance", "adapter", "timeout")
 async def decisions(request: Request) -> dict[str, Any]:
     """Answer questions about an input: each with the probability of all that may be answered."""
     given = await json_object(request)
-    _check_many(request, given)
-    read(DecisionsBody, given)
+    for name in ("questions", "input", "abstain_below"):
+        check_many(given.get(name), name, settings_of(request).max_inputs)
+
+    def asks() -> DecisionRequest:
+        read(DecisionsBody, given)
+        named = {f"q{at}": _question(one, at) for at, one in enumerate(given["questions"])}
+        return _request(given, _state(given["input"]), named)
+
+    made = await _decided(request, await aside(request, asks), {"state": "input"})
     questions = given["questions"]
-    asked = {f"q{index}": _question(one, index) for index, one in enumerate(questions)}
-    made = await _decided(request, given, _state(given["input"]), asked, {"state": "input"})
     found = []
     for index, question in enumerate(questions):
         answer = made.answers[f"q{index}"]
@@ -77,13 +82,21 @@ async def decisions(request: Request) -> dict[str, Any]:
 async def systemone(request: Request) -> dict[str, Any]:
     """Answer named questions about a state."""
     given = await json_object(request)
-    _check_many(request, given)
-    read(SystemOneBody, given)
-    if given["state"] is None:
-        raise refused("state is null.", "state", "missing_field")
+    for name in ("questions", "abstain_below"):
+        check_many(given.get(name), name, settings_of(request).max_inputs)
+
+    def asks() -> DecisionRequest:
+        read(SystemOneBody, given)
+        if given["state"] is None:
+            raise refused("state is null.", "state", "missing_field")
+        named = {
+            name: _named_question(one, f"questions.{name}")
+            for name, one in given["questions"].items()
+        }
+        return _request(given, given["state"], named)
+
+    made = await _decided(request, await aside(request, asks), {})
     questions = given["questions"]
-    asked = {name: _named_question(one, f"questions.{name}") for name, one in questions.items()}
-    made = await _decided(request, given, given["state"], asked, {})
     found = {name: answer_of_system_one(answer) for name, answer in made.answers.items()}
     for name, answer in found.items():
         if answer["type"] == "choice":
@@ -93,23 +106,21 @@ async def systemone(request: Request) -> dict[str, Any]:
     return {"model": made.model, "answers": found, "usage": usage}
 
 
-async def _decided(
-    request: Request,
-    given: Mapping[str, Any],
-    state: Any,
-    questions: Mapping[str, Any],
-    names: Mapping[str, str],
-) -> DecisionResponse:
+def _request(given: Mapping[str, Any], state: Any, questions: Mapping[str, Any]) -> DecisionRequest:
     fields = {name: given[name] for name in _OURS if given.get(name) is not None}
+    return DecisionRequest.of(
+        {"model": given.get("model"), "state": state, "questions": questions, **fields}, {}
+    )
 
+
+async def _decided(
+    request: Request, asked: DecisionRequest, names: Mapping[str, str]
+) -> DecisionResponse:
     def api(error: BaseException) -> ApiError:
         made = told(error)
         made.param = names.get(made.param or "", made.param)
         return made
 
-    asked = DecisionRequest.of(
-        {"model": given.get("model"), "state": state, "questions": questions, **fields}, {}
-    )
     check_model(request, asked.model)
     try:
         made = await answered(request, runner_of(request).adecide(asked))
@@ -117,17 +128,6 @@ async def _decided(
         raise said(error, api) from error
     note(request, made)
     return made
-
-
-def _check_many(request: Request, given: Mapping[str, Any]) -> None:
-    """Refuse more questions than one request may have."""
-    questions, most = given.get("questions"), settings_of(request).max_inputs
-    if isinstance(questions, (list, dict)) and len(questions) > most:
-        raise refused(
-            f"questions: {len(questions):,} are more than {most:,}, the most here (max_inputs).",
-            "questions",
-            "invalid_value",
-        )
 
 
 def _state(given: Any) -> Any:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import Field, StrictStr
 
 from structgen.errors import OptionError
 from structgen.grammar.cfg import library
 from structgen.runner import ChatRequest, ExplainRequest, Trials
 
-from ..bodies import json_object
+from ..bodies import aside, json_object
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
 from ..openapi import answers, body
-from ..shapes import Explanation, GrammarList, GrammarText, Picture
-from ..wire import asked, check_sizes, read
+from ..shapes import Explanation, GrammarList, GrammarText, Picture, Strictly
+from ..wire import Asked, asked, read
 from .text import check_model, runner_of, said, tried
 
 router = APIRouter(tags=["operation"])
@@ -28,10 +28,8 @@ router = APIRouter(tags=["operation"])
 _LONGEST_REGEX = 2_000
 
 
-class PictureBody(BaseModel):
+class PictureBody(Strictly):
     """A regular expression."""
-
-    model_config = ConfigDict(extra="forbid")
 
     regex: Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST_REGEX)]
 
@@ -61,10 +59,11 @@ async def one_grammar(name: str) -> dict[str, Any]:
 @router.post("/v1/grammars/picture", openapi_extra=body(PictureBody), responses=answers(Picture))
 async def draw_regex(request: Request) -> dict[str, Any]:
     """The automaton of a regular expression, if it is small: its states and edges."""
-    given = read(PictureBody, await json_object(request))
+    given = await json_object(request)
+    asked_for = await aside(request, lambda: read(PictureBody, given))
     trials: Trials = request.app.state.trials
     try:
-        return await answered(request, trials.picture(given.regex))
+        return await answered(request, trials.picture(asked_for.regex))
     except Exception as error:
         raise said(error, told) from error
 
@@ -76,17 +75,21 @@ async def explain(request: Request) -> dict[str, Any]:
     """Why a token was not allowed at a place of an output, or that it was."""
     settings = settings_of(request)
     given = await json_object(request)
-    check_sizes(given, settings)
-    form: dict[str, Any] = {
-        name: given[name]
-        for name in ("response_format", "grammar", "grammar_type")
-        if name in given
-    }
-    work = asked(ChatRequest, {"messages": "-", **form}, settings)
-    check_model(request, given.get("model"))
+
+    def asks() -> tuple[Asked[ChatRequest], ExplainRequest]:
+        form: dict[str, Any] = {
+            name: given[name]
+            for name in ("response_format", "grammar", "grammar_type")
+            if name in given
+        }
+        work = asked(ChatRequest, {"messages": "-", **form}, settings)
+        return work, ExplainRequest.of(given, {})
+
+    work, about = await aside(request, asks)
+    check_model(request, about.model)
     await tried(request, work)
     try:
-        reason = await answered(request, runner_of(request).aexplain(given))
+        reason = await answered(request, runner_of(request).aexplain(about))
     except Exception as error:
         raise said(error, told) from error
     return {"reason": reason}

@@ -9,12 +9,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from structgen.runner import ChatChunk, ChatRequest
+from structgen.runner import ChatChunk, ChatRequest, samples_how
 
 from ..background import Job, Jobs
-from ..bodies import json_object
+from ..bodies import aside, json_object
 from ..errors import ApiError, told
-from ..exchange import answered, settings_of, too_long
+from ..exchange import answered, settings_of, too_long, written
 from ..gateway import LOG
 from ..input_items import messages_in
 from ..openapi import answers, body
@@ -29,7 +29,7 @@ from ..shapes import (
 )
 from ..sse import EventStream, begun
 from ..store import Store, Stored
-from ..turn import SAME, Turn, samples_how, turn_of
+from ..turn import SAME, Turn, turn_of
 from ..wire import refused
 from .chat import is_head
 from .text import check_model, check_sure, note, runner_of, said, tried
@@ -55,7 +55,8 @@ def _jobs(request: Request) -> Jobs:
 async def create(request: Request) -> Any:
     """Answer an input; keep the answer, so that another can go on from it."""
     given = await json_object(request)
-    turn = turn_of(given, await _before(request, given), settings_of(request))
+    before, settings = await _before(request, given), settings_of(request)
+    turn = await aside(request, lambda: turn_of(given, before, settings))
     chat = turn.asked.request
     check_model(request, chat.model)
     await tried(request, turn.asked)
@@ -76,7 +77,7 @@ async def create(request: Request) -> Any:
         await pieces.aclose()
     _settle(request, turn, stored)
     await _keep(request, turn, stored)
-    return stored.response
+    return await written(request, stored.response)
 
 
 def _settle(request: Request, turn: Turn, stored: Stored) -> None:
@@ -102,7 +103,7 @@ async def _in_background(request: Request, turn: Turn, stored: Stored) -> Any:
     _jobs(request).add(job)
     if turn.asked.streams:
         return _followed(request, job.after(-1))
-    return dict(stored.response)
+    return await written(request, stored.response)
 
 
 def _followed(request: Request, events: AsyncGenerator[bytes, None]) -> Response:
@@ -261,7 +262,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
     follows, after = _asked(request)
     found = await _found(request, response_id)
     if not follows:
-        return found.response
+        return await written(request, found.response)
     job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
         return _followed(request, job.after(after))
@@ -305,7 +306,7 @@ async def delete(response_id: str, request: Request) -> dict[str, Any]:
 
 
 @router.post("/v1/responses/{response_id}/cancel", responses=answers(ResponseAnswer))
-async def cancel(response_id: str, request: Request) -> dict[str, Any]:
+async def cancel(response_id: str, request: Request) -> Response:
     """End an answer that is being made in the background."""
     found = await _found(request, response_id)
     if not found.response["background"]:
@@ -319,18 +320,19 @@ async def cancel(response_id: str, request: Request) -> dict[str, Any]:
             job.stored.response["status"] = "cancelled"
             job.end()
             await _store(request).put(job.stored)
-        return job.stored.response
-    return found.response
+        return await written(request, job.stored.response)
+    return await written(request, found.response)
 
 
 @router.get("/v1/responses/{response_id}/input_items", responses=answers(InputItemList))
-async def input_items(response_id: str, request: Request) -> dict[str, Any]:
+async def input_items(response_id: str, request: Request) -> Response:
     """The items that an answer is to, the last first."""
     items = (await _found(request, response_id)).items[::-1]
-    return {
+    answer = {
         "object": "list",
         "data": items,
         "first_id": items[0]["id"] if items else None,
         "last_id": items[-1]["id"] if items else None,
         "has_more": False,
     }
+    return await written(request, answer)

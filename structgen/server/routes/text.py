@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from structgen.errors import RequestError
 from structgen.runner import Runner, Trials
 
+from ..bodies import aside
 from ..errors import ApiError
 from ..exchange import answered, settings_of
 from ..sse import DONE, EventStream, begun, json_event
@@ -62,15 +63,18 @@ async def whole(
     request: Request,
     work: Awaitable[BaseModel],
     told: Callable[[BaseException], ApiError],
+    *,
+    is_large: bool = False,
 ) -> Response:
-    """An answer in one piece."""
+    """An answer in one piece; ``is_large``: it takes long to write."""
     try:
         made = await answered(request, work)
     except Exception as error:
         raise said(error, told) from error
     check_sure(made)
     note(request, made)
-    return Response(made.model_dump_json(), media_type="application/json")
+    text = await aside(request, made.model_dump_json, is_large=is_large)
+    return Response(text, media_type="application/json")
 
 
 async def streamed(

@@ -5,30 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt, StrictStr, model_validator
+from fastapi.responses import Response
+from pydantic import StrictBool, StrictInt, StrictStr, model_validator
 
-from structgen.runner import Message
+from structgen.runner import Many, Message
 
-from ..bodies import json_object
+from ..bodies import aside, json_object
 from ..errors import told
 from ..exchange import answered
 from ..openapi import answers, body
-from ..shapes import DetokenizeAnswer, TokenizeAnswer
+from ..shapes import DetokenizeAnswer, Strictly, TokenizeAnswer
 from ..wire import read, refused
 from .text import check_model, runner_of, said
 
 router = APIRouter(tags=["tokens"])
 
+_SLICE = 10_000
 
-class TokenizeBody(BaseModel):
+
+class TokenizeBody(Strictly):
     """A text, or the messages of a chat, whose tokens are wanted."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: StrictStr | None = None
     prompt: StrictStr | None = None
     text: StrictStr | None = None
-    messages: list[Message] | None = None
+    messages: Many[Message] | None = None
     add_special_tokens: StrictBool = True
 
     @model_validator(mode="after")
@@ -39,37 +40,45 @@ class TokenizeBody(BaseModel):
         return self
 
 
-class DetokenizeBody(BaseModel):
+class DetokenizeBody(Strictly):
     """Token ids whose text is wanted."""
 
-    model_config = ConfigDict(extra="forbid")
-
     model: StrictStr | None = None
-    tokens: list[StrictInt]
+    tokens: Many[StrictInt]
     skip_special_tokens: StrictBool = False
 
 
 @router.post("/v1/tokenize", openapi_extra=body(TokenizeBody), responses=answers(TokenizeAnswer))
 @router.post("/tokenize", include_in_schema=False)
-async def tokenize(request: Request) -> dict[str, Any]:
+async def tokenize(request: Request) -> Response:
     """Token ids of a text or a chat, and how many the model takes."""
-    asked = read(TokenizeBody, await json_object(request))
+    given = await json_object(request)
+    asked = await aside(request, lambda: read(TokenizeBody, given))
     check_model(request, asked.model)
     runner = runner_of(request)
-    given: Any = asked.prompt if asked.text is None else asked.text
+    text: Any = asked.prompt if asked.text is None else asked.text
     if asked.messages is not None:
-        given = [message.for_template() for message in asked.messages]
+        text = [message.for_template() for message in asked.messages]
     try:
         tokens = await answered(
             request,
             runner.atokenize_text(
-                given, add_special_tokens=asked.add_special_tokens, model=asked.model
+                text, add_special_tokens=asked.add_special_tokens, model=asked.model
             ),
         )
         longest = await runner.amax_sequence_length(asked.model)
     except Exception as error:
         raise said(error, told) from error
-    return {"count": len(tokens), "max_model_len": longest, "tokens": tokens}
+    ids = await aside(request, lambda: _joined(tokens), is_large=len(tokens) > _SLICE)
+    length = "null" if longest is None else longest
+    answer = f'{{"count":{len(tokens)},"max_model_len":{length},"tokens":[{ids}]}}'
+    return Response(answer, media_type="application/json")
+
+
+def _joined(tokens: list[int]) -> str:
+    """Write many numbers, in slices: between them other threads go on."""
+    slices = (tokens[at : at + _SLICE] for at in range(0, len(tokens), _SLICE))
+    return ",".join(",".join(map(str, part)) for part in slices)
 
 
 @router.post(
@@ -78,7 +87,8 @@ async def tokenize(request: Request) -> dict[str, Any]:
 @router.post("/detokenize", include_in_schema=False)
 async def detokenize(request: Request) -> dict[str, Any]:
     """The text of token ids."""
-    asked = read(DetokenizeBody, await json_object(request))
+    given = await json_object(request)
+    asked = await aside(request, lambda: read(DetokenizeBody, given))
     check_model(request, asked.model)
     try:
         text = await answered(

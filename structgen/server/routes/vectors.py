@@ -9,12 +9,12 @@ from fastapi.responses import Response
 
 from structgen.runner import EmbeddingRequest, EmbeddingResponse, RerankRequest, RerankResponse
 
-from ..bodies import json_object
+from ..bodies import aside, json_object
 from ..errors import ApiError, told
 from ..exchange import settings_of
 from ..openapi import answers, body
 from ..shapes import DOCUMENTS, INPUT
-from ..wire import refused
+from ..wire import check_many
 from .text import check_model, runner_of, whole
 
 router = APIRouter(tags=["vectors"])
@@ -28,10 +28,12 @@ router = APIRouter(tags=["vectors"])
 async def embeddings(request: Request) -> Response:
     """Make vectors of texts, or of token ids."""
     given = await json_object(request)
-    _check_many(given.get("input"), "input", settings_of(request).max_inputs)
-    asked = EmbeddingRequest.of(given, {})
+    texts = given.get("input")
+    if not isinstance(texts, list) or not all(isinstance(one, int) for one in texts):
+        check_many(texts, "input", settings_of(request).max_inputs)  # numbers are one text
+    asked = await aside(request, lambda: EmbeddingRequest.of(given, {}))
     check_model(request, asked.model)
-    return await whole(request, runner_of(request).aembed(asked), _told("input"))
+    return await whole(request, runner_of(request).aembed(asked), _told("input"), is_large=True)
 
 
 @router.post(
@@ -43,23 +45,10 @@ async def embeddings(request: Request) -> Response:
 async def rerank(request: Request) -> Response:
     """Order documents by how well they answer a query."""
     given = await json_object(request)
-    _check_many(given.get("documents"), "documents", settings_of(request).max_inputs)
-    asked = RerankRequest.of(given, {})
+    check_many(given.get("documents"), "documents", settings_of(request).max_inputs)
+    asked = await aside(request, lambda: RerankRequest.of(given, {}))
     check_model(request, asked.model)
     return await whole(request, runner_of(request).arerank(asked), _told("documents"))
-
-
-def _check_many(given: Any, name: str, most: int) -> None:
-    """Refuse more texts than one request may have; a list of numbers is one text."""
-    if not isinstance(given, list) or all(isinstance(one, int) for one in given):
-        return
-    if len(given) > most:
-        raise refused(
-            f"{name} has {len(given):,} texts, and {most:,} is the most here (max_inputs). Send "
-            "several requests.",
-            name,
-            "invalid_value",
-        )
 
 
 def _told(name: str) -> Any:

@@ -9,7 +9,7 @@ alone, and tests hold the answers to it.
 
 from __future__ import annotations
 
-from .base import Answer, Body
+from .base import Answer, Body, Strictly
 from .decisions import DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
 from .fields import CHAT_FIELDS, DOCUMENTS, INPUT, TEXT_FIELDS
 from .items import InputItem
@@ -58,6 +58,7 @@ __all__ = [
     "Readiness",
     "ResponseAnswer",
     "ResponsesBody",
+    "Strictly",
     "SystemOneAnswer",
     "SystemOneBody",
     "TokenizeAnswer",

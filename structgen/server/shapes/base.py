@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 from pydantic_core import PydanticCustomError
+
+from structgen.runner import few
 
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 
 
-class Body(BaseModel):
+class Strictly(BaseModel):
+    """A body, or a part of one, with the fields that it names and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        return few(cls, given)
+
+
+class Body(Strictly):
     """A part of a body. What it does not name may be there as null, which says nothing."""
 
     model_config = ConfigDict(extra="allow")

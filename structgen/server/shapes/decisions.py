@@ -13,8 +13,11 @@ from pydantic import (
     StrictInt,
     StrictStr,
     Tag,
+    WrapValidator,
 )
 from pydantic_core import PydanticCustomError
+
+from structgen.runner import ByName, Many, in_slices
 
 from .base import Answer, Body, Count, Number, Probability, kind_of, tag_of
 from .items import InputItem, InputJson, InputText
@@ -27,7 +30,7 @@ def _text_part(given: Any) -> Any:
 
 Instructions: TypeAlias = (
     Annotated[StrictStr, Field(min_length=1)]
-    | list[
+    | Many[
         Annotated[
             Annotated[InputText, Tag("input_text-part")]
             | Annotated[InputJson, Tag("input_json-part")],
@@ -42,7 +45,7 @@ class OwnFields(Body):
     """Fields of structgen's own, which both endpoints take; and those that change nothing."""
 
     model: StrictStr | None = None
-    abstain_below: Number | dict[str, Number] | None = None
+    abstain_below: Number | ByName[Number] | None = None
     debias: Literal["none", "prior", "orders"] | None = None
     orders: StrictInt | None = None
     tolerance: Number | None = None
@@ -79,7 +82,7 @@ class ChoiceQuestion(Body):
     type: Literal["choice"]
     name: StrictStr | None = None
     instructions: Instructions
-    choices: Annotated[list[Option], Field(min_length=2)]
+    choices: Annotated[Many[Option], Field(min_length=2)]
 
 
 class Level(Body):
@@ -95,7 +98,7 @@ class ScoreQuestion(Body):
     type: Literal["score"]
     name: StrictStr | None = None
     instructions: Instructions
-    levels: Annotated[list[Level], Field(min_length=2)]
+    levels: Annotated[Many[Level], Field(min_length=2)]
 
 
 def _question(given: Any) -> Any:
@@ -122,9 +125,9 @@ def _question(given: Any) -> Any:
 class DecisionsBody(OwnFields):
     """Questions about an input."""
 
-    input: StrictStr | list[InputItem]
+    input: StrictStr | Many[InputItem]
     questions: Annotated[
-        list[
+        Many[
             Annotated[
                 Annotated[PredicateQuestion, Tag("predicate-part")]
                 | Annotated[ChoiceQuestion, Tag("choice-part")]
@@ -199,12 +202,15 @@ class DecisionAnswer(Answer):
 # -- System One's -----------------------------------------------------------------------------
 
 
+Criteria = Annotated[dict[Literal["true", "false"], Any], WrapValidator(in_slices)]
+
+
 class NoulQuestion(Body):
     """How likely something is so."""
 
     type: Literal["noul"]
     instructions: Any
-    criteria: dict[Literal["true", "false"], Any] | None = None
+    criteria: Criteria | None = None
 
 
 class CriteriaQuestion(Body):
@@ -232,8 +238,7 @@ class SystemOneBody(OwnFields):
 
     state: Any
     questions: Annotated[
-        dict[
-            str,
+        ByName[
             Annotated[
                 Annotated[NoulQuestion, Tag("noul-part")]
                 | Annotated[CriteriaQuestion, Tag("choice-part")]

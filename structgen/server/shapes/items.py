@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, StrictStr, Tag
 
+from structgen.runner import Many
+
 from .base import Body, kind_of, tag_of
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -24,15 +26,15 @@ class OutputText(Body):
 
     type: Literal["output_text"]
     text: StrictStr
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
+    annotations: Many[Any] | None = None
+    logprobs: Many[Any] | None = None
 
 
 class InputJson(Body):
     """A value, which the model reads as JSON."""
 
     type: Literal["input_json"]
-    data: dict[str, Any] | list[dict[str, Any]]
+    data: dict[str, Any] | Many[dict[str, Any]]
 
 
 class ReasoningText(Body):
@@ -70,7 +72,7 @@ class MessageItem(Body):
     type: Literal["message"] | None = "message"
     id: StrictStr | None = None
     role: Literal["user", "assistant", "system", "developer"]
-    content: StrictStr | list[Part]
+    content: StrictStr | Many[Part]
     status: Status | None = None
     phase: Literal["commentary", "final_answer"] | None = None
 
@@ -92,7 +94,7 @@ class CallOutputItem(Body):
     type: Literal["function_call_output"]
     id: StrictStr | None = None
     call_id: StrictStr
-    output: StrictStr | list[Part]
+    output: StrictStr | Many[Part]
     status: Status | None = None
 
 
@@ -102,7 +104,7 @@ class ReasoningItem(Body):
     type: Literal["reasoning"]
     id: StrictStr | None = None
     summary: Annotated[list[Any], Field(max_length=0)] | None = None
-    content: list[ReasoningText] | None = None
+    content: Many[ReasoningText] | None = None
     status: Status | None = None
 
 

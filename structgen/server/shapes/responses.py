@@ -14,6 +14,8 @@ from pydantic import (
     Tag,
 )
 
+from structgen.runner import ByName, Many
+
 from .base import Answer, Body, Count, kind_of, tag_of
 from .items import InputItem, Status
 
@@ -92,16 +94,20 @@ class ResponseStreamOptions(Body):
     include_obfuscation: Literal[False] | None = None
 
 
+Short = Annotated[StrictStr, Field(max_length=1_000)]
+"""A text that each event of an answer repeats."""
+
+
 class ResponsesBody(Body):
     """What is asked, but for the fields that are those of chats: the Runner checks these."""
 
-    input: StrictStr | list[InputItem] | None = None
+    input: StrictStr | Many[InputItem] | None = None
     instructions: StrictStr | None = None
     max_output_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     text: TextSettings | None = None
-    tools: list[Annotated[FunctionTool, BeforeValidator(_tool)]] | None = None
+    tools: Many[Annotated[FunctionTool, BeforeValidator(_tool)]] | None = None
     reasoning: Reasoning | None = None
-    include: list[Literal["message.output_text.logprobs"]] | None = None
+    include: Many[Literal["message.output_text.logprobs"]] | None = None
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=1000)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     previous_response_id: StrictStr | None = None
@@ -109,10 +115,10 @@ class ResponsesBody(Body):
     stream_options: ResponseStreamOptions | None = None
     store: StrictBool | None = None
     background: StrictBool | None = None
-    metadata: dict[str, StrictStr] | None = None
-    user: StrictStr | None = None
-    safety_identifier: StrictStr | None = None
-    prompt_cache_key: StrictStr | None = None
+    metadata: Annotated[ByName[Short], Field(max_length=100)] | None = None
+    user: Short | None = None
+    safety_identifier: Short | None = None
+    prompt_cache_key: Short | None = None
     prompt_cache_retention: StrictStr | None = None
     service_tier: Literal["auto", "default"] | None = None
 

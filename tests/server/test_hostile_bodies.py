@@ -1,0 +1,272 @@
+"""Bodies that are meant to hold the server up: bounded before they are read, and off its loop."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from one_server import KEY, Served
+from pydantic import BaseModel, ValidationError
+
+from structgen.errors import RequestError
+from structgen.runner import (
+    ChatRequest,
+    CompletionRequest,
+    DecisionRequest,
+    ExplainRequest,
+    check_json,
+    fields,
+)
+from structgen.server import bodies
+from structgen.server.routes.tokens import DetokenizeBody, TokenizeBody
+from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody, base
+
+AUTH = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+MANY = 5_000
+ZEROS = [0] * MANY
+NAMES = dict.fromkeys(map(str, range(MANY)), "wrong")
+ASK = [{"role": "user", "content": "Hi."}]
+
+
+# -- bounds, before anything is parsed --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("[" + "0," * 98 + "0]", ""),
+        ("[" + "0," * 100 + "0]", "more than 100 values"),
+        ("{" + '"a":0,' * 101 + "}", "more than 100 values"),
+        ("[]" * 101, "more than 100 values"),
+        ('"' * 1000, "more than 100 values"),
+        ('"' + "," * 1000 + '"', ""),
+        ('"' + '\\"' * 1000 + '"', ""),
+        ('"' + "\\\\" * 1000 + '"', ""),
+        ('"\\\\",' * 200, "more than 100 values"),
+        ('["' + "[" * 1000 + '"]', ""),
+        (r'"\ud83d\ude00"', ""),
+        (r'"\\ud83d"', ""),
+        (r'"\ud83d"', "lone surrogate"),
+        (r'"\ude00"', "lone surrogate"),
+        (r'"\ud83d\\\ude00"', "lone surrogate"),
+        (r'"\ud83d\ud83d\ude00"', "lone surrogate"),
+    ],
+)
+def test_json_is_bounded_before_it_is_parsed(text: str, wrong: str) -> None:
+    if not wrong:
+        check_json(text, 100)
+        json.loads(text).encode() if text[0] == '"' else json.loads(text)
+        return
+    with pytest.raises(ValueError, match=wrong):
+        check_json(text, 100)
+
+
+@pytest.mark.parametrize("opened", ["[", '{"a":', '[{"a":'])
+def test_nesting_is_bounded_at_the_depth_that_is_said(opened: str) -> None:
+    deep = opened.count("[") + opened.count("{")
+    check_json(opened * (200 // deep))
+    with pytest.raises(ValueError, match="nested more than 200 deep"):
+        check_json(opened * (200 // deep + 1))
+
+
+def test_names_are_compared_a_few_times_each() -> None:
+    compared = 0
+
+    class Name(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__eq__(other)
+
+        __hash__ = str.__hash__
+
+    pairs = [(Name(at), 0) for at in range(1_000)]
+    with pytest.raises(ValueError, match="'999' is twice"):
+        bodies._object([*pairs, (Name(999), 0)])
+    assert compared < 5_000
+
+
+@pytest.mark.parametrize("number", ["9" * 1_001, "0." + "9" * 1_000, "-" + "1" * 5_000, "1e999"])
+def test_numbers_are_bounded(number: str) -> None:
+    with pytest.raises(bodies.ApiError, match=r"digits|too large"):
+        bodies.parsed(f'{{"a": {number}}}'.encode(), 10)
+
+
+# -- few errors, however many there are to find -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (ChatRequest, {"messages": ZEROS}),
+        (ChatRequest, {"messages": [{"role": "user", "content": ZEROS}]}),
+        (ChatRequest, {"messages": [{"role": "assistant", "tool_calls": ZEROS}]}),
+        (ChatRequest, {"messages": [{"role": "user", "content": "", **NAMES}]}),
+        (ChatRequest, {"messages": ASK, **NAMES}),
+        (ChatRequest, {"messages": ASK, "stop": ZEROS}),
+        (ChatRequest, {"messages": ASK, "stop": ["a"] * MANY}),
+        (ChatRequest, {"messages": ASK, "logit_bias": NAMES}),
+        (ChatRequest, {"messages": ASK, "abstain_below": NAMES}),
+        (ChatRequest, {"messages": ASK, "stream_options": NAMES}),
+        (CompletionRequest, {"prompt": "a", **NAMES}),
+        (DecisionRequest, {"state": "a", "questions": {}, "abstain_below": NAMES}),
+        (ExplainRequest, {"token": 1, "chosen": 1, "before": ["a"] * MANY}),
+        (TokenizeBody, {"messages": ZEROS}),
+        (DetokenizeBody, {"tokens": ["a"] * MANY}),
+        (ResponsesBody, {"input": ZEROS}),
+        (ResponsesBody, {"input": "a", **NAMES}),
+        (ResponsesBody, {"input": "a", "tools": ZEROS}),
+        (ResponsesBody, {"input": "a", "include": ZEROS}),
+        (ResponsesBody, {"input": "a", "metadata": dict.fromkeys(NAMES, 0)}),
+        (ResponsesBody, {"input": [{"role": "user", "content": ZEROS}]}),
+        (ResponsesBody, {"input": [{"role": "user", "content": "", **NAMES}]}),
+        (DecisionsBody, {"input": "a", "questions": ZEROS}),
+        (DecisionsBody, {"input": ZEROS, "questions": []}),
+        (
+            DecisionsBody,
+            {"input": "a", "questions": [{"type": "predicate", "instructions": ZEROS}]},
+        ),
+        (
+            DecisionsBody,
+            {
+                "input": "a",
+                "questions": [{"type": "choice", "instructions": "a", "choices": ZEROS}],
+            },
+        ),
+        (SystemOneBody, {"state": "a", "questions": NAMES}),
+        (
+            SystemOneBody,
+            {
+                "state": "a",
+                "questions": {"q": {"type": "noul", "instructions": "a", "criteria": NAMES}},
+            },
+        ),
+    ],
+)
+def test_reading_stops_soon_after_the_first_error(kind: type[BaseModel], body: Any) -> None:
+    with pytest.raises((ValidationError, RequestError)) as caught:
+        kind(**body)
+    found = caught.value.__context__ or caught.value
+    assert isinstance(found, ValidationError)
+    assert found.error_count() <= 210
+
+
+def test_many_values_that_are_right_are_all_read() -> None:
+    bias = dict.fromkeys(map(str, range(MANY)), 1.0)
+    assert ChatRequest(messages="a", logit_bias=bias).logit_bias == bias
+
+
+# -- off the event loop -----------------------------------------------------------------------
+
+PAD = "a" * bodies.SMALL
+FORM = {"grammar": PAD, "grammar_type": "regex"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": ASK, "user": PAD, "max_tokens": 0}),
+        ("completions", {"prompt": PAD, "max_tokens": 0}),
+        ("responses", {"input": PAD, "max_output_tokens": 0}),
+        ("decisions", {"input": PAD, "questions": [{"type": "predicate", "instructions": ""}]}),
+        ("systemone", {"state": PAD, "questions": {"q": {"type": "noul"}}}),
+        ("embeddings", {"model": "vectors", "input": PAD, "dimensions": 0}),
+        ("rerank", {"model": "vectors", "query": "a", "documents": [PAD], "top_n": 0}),
+        ("tokenize", {"prompt": PAD, "text": ""}),
+        ("detokenize", {"tokens": [-1], "model": PAD}),
+        ("grammars/check", {**FORM, "more": 1}),
+        ("grammars/picture", {"regex": PAD}),
+        ("grammars/explain", {**FORM, "token": 1, "chosen": 1, "before": ["a"]}),
+    ],
+)
+def test_no_large_body_is_read_in_the_event_loop(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    threads: set[str] = set()
+
+    def seen(work: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return work(*given)
+
+        return wrapped
+
+    monkeypatch.setattr(bodies, "parsed", seen(bodies.parsed))
+    monkeypatch.setattr(fields, "few", seen(fields.few))
+    monkeypatch.setattr(base, "few", seen(base.few))
+    answer = httpx.post(f"{served.root}/v1/{path}", json=body, headers=AUTH, timeout=60)
+    assert answer.status_code in (400, 404, 422), answer.text
+    assert {name.rpartition("_")[0] for name in threads} == {"structgen-bodies"}
+
+
+# -- what the client is told ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("chat/completions", '{"messages":[' + "0," * 100_000 + "0]}", None),
+        ("chat/completions", json.dumps({"messages": ASK * 2_049}), "messages"),
+        ("chat/completions", json.dumps({"messages": ASK, "logit_bias": NAMES}), "logit_bias"),
+        ("chat/completions", json.dumps({"messages": ASK, "tool_choice": "a" * 600_000}),
+         "tool_choice"),
+        ("responses", json.dumps({"input": ASK * 2_049}), "input"),
+        ("decisions", json.dumps({"input": ASK * 2_049, "questions": []}), "input"),
+        ("responses", json.dumps({"input": "a", "user": "a" * 1_001}), "user"),
+    ],
+)  # fmt: skip
+def test_what_is_too_much_is_refused(
+    served: Served, path: str, body: str, param: str | None
+) -> None:
+    answer = httpx.post(f"{served.root}/v1/{path}", content=body, headers=AUTH, timeout=60)
+    assert answer.status_code in (400, 413)
+    assert answer.json()["error"]["param"] == param
+
+
+def test_an_error_does_not_repeat_all_that_was_sent(served: Served) -> None:
+    body = {"messages": ASK, "x" * 1_000_000: 1}
+    answer = httpx.post(f"{served.root}/v1/chat/completions", json=body, headers=AUTH, timeout=60)
+    assert answer.status_code == 400
+    assert len(answer.content) < 10_000
+
+
+@pytest.mark.parametrize("arguments", ["[" * 20_000, '{"a":' * 201, "[" + "0," * 100_000 + "0]"])
+def test_arguments_of_a_call_are_in_bounds(served: Served, arguments: str) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    body = {"messages": [*ASK, {"role": "assistant", "tool_calls": [call]}]}
+    answer = httpx.post(f"{served.root}/v1/chat/completions", json=body, headers=AUTH, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "messages[1].tool_calls[0].function.arguments"
+
+
+@pytest.mark.parametrize("token", ["١", " 1", "01", "+1", "1_0", "-1", "", "9" * 5_000])
+def test_names_of_logit_bias_are_token_ids(served: Served, token: str) -> None:
+    body = {"messages": ASK, "max_tokens": 1, "logit_bias": {token: 1}}
+    answer = httpx.post(f"{served.root}/v1/chat/completions", json=body, headers=AUTH, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"].startswith("logit_bias.")
+
+
+def test_tool_choice_looks_each_name_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from structgen.runner import tool_fields
+
+    tools = [{"type": "function", "function": {"name": f"f{at}"}} for at in range(200)]
+    named = {"type": "function", "name": "f199"}
+    asked = ChatRequest(
+        messages="a", tools=tools, tool_choice={"type": "allowed_tools", "tools": [named] * 200}
+    )
+    calls = 0
+    name_of = tool_fields.name_of
+
+    def counted(tool: Any) -> str:
+        nonlocal calls
+        calls += 1
+        return name_of(tool)
+
+    monkeypatch.setattr(tool_fields, "name_of", counted)
+    assert list(tool_fields.offered(asked).tools) == [199]
+    assert calls <= 400

@@ -1,0 +1,344 @@
+"""Clients, web pages and paths that mean harm: what reaches the loop, the log and other states."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from one_server import Served
+from starlette.datastructures import Headers
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from structgen import OptionError, Runner
+from structgen.runner import ChatRequest, Sessions, Traces, samples_how
+from structgen.server import Settings, create_app, serve
+from structgen.server.auth import Keys
+from structgen.server.connection import _SLICE, connections
+from structgen.server.serving import _Json, _Text
+from structgen.server.spans import span_of
+
+# -- connections ------------------------------------------------------------------------------
+
+
+class FakeLoop:
+    """Remembers what it is to do later."""
+
+    def __init__(self) -> None:
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.soon: list[Callable[[], None]] = []
+
+    def call_later(self, delay: float, work: Callable[[], None]) -> FakeLoop:
+        self.later.append((delay, work))
+        return self
+
+    def cancel(self) -> None:
+        """What is returned in place of a timer has it."""
+
+    def call_soon(self, work: Callable[[], None]) -> None:
+        self.soon.append(work)
+
+
+class FakeTransport:
+    """A connection whose client reads what the test says."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.is_aborted = False
+        self.closes = False
+        self.reads = True
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def is_closing(self) -> bool:
+        return self.closes
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+
+@pytest.fixture
+def connected() -> tuple[Any, FakeLoop, FakeTransport]:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError
+
+    config = uvicorn.Config(app, log_config=None, interface="asgi3")
+    config.load()
+    loop, transport = FakeLoop(), FakeTransport()
+    kind: Any = connections(30, 7)
+    made = kind(config=config, server_state=ServerState(), app_state={}, _loop=loop)
+    made.connection_made(transport)
+    return made, loop, transport
+
+
+def later(loop: FakeLoop) -> None:
+    """Let the limit on writing pass once."""
+    (due,) = [work for delay, work in loop.later if delay == 7]
+    loop.later = [one for one in loop.later if one[0] != 7]
+    due()
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("taken", [0, 1, 16 << 10])
+def test_a_client_that_does_not_read_is_dropped(
+    connected: tuple[Any, FakeLoop, FakeTransport], closes: bool, taken: int
+) -> None:
+    made, loop, transport = connected
+    transport.waiting, transport.closes = 5_000_000, closes
+    if not closes:
+        made.pause_writing()
+    later(loop)
+    assert not transport.is_aborted
+    transport.waiting -= taken
+    later(loop)
+    assert transport.is_aborted is (taken < 16 << 10)
+
+
+def test_a_stream_that_is_read_slowly_goes_on(
+    connected: tuple[Any, FakeLoop, FakeTransport],
+) -> None:
+    made, loop, transport = connected
+    for _ in range(3):
+        transport.waiting = 100_000
+        made.pause_writing()
+        later(loop)
+        made.resume_writing()
+    later(loop)
+    assert not transport.is_aborted
+
+
+def test_what_arrives_is_read_in_slices(
+    connected: tuple[Any, FakeLoop, FakeTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, loop, transport = connected
+    read: list[bytes] = []
+    monkeypatch.setattr(H11Protocol, "data_received", lambda _, data: read.append(data))
+    sent = os.urandom(3 * _SLICE + 1)
+    made.data_received(sent[:-1])
+    assert [len(part) for part in read] == [_SLICE]
+    assert not transport.reads
+    made.data_received(sent[-1:])  # has come before reading was paused
+    while loop.soon:
+        loop.soon.pop(0)()
+    assert max(map(len, read)) == _SLICE
+    assert b"".join(read) == sent
+    assert transport.reads
+
+
+def test_headers_are_taken_once_each_for_spans() -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+
+    class Counting(Headers):
+        def __getitem__(self, key: str) -> str:
+            raise AssertionError("it looks through all headers")
+
+    headers: Mapping[str, str] = Counting({f"a{at}": "b" for at in range(10)})
+    with span_of(Traces(TracerProvider()).tracer(), "GET", headers, "id") as said:
+        said["status"] = 200
+
+
+# -- web pages --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[Runner]:
+    with Runner({}) as made:
+        yield made
+
+
+async def _asked(
+    runner: Runner, headers: dict[str, str], path: str, **settings: Any
+) -> httpx.Response:
+    app = create_app(runner, Settings(**settings))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8000") as client:
+        return await client.post(path, headers=headers)
+
+
+def asked(runner: Runner, headers: dict[str, str], path: str, **settings: Any) -> httpx.Response:
+    return asyncio.run(_asked(runner, headers, path, **settings))
+
+
+OWN = "http://localhost:8000"
+EVIL = "http://evil.example"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models/x/load", "/v1/models/x/unload", "/v1/responses/x/cancel"]
+)
+@pytest.mark.parametrize(
+    ("headers", "settings", "status"),
+    [
+        ({}, {}, 404),
+        ({"Origin": EVIL}, {}, 403),
+        ({"Origin": "null"}, {}, 403),
+        ({"Origin": EVIL, "Sec-Fetch-Site": "cross-site"}, {}, 403),
+        ({"Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"}, {}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, {}, 403),
+        ({"Origin": OWN}, {}, 404),
+        ({"Origin": OWN, "Sec-Fetch-Site": "same-origin"}, {}, 404),
+        ({"Origin": EVIL}, {"cors_origins": (EVIL,)}, 404),
+        ({"Origin": EVIL}, {"cors_origins": ("*",)}, 404),
+        ({"Origin": EVIL}, {"api_keys": ("k",)}, 401),
+        ({"Origin": EVIL, "Authorization": "Bearer k"}, {"api_keys": ("k",)}, 404),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, {}, 400),
+        ({"Content-Type": "text/plain"}, {}, 400),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, {}, 400),
+        ({"Content-Type": "application/json"}, {}, 404),
+    ],
+)  # fmt: skip
+def test_pages_of_others_change_nothing(
+    idle: Runner, path: str, headers: dict[str, str], settings: dict[str, Any], status: int
+) -> None:
+    answer = asked(idle, headers, path, **settings)
+    assert answer.status_code == status, answer.text
+
+
+def test_curl_is_told_which_header_it_lacks(idle: Runner) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = asked(idle, headers, "/v1/chat/completions")
+    assert "curl: -H 'Content-Type: application/json'" in answer.text.replace("With ", "")
+
+
+@pytest.mark.parametrize("length", ["²", "٣", "9" * 5_000])
+def test_a_content_length_that_is_no_number(idle: Runner, length: str) -> None:
+    app = create_app(idle, Settings())
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-length", length.encode("latin-1", "replace"))]
+    path = "/v1/models/x/load"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+             "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1),
+             "server": ("localhost", 80), "scheme": "http", "root_path": "",
+             "http_version": "1.1", "asgi": {"version": "3.0"}}  # fmt: skip
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] in (404, 413)
+
+
+# -- the log ----------------------------------------------------------------------------------
+
+FORGED = "/v1/x\n2026-01-01 INFO POST /v1/y 200\x1b[31m\x85\u2028\r"
+
+
+def record(message: str, error: BaseException | None = None, **extra: Any) -> logging.LogRecord:
+    info = None if error is None else (type(error), error, error.__traceback__)
+    made = logging.LogRecord("structgen.server", logging.INFO, "", 0, "%s", (message,), info)
+    made.__dict__.update(extra)
+    return made
+
+
+def test_a_path_stays_in_its_line_of_the_log() -> None:
+    entry = {"method": "GET", "path": FORGED, "status": 404, "model": FORGED, "x": "\ud800"}
+    for made in (record("-", entry=entry), record(FORGED)):
+        for form in (_Text(), _Json()):
+            line = form.format(made)
+            assert line.isprintable()
+            line.encode()
+
+
+def test_a_message_in_a_traceback_is_no_line_of_the_log() -> None:
+    lines = _Text().format(record("it failed", ValueError(f"a{FORGED}"))).splitlines()
+    assert len(lines) > 1
+    assert all(line.startswith("  ") and line.isprintable() for line in lines[1:])
+
+
+# -- keys, files, the start -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key", ["sha256:", "sha256:abc", "sha256:" + "A" * 64, "SHA256:" + "a" * 64]
+)
+def test_a_hash_that_is_none_is_no_key(key: str) -> None:
+    with pytest.raises(OptionError, match="64 lower-case hex digits"):
+        Keys([key])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no modes")
+def test_a_file_of_sessions_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    path.touch()
+    path.chmod(0o666)
+    Sessions(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_server_says_nothing_of_listening_where_it_cannot(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OptionError, match="Nobody can listen"):
+            serve(Settings(models={"smollm2-135m-instruct": "smollm2-135m-instruct"}, port=port))
+    assert "listen" not in capsys.readouterr().err
+
+
+# -- what an answer says of itself ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "how"),
+    [
+        ({"temperature": 0.7}, (0.7, 0.9)),
+        ({"temperature": 0}, (0.0, 1.0)),
+        ({}, (0.0, 1.0)),
+        ({"top_p": 0.5}, (0.3, 0.5)),
+        ({"top_k": 5}, (0.3, 0.9)),
+        ({"top_k": 1}, (0.0, 1.0)),
+        ({"min_p": 0.1}, (0.3, 0.9)),
+    ],
+)
+def test_a_request_says_how_it_is_sampled(fields: dict[str, Any], how: tuple[float, float]) -> None:
+    own = {"do_sample": False, "temperature": 0.3, "top_p": 0.9}
+    asked = ChatRequest(messages="a", **fields)
+    assert tuple(samples_how(asked, own).values()) == how
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("choice", ["none", "auto"])
+def test_text_beside_tools_that_the_limit_cut_says_so(
+    served: Served, choice: str, streams: bool
+) -> None:
+    request = {
+        "messages": "Tell me a long story of a fox.",
+        "max_tokens": 20,
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "tool_choice": choice,
+    }
+    if not streams:
+        (made,) = served.runner.chat(request, model="small").choices
+        assert (made.finish_reason, made.message.tool_calls) == ("length", None)
+        return
+    reasons = [
+        one.finish_reason
+        for chunk in served.runner.stream_chat(request, model="small")
+        for one in chunk.choices
+    ]
+    assert reasons[-1] == "length"
