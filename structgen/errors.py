@@ -30,8 +30,9 @@
     └── ParseError               finished text does not parse into the type  (text)
         └── ValidationFailed     nor did other texts, with retries=          (attempts)
 
-and two warnings: UnenforcedWarning, where ``on_unsupported="warn"`` asks for it, and
-TruncationWarning, when an embedder cuts texts.
+and three warnings: UnenforcedWarning, where ``on_unsupported="warn"`` asks for it,
+TruncationWarning, when an embedder cuts texts, and UninformativeWarning, when decisions carry no
+signal.
 
 A message says what is wrong, where, what was found, and what to do about it. This module knows
 nothing of the rest of the package; every other module may import it.
@@ -117,6 +118,10 @@ class UnenforcedWarning(UserWarning):
 
 class TruncationWarning(UserWarning):
     """Texts were longer than an embedder takes: only their beginning is in their vectors."""
+
+
+class UninformativeWarning(UserWarning):
+    """Answers of a decider carry no signal: the model gives nearly the same one for any state."""
 
 
 class PatternError(OutputTypeError):

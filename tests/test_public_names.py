@@ -40,6 +40,7 @@ ERRORS = {
     "ToolServerError",
     "TruncationWarning",
     "UnenforcedWarning",
+    "UninformativeWarning",
     "Unsatisfiable",
     "UnsupportedFeature",
     "ValidationFailed",

@@ -33,7 +33,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @model_option()
 @click.option(
     "--debias",
-    type=click.Choice(["none", "prior", "orders"]),
+    type=click.Choice(["none", "prior", "contextual", "orders"]),
     help="What is done about the bias of labels and their order.",
 )
 @click.option(
@@ -71,8 +71,11 @@ def decide(
     except OSError as error:
         raise OptionError(f"--calibration {error.filename}: {error.strerror}.") from None
     options: dict[str, Any] = {} if debias is None else {"debias": debias}
-    decider = Decider(load(model), calibrations=known, **options)
+    decider = Decider(load(model), calibrations=known, warn=False, **options)
     answers = decider.decide(given, asked, abstain_below=abstain_below)
+    for name, answer in answers.items():
+        if not answer.informative:
+            click.echo(f"{name}: without the state, the model answers nearly the same.", err=True)
     if trace:
         for prompts in answers.trace.values():
             for prompt in prompts:

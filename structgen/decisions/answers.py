@@ -6,8 +6,8 @@ It owns the data that a decider returns. It runs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
 from structgen.errors import Abstained, OptionError
@@ -30,6 +30,9 @@ class _Answer:
             answer with one of them at all. The mean, where several prompts were read.
         error_bound: no probability is further off than this, by what was left out of the sums.
         abstained: whether the likeliest is below ``abstain_below``.
+        informative: whether the answer seems to say something of the state. False: without any
+            state the model answers nearly the same (asked with ``debias`` None, ``prior`` and
+            ``contextual``); or, in a batch, all of many states got one label. True is no proof.
     """
 
     labels: tuple[str, ...]
@@ -37,6 +40,7 @@ class _Answer:
     mass: float
     error_bound: float
     abstained: bool
+    informative: bool
 
     @property
     def margin(self) -> float:
@@ -193,6 +197,14 @@ class Answers(Mapping[str, Any], Generic[T]):
         """The questions of which the model is not sure enough."""
         return tuple(name for name, answer in self._answers.items() if answer.abstained)
 
+    def _without_signal(self, names: Collection[str]) -> Answers[T]:
+        """The same with ``informative=False`` for the questions of these names."""
+        marked = {
+            name: replace(one, informative=False) if name in names else one
+            for name, one in self._answers.items()
+        }
+        return Answers(marked, self.usage, self.trace, self._type)
+
     @property
     def value(self) -> T:
         """The likeliest answers together, as an instance of the class that was asked for.
@@ -217,7 +229,9 @@ class Answers(Mapping[str, Any], Generic[T]):
         return self._type(**values)
 
 
-def answer_of(question: Question, given: Distribution, abstain_below: float | None) -> Answer:
+def answer_of(
+    question: Question, given: Distribution, abstain_below: float | None, *, informative: bool
+) -> Answer:
     """Make an answer of a distribution over a question's labels."""
     probabilities = tuple(given.values.tolist())
     surely = max(probabilities) - given.error_bound
@@ -228,6 +242,7 @@ def answer_of(question: Question, given: Distribution, abstain_below: float | No
         min(given.mass, 1.0),
         given.error_bound,
         abstained,
+        informative,
     )
     if question.kind == "predicate":
         return PredicateAnswer(*common)

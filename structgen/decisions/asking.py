@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
-import numpy as np
-
 from structgen.decoding import Task, encode_pieces
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError
@@ -33,11 +31,22 @@ from .templates import BASE, CHAT, PromptTemplate
 TOLERANCE = 0.01
 """How far off a probability may be, unless asked otherwise."""
 
-DEBIAS = ("none", "prior", "orders")
-"""What ``debias`` may be."""
+DEBIAS = ("none", "prior", "contextual", "orders")
+"""What ``debias`` may be, beside None."""
 
-DEFAULT_DEBIAS = "prior"
-"""What it is unless asked otherwise."""
+DEBIAS_OF_KIND: Mapping[str, str] = {
+    "predicate": "contextual",
+    "choice": "prior",
+    "score": "prior",
+}
+"""What None means for each kind of question: what did best for it (docs/decisions.md)."""
+
+_CONTENT_FREE = ("", "[MASK]")
+"""What stands for a state, beside the template's ``no_state``, with ``contextual``."""
+
+LEAST_CHANGE = 0.05
+"""What the distribution without a state has to differ by, at least, for an answer to say something
+of the state: half the sum of the absolute differences. See docs/decisions.md for what it parts."""
 
 ORDERS = 4
 """In how many orders options are told at most, unless asked otherwise."""
@@ -51,7 +60,7 @@ class Settings:
     """How a model is asked: see `Decider`."""
 
     template: PromptTemplate | None = None
-    debias: str = DEFAULT_DEBIAS
+    debias: str | None = None
     orders: int = ORDERS
     tolerance: float = TOLERANCE
     adapter: str | None = None
@@ -64,11 +73,17 @@ class Settings:
         """
         if self.template is not None and not isinstance(self.template, PromptTemplate):
             raise OptionError(f"template={self.template!r} is no PromptTemplate.")
-        if self.debias not in DEBIAS:
-            raise OptionError(f"debias={self.debias!r}. It must be one of {', '.join(DEBIAS)}.")
+        if self.debias is not None and self.debias not in DEBIAS:
+            raise OptionError(
+                f"debias={self.debias!r}. It must be None or one of {', '.join(DEBIAS)}."
+            )
         if isinstance(self.orders, bool) or not isinstance(self.orders, int) or self.orders < 1:
             raise OptionError(f"orders={self.orders!r}. It must be an integer of 1 or more.")
         check_share(self.tolerance, "tolerance", is_open=True)
+
+    def debias_of(self, question: Question) -> str:
+        """What is done about the bias of a question."""
+        return self.debias or DEBIAS_OF_KIND[question.kind]
 
 
 def check_share(value: Any, name: str, *, is_open: bool = False) -> None:
@@ -89,11 +104,14 @@ class Found:
 
     Attributes:
         distributions: of each question, debiased and not calibrated.
+        changes: by how much the answer to each differs from that without a state, from 0 to 1,
+            where the model was asked without one.
         usage: what that took.
         trace: the prompts that were read for each.
     """
 
     distributions: dict[str, Distribution]
+    changes: dict[str, float]
     usage: Usage
     trace: dict[str, tuple[str, ...]]
 
@@ -138,24 +156,29 @@ class Asker:
     def fingerprint(self, question: Question) -> str:
         """A digest of all that changes a question's distribution, but for the state."""
         settings = self._settings
-        orders = settings.orders if settings.debias == "orders" else 1
+        debias = settings.debias_of(question)
+        orders = settings.orders if debias == "orders" else 1
         told = [(label.text, label.description) for label in question.labels]
         given = [
             *(self.model.name, self.model.vocabulary.size, settings.adapter),
             *(question.kind, question.instructions, told),
-            *(asdict(self.template), settings.debias, orders),
+            *(asdict(self.template), debias, orders),
         ]
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
     def _asked(
         self, questions: Mapping[str, Question], readings: Mapping[str, Sequence[Reading]]
     ) -> Passes[Found]:
-        wanted = questions.values() if self._settings.debias == "prior" else ()
-        priors = {question: self._priors(question) for question in wanted}
+        priors = {
+            question: self._priors(question)
+            for question in questions.values()
+            if self._settings.debias_of(question) in ("prior", "contextual")
+        }
         unknown = [
-            self._of_prior(question, prior)
+            reading
             for question, prior in priors.items()
             if prior.distribution is None
+            for reading in self._of_prior(question, prior)
         ]
         every = [
             replace(one, is_enough=self._divides(priors.get(questions[name])))
@@ -164,37 +187,42 @@ class Asker:
         ]
         parts, usage = yield from self._read([*every, *unknown])
         found: dict[str, Distribution] = {}
+        changes: dict[str, float] = {}
+        trace: dict[str, tuple[str, ...]] = {}
         at = 0
         for name, some in readings.items():
-            found[name] = (
-                parts[at] if len(some) == 1 else distributions.mean(parts[at : at + len(some)])
-            )
+            mine = parts[at : at + len(some)]
             at += len(some)
-        trace = {
-            name: tuple(self._shown(one.token_ids) for one in some)
-            for name, some in readings.items()
-        }
-        for name, question in questions.items():
-            prior = priors.get(question)
+            found[name] = mine[0] if len(some) == 1 else distributions.mean(mine)
+            prompts = [one.token_ids for one in some]
+            prior = priors.get(questions[name])
             if prior is not None and prior.distribution is not None:
-                trace[name] += (self._shown(prior.token_ids),)
+                prompts += prior.prompts
+                changes[name] = distributions.distance(found[name], prior.distribution)
                 found[name] = distributions.without_prior(found[name], prior.distribution)
-        return Found(found, usage, trace)
+            trace[name] = tuple(map(self._shown, prompts))
+        return Found(found, changes, usage, trace)
 
     def _read(self, readings: Sequence[Reading]) -> Passes[tuple[list[Distribution], Usage]]:
         settings = self._settings
         return read(self.model, readings, settings.tolerance, adapter=settings.adapter)
 
-    def _of_prior(self, question: Question, prior: _Prior) -> Reading:
-        """The reading of a prior, which is kept: as exact for one state as for another."""
-        reading = self._reading(self.template.no_state, question, question.labels)
-        prior.token_ids = reading.token_ids
+    def _of_prior(self, question: Question, prior: _Prior) -> list[Reading]:
+        """The readings of a prior, which is kept: as exact for one state as for another."""
+        states = [self.template.no_state]
+        if self._settings.debias_of(question) == "contextual":
+            states += _CONTENT_FREE
+        readings = [self._reading(state, question, question.labels) for state in states]
+        prior.prompts = [one.token_ids for one in readings]
         tolerance = self._settings.tolerance
-        return replace(
-            reading,
-            is_enough=lambda given: distributions.is_sharp(given, tolerance),
-            keep=prior.keep,
-        )
+        return [
+            replace(
+                reading,
+                is_enough=lambda given: distributions.is_sharp(given, tolerance),
+                keep=functools.partial(prior.keep, index),
+            )
+            for index, reading in enumerate(readings)
+        ]
 
     def _divides(self, prior: _Prior | None) -> Callable[[Distribution], bool] | None:
         """Whether a distribution is within the tolerance after it is divided by a prior."""
@@ -225,7 +253,7 @@ class Asker:
     def _orders_of(self, question: Question) -> list[tuple[Label, ...]]:
         """The orders in which a question's labels are told, the question's own first."""
         labels, orders = question.labels, self._settings.orders
-        if self._settings.debias != "orders":
+        if self._settings.debias_of(question) != "orders":
             return [labels]
         if question.kind == "score":  # no other order is one of a scale
             return [labels, labels[::-1]][:orders]
@@ -240,14 +268,23 @@ class Asker:
 
 
 class _Prior:
-    """Where the prior of one question is kept, once it is known."""
+    """Where the prior of one question is kept, once it is known.
+
+    Attributes:
+        prompts: the tokens of what is read for it.
+        distribution: the mean of what that gave; None until all is read.
+    """
 
     def __init__(self, question: Question) -> None:
         self.distribution: Distribution | None = None
-        self.token_ids: TokenIds = np.empty(0, np.int32)
+        self.prompts: list[TokenIds] = []
+        self._parts: dict[int, Distribution] = {}
 
-    def keep(self, distribution: Distribution) -> None:
-        self.distribution = distribution
+    def keep(self, index: int, distribution: Distribution) -> None:
+        self._parts[index] = distribution
+        if len(self._parts) == len(self.prompts):
+            parts = [self._parts[i] for i in range(len(self._parts))]
+            self.distribution = parts[0] if len(parts) == 1 else distributions.mean(parts)
 
 
 def _has_chat_template(model: Model) -> bool:

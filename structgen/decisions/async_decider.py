@@ -19,12 +19,13 @@ from structgen.models.base import Model
 from structgen.workers import AsyncModel, run_errands
 
 from .answers import Answers
-from .asking import DEFAULT_DEBIAS, ORDERS, TOLERANCE, Asker, Found, Settings
+from .asking import ORDERS, TOLERANCE, Asker, Found, Settings
 from .calibration import Calibration
 from .questions import Question, without_values
 from .requests import (
     Calibrations,
     Request,
+    Signals,
     Thresholds,
     check_thresholds,
     examples_of,
@@ -68,12 +69,13 @@ class AsyncDecider:
         model: AsyncModel,
         *,
         template: PromptTemplate | None = None,
-        debias: str = DEFAULT_DEBIAS,
+        debias: str | None = None,
         orders: int = ORDERS,
         tolerance: float = TOLERANCE,
         adapter: str | None = None,
         calibrations: Iterable[Calibration] = (),
         abstain_below: Thresholds = None,
+        warn: bool = True,
     ) -> None:
         """Make a decider.
 
@@ -86,6 +88,7 @@ class AsyncDecider:
             adapter: see there.
             calibrations: see there.
             abstain_below: see there.
+            warn: see there.
 
         Raises:
             OptionError: as a `Decider`.
@@ -110,6 +113,8 @@ class AsyncDecider:
         self.calibrations = self._calibrations.all
         check_thresholds(abstain_below)
         self.abstain_below = abstain_below
+        self._warn = warn
+        self._signals = Signals(model.name, warns=warn)
 
     def __repr__(self) -> str:
         return f"AsyncDecider({self.model.name!r}, debias={self.debias!r})"
@@ -207,6 +212,7 @@ class AsyncDecider:
             adapter=self._settings.adapter,
             calibrations=(*self.calibrations, *calibrations),
             abstain_below=self.abstain_below,
+            warn=self._warn,
         )
 
     async def _decide(
@@ -221,7 +227,7 @@ class AsyncDecider:
 
             return request.answers(reply.found, calibration_of)
 
-        return [answers(reply) for reply in replies]
+        return self._signals.of(request, states, [answers(reply) for reply in replies])
 
     async def _ask(
         self,

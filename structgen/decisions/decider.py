@@ -18,12 +18,13 @@ from structgen.models.base import Model
 from structgen.sampling import TokenIds
 
 from .answers import Answers
-from .asking import DEFAULT_DEBIAS, ORDERS, TOLERANCE, Asker, Found, Settings
+from .asking import ORDERS, TOLERANCE, Asker, Found, Settings
 from .calibration import Calibration
 from .questions import Question
 from .requests import (
     Calibrations,
     Request,
+    Signals,
     Thresholds,
     check_thresholds,
     examples_of,
@@ -68,12 +69,13 @@ class Decider:
         model: Model | str,
         *,
         template: PromptTemplate | None = None,
-        debias: str = DEFAULT_DEBIAS,
+        debias: str | None = None,
         orders: int = ORDERS,
         tolerance: float = TOLERANCE,
         adapter: str | None = None,
         calibrations: Iterable[Calibration] = (),
         abstain_below: Thresholds = None,
+        warn: bool = True,
     ) -> None:
         """Make a decider.
 
@@ -81,9 +83,11 @@ class Decider:
             model: from `structgen.load`, or the name of one to load.
             template: how states and questions are put; None: `CHAT` where the model has a chat
                 template, else `BASE`.
-            debias: ``"none"``; ``"prior"``: divide by what the model answers without a state
-                (contextual calibration); ``"orders"``: tell the options in several orders and
-                take the mean. The last costs as many passes a question.
+            debias: ``"none"``; ``"prior"``: divide by what the model answers without a state;
+                ``"contextual"``: by the mean of what it answers to three texts without content;
+                ``"orders"``: tell the options in several orders and take the mean, at as many
+                passes a question. None: what did best for the kind of question, ``"contextual"``
+                for a `Predicate`, ``"prior"`` for others.
             orders: see above; of a `Score` two at most, up and down.
             tolerance: no probability is further off than this, before debiasing and calibration;
                 each answer's ``error_bound`` says by how much after these. 0: sum over every token
@@ -92,6 +96,8 @@ class Decider:
             calibrations: of `calibrate`, each for the question that it was made for.
             abstain_below: as for `decide`, for calls that pass none. Names of a mapping need not be
                 asked in each call.
+            warn: whether to warn, once a question, where answers carry no signal. Each answer's
+                ``informative`` says so in any case.
 
         Raises:
             OptionError: an option is out of range, or a calibration was made for another model.
@@ -116,6 +122,8 @@ class Decider:
         self.calibrations = self._calibrations.all
         check_thresholds(abstain_below)
         self.abstain_below = abstain_below
+        self._warn = warn
+        self._signals = Signals(model.name, warns=warn)
 
     def __repr__(self) -> str:
         return f"Decider({self.model.name!r}, debias={self.debias!r})"
@@ -178,7 +186,8 @@ class Decider:
         request = Request.of(questions, abstain_below, self.abstain_below)
         text = state_text(state)
         give_up = _GiveUp(timeout, cancel)
-        return give_up.guard(lambda: self._decide(text, request, give_up))
+        answers = give_up.guard(lambda: self._decide(text, request, give_up))
+        return self._signals.of(request, [text], [answers])[0]
 
     def decide_batch(
         self,
@@ -191,14 +200,16 @@ class Decider:
     ) -> list[Answers[Any]]:
         """Answer the same questions about each of several states, one after the other.
 
-        The numbers are those of `decide`, to the bit: rows of a batch would round differently.
+        The numbers are those of `decide`, to the bit: rows of a batch would round differently. Only
+        ``informative`` is False for all, too, where 20 states or more got one and the same label.
 
         Args and raises as for `decide`; a list of states, where that takes one.
         """
         texts = states_of(states)
         request = Request.of(questions, abstain_below, self.abstain_below)
         give_up = _GiveUp(timeout, cancel)
-        return give_up.guard(lambda: [self._decide(text, request, give_up) for text in texts])
+        batch = give_up.guard(lambda: [self._decide(text, request, give_up) for text in texts])
+        return self._signals.of(request, texts, batch)
 
     def calibrate(
         self,
@@ -253,6 +264,7 @@ class Decider:
             adapter=self._settings.adapter,
             calibrations=(*self.calibrations, *calibrations),
             abstain_below=self.abstain_below,
+            warn=self._warn,
         )
 
     def prompt_ids(self, state: Any, question: Question) -> TokenIds:

@@ -95,6 +95,11 @@ def without_prior(given: Distribution, prior: Distribution) -> Distribution:
     )
 
 
+def distance(a: Distribution, b: Distribution) -> float:
+    """The total variation distance, 0 to 1: what of the probability lies on other labels."""
+    return float(np.abs(a.values - b.values).sum()) / 2
+
+
 def is_sharp(prior: Distribution, tolerance: float) -> bool:
     """Whether dividing by this prior can move no probability by more than half of ``tolerance``.
 

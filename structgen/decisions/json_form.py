@@ -101,6 +101,7 @@ def _answer(answer: PredicateAnswer | ChoiceAnswer | ScoreAnswer) -> dict[str, A
         "mass": answer.mass,
         "error_bound": answer.error_bound,
         "abstained": answer.abstained,
+        "informative": answer.informative,
     }
     if isinstance(answer, PredicateAnswer):
         return {"type": "predicate", "probability": answer.probability, **common}

@@ -6,14 +6,17 @@ both kinds share. It runs no model.
 
 from __future__ import annotations
 
+import threading
+import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-from structgen.errors import OptionError
+from structgen.errors import OptionError, UninformativeWarning
 
 from .answers import Answer, Answers, answer_of
-from .asking import Found, check_share
+from .asking import LEAST_CHANGE, Found, check_share
 from .calibration import FEWEST, Calibration
 from .fields import is_model_class, questions_in
 from .questions import Choice, Predicate, Question, Score
@@ -75,8 +78,83 @@ class Request:
             calibration = calibration_of(name)
             if calibration is not None:
                 given = calibration.applied(given)
-            answers[name] = answer_of(question, given, self.thresholds.get(name))
+            informative = found.changes.get(name, 1.0) >= LEAST_CHANGE
+            answers[name] = answer_of(
+                question, given, self.thresholds.get(name), informative=informative
+            )
         return Answers(answers, found.usage, found.trace, self.output_type)
+
+
+MANY = 20
+"""So many states that got one and the same label say that a question decides nothing."""
+
+_KEPT = 256
+
+
+@final
+class Signals:
+    """What a decider has seen of each question, to warn once where its answers carry no signal.
+
+    Safe to share by threads. It changes no answer of a single call: what ran before does not count.
+    """
+
+    def __init__(self, model: str, *, warns: bool) -> None:
+        """Nothing is seen yet; ``model`` is the model's name."""
+        self._model = model
+        self._warns = warns
+        self._labels: OrderedDict[Question, dict[str, str]] = OrderedDict()
+        self._warned: set[Question] = set()
+        self._lock = threading.Lock()
+
+    def of(
+        self, request: Request, states: Sequence[str], batch: list[Answers[Any]]
+    ) -> list[Answers[Any]]:
+        """Look at the answers about some states that were asked together, and mark them.
+
+        Returns:
+            The answers: ``informative`` is False where `MANY` states or more all got one label.
+        """
+        alike: set[str] = set()
+        for name, question in request.questions.items():
+            answers = [one[name] for one in batch]
+            labels = dict(zip(states, map(_likeliest, answers), strict=True))
+            if len(labels) >= MANY and len(set(labels.values())) == 1:
+                alike.add(name)
+            reason = self._reason(question, labels, answers) if self._warns else None
+            if reason is not None:
+                warnings.warn(
+                    f"{name!r}: {reason} {self._model} may decide nothing here. Measure it with "
+                    "Decider.calibrate and labelled examples, or use a larger model "
+                    "(docs/decisions.md). This is said once a question.",
+                    UninformativeWarning,
+                    stacklevel=3,
+                )
+        return [answers._without_signal(alike) for answers in batch] if alike else batch
+
+    def _reason(
+        self, question: Question, labels: dict[str, str], answers: Sequence[Answer]
+    ) -> str | None:
+        """Why to warn of a question now, if at all."""
+        with self._lock:
+            if question in self._warned:
+                return None
+            seen = self._labels.pop(question, {}) | labels
+            reason = None
+            if not all(one.informative for one in answers):
+                reason = "without any state, the model's answer is nearly the same."
+            elif len(seen) >= MANY and len(set(seen.values())) == 1:
+                reason = f"all of {len(seen)} states got {next(iter(seen.values()))!r}."
+            if reason is not None:
+                self._warned.add(question)
+            else:
+                self._labels[question] = dict([*seen.items()][-MANY:])
+            if len(self._labels) > _KEPT:
+                self._labels.popitem(last=False)
+            return reason
+
+
+def _likeliest(answer: Answer) -> str:
+    return answer.labels[answer.label_probabilities.index(max(answer.label_probabilities))]
 
 
 @final

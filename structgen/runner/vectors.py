@@ -201,7 +201,7 @@ async def decide(host: TextHost, request: DecisionRequest, model: str) -> Decisi
 
     try:
         settings = given_of("debias", "orders", "tolerance", "adapter")
-        decider = AsyncDecider(host.model, **settings)
+        decider = AsyncDecider(host.model, warn=False, **settings)
         answers = await decider.decide(request.state, given, **given_of("abstain_below", "timeout"))
     except OptionError as error:
         names = ("abstain_below", "debias", "orders", "tolerance", "adapter", "timeout")

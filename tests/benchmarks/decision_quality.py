@@ -2,6 +2,8 @@
 
     python tests/benchmarks/decision_quality.py measure MODEL FILE
     python tests/benchmarks/decision_quality.py table FILE... [--plots FOLDER]
+    python tests/benchmarks/decision_quality.py kinds MODEL FILE
+    python tests/benchmarks/decision_quality.py kinds-table FILE...
 
 `measure` asks a model the 300 items of tests/data/decisions.jsonl and writes what it gave each,
 line by line; run again, it goes on where it was stopped. `table` makes of such files the tables
@@ -13,6 +15,13 @@ and reliability diagrams of docs/decisions.md:
   servers do that read one token.
 - whole labels: `Decider`, with ``debias`` none, prior and orders; and each of these calibrated,
   with a temperature, and with a bias for each label too.
+
+`kinds` asks the 900 questions of tests/data/decisions_by_kind.jsonl (three domains of 100 states,
+of each a predicate, a choice and a score), and `kinds-table` compares, by kind of question, what
+an answer may be divided by: nothing; the answer to `N/A` (``prior``); to three texts without
+content (contextual calibration, Zhao et al., 2021); to random words of the domain's states, or of
+the question (Fei et al., 2023); the mean answer to the states seen (batch calibration, Zhou et al.,
+2023).
 
 Of the first two there is no probability: the label that was written counts as 1. What is calibrated
 was fitted, for each question, on the half that an item does not belong to. Intervals are of 95%, by
@@ -26,7 +35,7 @@ import json
 import random
 import runpy
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +43,15 @@ from typing import Any
 import numpy as np
 
 import structgen
-from structgen.decisions import CHAT, Choice, Decider, Question, Score, measured
+from structgen.decisions import (
+    CHAT,
+    Choice,
+    Decider,
+    Question,
+    Score,
+    measured,
+    questions_from_json,
+)
 from structgen.decisions.calibration import fitted
 from structgen.decisions.diagram import reliability_diagram
 from structgen.decisions.distributions import Distribution, rescaled, without_prior
@@ -42,6 +59,11 @@ from structgen.decisions.distributions import Distribution, rescaled, without_pr
 DATA = Path(__file__).resolve().parents[1] / "data"
 QUESTIONS: dict[str, Question] = runpy.run_path(str(DATA / "make_decisions.py"))["QUESTIONS"]
 ITEMS = DATA / "decisions.jsonl"
+ITEMS_BY_KIND = DATA / "decisions_by_kind.jsonl"
+CONTENT_FREE = [CHAT.no_state, "", "[MASK]"]
+N_RANDOM_TEXTS = 10
+WORDS_A_TEXT = 16
+KINDS = ["predicate", "choice", "score"]
 LETTERS = "ABCD"
 ORDERS = 4
 N_RESAMPLES = 2000
@@ -147,6 +169,135 @@ def measure(model_name: str, target: Path) -> None:
 
 def _is(label: Any, answer: Any) -> bool:
     return label.text == answer or label.value is answer
+
+
+# -- by kind of question ----------------------------------------------------------------------
+
+
+def random_texts(words: list[str]) -> list[str]:
+    chance = random.Random(0)
+    return [" ".join(chance.choices(words, k=WORDS_A_TEXT)) for _ in range(N_RANDOM_TEXTS)]
+
+
+def kinds(model_name: str, target: Path) -> None:
+    model = structgen.load(Path(model_name) if "/" in model_name else model_name)
+    decider = Decider(model, debias="none")
+    items = [json.loads(line) for line in ITEMS_BY_KIND.read_text(encoding="utf-8").splitlines()]
+    questions = {
+        one["domain"]: questions_from_json(one["questions"]) for one in items if "questions" in one
+    }
+    states = {
+        domain: [one for one in items if one["domain"] == domain and "state" in one]
+        for domain in questions
+    }
+    for some in states.values():
+        random.Random(0).shuffle(some)
+
+    def ask(state: str, asked: Mapping[str, Question]) -> dict[str, list[float]]:
+        answers = decider.decide(state, asked)
+        return {
+            kind: [round(one, 5) for one in answers[kind].label_probabilities] for kind in asked
+        }
+
+    def without_state(domain: str) -> dict[str, Any]:
+        asked = questions[domain]
+        words = " ".join(one.get("state", "") for one in items if one["domain"] == domain).split()
+        texts = {f"content-free {i}": text for i, text in enumerate(CONTENT_FREE)}
+        texts |= {f"states {i}": text for i, text in enumerate(random_texts(words))}
+        found = {name: ask(text, asked) for name, text in texts.items()}
+        for kind, question in asked.items():  # each question has words of its own
+            labels = [f"{one.text} {one.description or ''}" for one in question.labels]
+            words = " ".join([question.instructions, *labels]).split()
+            for i, text in enumerate(random_texts(words)):
+                found.setdefault(f"question {i}", {}).update(ask(text, {kind: question}))
+        return found
+
+    known = set()
+    if target.exists():
+        lines = map(json.loads, target.read_text(encoding="utf-8").splitlines())
+        known = {(line["domain"], line["item"]) for line in lines}
+    with target.open("a", encoding="utf-8") as file:
+        for item in (None, *range(100)):  # so that what is there of a stopped run is balanced
+            for domain, asked in questions.items():
+                if (domain, item) in known:
+                    continue
+                line: dict[str, Any] = {"domain": domain, "item": item}
+                if item is None:
+                    line["without"] = without_state(domain)
+                else:
+                    one = states[domain][item]
+                    line["right"] = {
+                        kind: [label.value for label in question.labels].index(one[kind])
+                        for kind, question in asked.items()
+                    }
+                    line["given"] = ask(one["state"], asked)
+                print(json.dumps(line), file=file, flush=True)
+
+
+PRIORS = {
+    "none": None,
+    "`prior`": "content-free 0",
+    "`contextual`": "content-free",
+    "words of the question": "question",
+    "words of the states": "states",
+    "batch of 100": "",
+    "batches of 10": "",
+}
+"""Each way's prior, by what the names of its texts begin with; of batches it is the mean answer."""
+
+
+def kinds_table(files: list[Path]) -> None:
+    for file in files:
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        without = {line["domain"]: line["without"] for line in lines if "without" in line}
+        print(f"\n{file.stem}: {len(lines) - len(without)} states")
+        print("| divided by |" + "".join(f" {k} | Brier | one answer |" for k in KINDS))
+        print("|---" * (1 + 3 * len(KINDS)) + "|")
+        for way, begins in PRIORS.items():
+            cells = []
+            for kind in KINDS:
+                hits: list[float] = []
+                briers: list[float] = []
+                shares: list[float] = []
+                for domain, of_none in without.items():
+                    mine = [one for one in lines if one["domain"] == domain and "given" in one]
+                    given = np.array([one["given"][kind] for one in mine])
+                    right = [one["right"][kind] for one in mine]
+                    texts = [
+                        one[kind] for name, one in of_none.items() if name.startswith(begins or "-")
+                    ]
+                    size = 10 if way == "batches of 10" else len(mine)
+                    found = []
+                    for at in range(0, len(mine), size):
+                        some = given[at : at + size]
+                        prior = (
+                            some.mean(axis=0) if begins == "" else np.mean(texts or [1.0], axis=0)
+                        )
+                        divide = None if begins is None else exact(prior)
+                        found += [
+                            exact(one) if divide is None else without_prior(exact(one), divide)
+                            for one in some
+                        ]
+                    best = [int(one.values.argmax()) for one in found]
+                    hits += [float(a == b) for a, b in zip(best, right, strict=True)]
+                    briers += [
+                        float((one.values**2).sum() - 2 * one.values[r] + 1)
+                        for one, r in zip(found, right, strict=True)
+                    ]
+                    shares.append(max(np.bincount(best)) / len(best))
+                samples = np.random.default_rng(0).integers(0, len(hits), (N_RESAMPLES, len(hits)))
+                cells += [
+                    f"{np.mean(hits):.2f} ({interval(np.array(hits), samples)})",
+                    f"{np.mean(briers):.2f}",
+                    f"{np.mean(shares):.2f}",
+                ]
+            print(f"| {way} | {' | '.join(cells)} |")
+        for domain in without:
+            mine = [one for one in lines if one["domain"] == domain and "given" in one]
+            yes = [one["given"]["predicate"][0] for one in mine if one["right"]["predicate"] == 0]
+            no = [one["given"]["predicate"][0] for one in mine if one["right"]["predicate"] == 1]
+            pairs = [(a > b) + (a == b) / 2 for a in yes for b in no]
+            print(f"{domain}: AUC of the predicate {np.mean(pairs):.2f}")
 
 
 # -- tables -----------------------------------------------------------------------------------
@@ -255,9 +406,18 @@ def main() -> None:
     showing = commands.add_parser("table")
     showing.add_argument("files", type=Path, nargs="+")
     showing.add_argument("--plots", type=Path)
+    asking = commands.add_parser("kinds")
+    asking.add_argument("model")
+    asking.add_argument("file", type=Path)
+    comparing = commands.add_parser("kinds-table")
+    comparing.add_argument("files", type=Path, nargs="+")
     given = parser.parse_args()
     if given.command == "measure":
         measure(given.model, given.file)
+    elif given.command == "kinds":
+        kinds(given.model, given.file)
+    elif given.command == "kinds-table":
+        kinds_table(given.files)
     else:
         table(given.files, given.plots)
 

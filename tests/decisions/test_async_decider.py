@@ -22,6 +22,9 @@ from structgen.decisions import (
 )
 from structgen.errors import IncompleteOutput, ModelError, OptionError, PromptError
 
+pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
+"""What these tests ask of tiny models carries no signal."""
+
 STATE = "I was charged twice for my subscription. Please give me the money back."
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import enum
 import gc
 import threading
+import warnings
 import weakref
 from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
 import pytest
-from fakes import END, END_TOO, TOKENS, FakeModel
+from fakes import END, END_TOO, TOKENS, FakeModel, FakeSequence
 from pydantic import BaseModel, Field, field_validator
 
 from structgen import errors
@@ -23,10 +24,15 @@ from structgen.decisions import (
     Predicate,
     PromptTemplate,
     Score,
+    answers_to_json,
 )
 from structgen.decisions.asking import Settings
 from structgen.decisions.async_decider import Asking
-from structgen.errors import OptionError, PromptError
+from structgen.decisions.requests import MANY
+from structgen.errors import OptionError, PromptError, UninformativeWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
+"""What these tests ask of tiny models carries no signal."""
 
 undebiased = partial(Decider, debias="none")
 """What the model gives by itself."""
@@ -385,7 +391,7 @@ def test_a_call_can_be_given_up():
         (lambda: PromptTemplate("{question}{options}"), "needs {state} and {question}"),
         (lambda: PromptTemplate("{state}{question}"), "needs {options}"),
         (lambda: PromptTemplate("{state}{question}{options}", system="x"), "is no chat"),
-        (lambda: Decider(FakeModel(), debias="all"), "one of none, prior, orders"),
+        (lambda: Decider(FakeModel(), debias="all"), "one of none, prior, contextual, orders"),
         (lambda: undebiased(FakeModel(), orders=0), "orders=0"),
         (lambda: undebiased(FakeModel(), tolerance=1), "out of range"),
         (lambda: undebiased(FakeModel(), adapter="x"), "adapter='x' is not loaded"),
@@ -519,8 +525,111 @@ def test_what_is_kept_for_a_model_goes_with_it():
     assert gone() is None
 
 
+# -- what carries no signal -------------------------------------------------------------------
+
+
+class Biased(FakeModel):
+    """Writes "a" or "b" after a prompt; by how much rather "a", a function of the prompt says."""
+
+    def __init__(self, odds):
+        super().__init__(context_length=1000)
+        self.odds = odds
+
+    def start(self, max_length, *, prefix=None, adapter=None):
+        sequence = BiasedSequence(self, max_length, None if prefix is None else len(prefix))
+        self.started.append(sequence)
+        return sequence
+
+
+class BiasedSequence(FakeSequence):
+    def logits(self):
+        text = b"".join(TOKENS[i] for i in self._ids).decode()
+        scores = np.full((1, len(TOKENS)), -30.0, np.float32)
+        scores[0, [TOKENS.index(b"a"), TOKENS.index(b"b")]] = self.model.odds(text), 0
+        return scores
+
+
+SO = {"so": Predicate("so?", yes="a", no="b")}
+
+
+def decider_of(odds, **options):
+    return Decider(Biased(odds), template=SHORT, **options)
+
+
+def told(call):
+    """What a call gives, and the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = call()
+    assert all(one.category is UninformativeWarning for one in caught)
+    return found, [str(one.message) for one in caught]
+
+
+def test_an_answer_that_needs_no_state_is_marked_and_said_once():
+    decider = decider_of(lambda text: 2.0 if text.startswith("deaf") else 1.9)
+    answers, messages = told(lambda: decider.decide("deaf", SO))
+    assert not answers["so"].informative
+    assert answers_to_json(answers)["so"]["informative"] is False
+    assert len(messages) == 1
+    assert messages[0].startswith("'so': without any state, the model's answer is nearly the same")
+    assert told(lambda: decider.decide_batch(["deaf", "deaf too"], SO))[1] == []
+    assert told(lambda: decider_of(lambda text: 0.0, warn=False).decide("x", SO))[1] == []
+
+    heard = decider_of(lambda text: 2.0 if text.startswith("heard") else 1.0)
+    answers, messages = told(lambda: heard.decide("heard", SO))
+    assert answers["so"].informative
+    assert messages == []
+
+
+@pytest.mark.parametrize("n", [MANY - 1, MANY])
+def test_many_states_with_one_answer_are_marked_and_said(n):
+    def odds(text):  # all far from what is said without a state, in one direction
+        return 2.0 + len(text) % 7 / 10 if text.startswith("state") else -1.0
+
+    states = [f"state {i}" for i in range(n)]
+    answers, messages = told(lambda: decider_of(odds).decide_batch(states, SO))
+    assert all(one["so"].informative is (n < MANY) for one in answers)
+    assert len(messages) == (n >= MANY)
+    assert all("'so': all of 20 states got 'a'." in one for one in messages)
+    # One after the other, the answers stay what they are alone; the warning comes at the last.
+    decider = decider_of(odds)
+    answers, messages = told(lambda: [decider.decide(state, SO)["so"] for state in states])
+    assert all(one.informative for one in answers)
+    assert len(messages) == (n >= MANY)
+    # The same state again is no further state.
+    again = decider_of(odds)
+    answers, messages = told(lambda: [again.decide("state", SO)["so"] for _ in range(3 * n)])
+    assert messages == []
+    # Nor is it said where one of them got another answer.
+    mixed = decider_of(lambda text: -odds(text) if text.startswith("state 0") else odds(text))
+    assert told(lambda: mixed.decide_batch(states, SO))[1] == []
+
+
+def test_a_prior_of_three_texts_is_their_mean():
+    odds = {"N/A": 1.0, "": 2.0, "[MASK]": -1.0, "s": 0.5}
+    decider = decider_of(lambda text: odds[text.partition("|")[0]], tolerance=0)
+    assert decider.debias is None
+    answers = decider.decide("s", SO)
+    prior = np.mean([1 / (1 + np.exp(-odds[name])) for name in ("N/A", "", "[MASK]")])
+    given = 1 / (1 + np.exp(-0.5))
+    expected = given / prior / (given / prior + (1 - given) / (1 - prior))
+    assert answers["so"].probability == pytest.approx(expected)
+    assert [prompt.partition("|")[0] for prompt in answers.trace["so"]] == [
+        "s",
+        "N/A",
+        "",
+        "[MASK]",
+    ]
+    assert decider.decide("s", SO).usage.passes < answers.usage.passes  # read once
+
+
 def test_what_is_done_about_bias_unless_asked_otherwise():
     model = FakeModel()
-    question = {"q": Choice("which?", ["one", "two"])}
-    unasked = Decider(model, template=SHORT).decide("s", question)["q"]
-    assert unasked == Decider(model, template=SHORT, debias="prior").decide("s", question)["q"]
+    for question, debias in (
+        (Choice("which?", ["one", "two"]), "prior"),
+        (Score("how?", ["low", "high"]), "prior"),
+        (Predicate("so?"), "contextual"),
+    ):
+        asked = {"q": question}
+        unasked = Decider(model, template=SHORT).decide("s", asked)
+        assert unasked["q"] == Decider(model, template=SHORT, debias=debias).decide("s", asked)["q"]

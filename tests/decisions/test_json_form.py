@@ -18,6 +18,9 @@ from structgen.decisions import (
 )
 from structgen.errors import OptionError
 
+pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
+"""What these tests ask of tiny models carries no signal."""
+
 QUESTIONS = {
     "refund": {"type": "predicate", "instructions": "A refund?"},
     "team": {

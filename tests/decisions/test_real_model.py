@@ -11,6 +11,9 @@ from teacher_forced import masses, random_labels
 
 from structgen.decisions import BASE, CHAT, Choice, Decider, Predicate, PromptTemplate, Score
 
+pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
+"""What these tests ask of tiny models carries no signal."""
+
 undebiased = partial(Decider, debias="none")
 """What the model gives by itself."""
 

@@ -16,6 +16,9 @@ from structgen.decisions import (
 )
 from structgen.errors import OptionError
 
+pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
+"""What these tests ask of tiny models carries no signal."""
+
 
 def test_questions() -> None:
     of = question_of_system_one

@@ -131,7 +131,7 @@ def test_decisions_are_those_of_a_decider(several: Runner, model: Any) -> None:
         "anger": Score("How angry?", ["calm", "furious"]),
     }
     state = "I was charged twice!"
-    expected = structgen.decisions.Decider(model).decide(state, questions)
+    expected = structgen.decisions.Decider(model, warn=False).decide(state, questions)
     answer = several.decide(state=state, questions=questions, model="small")
     for name in questions:
         assert answer.value[name] == expected[name]

@@ -313,6 +313,7 @@ def test_decisions(client: openai.OpenAI) -> None:
     assert polite.choice in (True, False)
     assert sum(one.probability for one in team.probabilities) == pytest.approx(1)
     assert anger.type == "score"
+    assert isinstance(team.informative, bool)  # a field of ours, which the client keeps
     assert [one.label for one in anger.probabilities] == ["calm", "furious"]
     assert made.usage.total_tokens > 0
 

@@ -36,7 +36,7 @@ class StructgenDecisions(theirs.BaseDecisionModel):
     Attributes:
         model: as for `ChatStructgen`.
         runner: as for `ChatStructgen`.
-        debias: ``none``, ``prior`` or ``orders``: see `structgen.decisions.Decider`.
+        debias: see `structgen.decisions.Decider`.
         orders: in how many orders options are told, with ``orders``.
         tolerance: how far off a probability may be.
         adapter: name of a loaded adapter to run with.

@@ -74,6 +74,8 @@ class _Answer(BaseModel):
     """No probability is further off than this."""
     abstained: bool
     """Whether the likeliest is below abstain_below."""
+    informative: bool
+    """False: the model answers nearly the same without the text."""
 
 
 class PredicateAnswer(_Answer):

@@ -53,9 +53,9 @@ async def decisions(request: Request) -> dict[str, Any]:
     found = []
     for index, question in enumerate(questions):
         answer = made.answers[f"q{index}"]
-        known = {"type", "probability", "choice", "score", "confidence", "probabilities"}
-        if answer["type"] == "predicate":
-            known -= {"confidence"}
+        known = {"type", "probability", "choice", "score", "probabilities", "informative"}
+        if answer["type"] != "predicate":
+            known |= {"confidence"}
         one = {name: value for name, value in answer.items() if name in known}
         if one.get("choice", "") is None:  # none was likely enough
             one = {"type": "refusal"}

@@ -46,7 +46,7 @@ class OwnFields(Body):
 
     model: StrictStr | None = None
     abstain_below: Number | ByName[Number] | None = None
-    debias: Literal["none", "prior", "orders"] | None = None
+    debias: Literal["none", "prior", "contextual", "orders"] | None = None
     orders: StrictInt | None = None
     tolerance: Number | None = None
     adapter: StrictStr | None = None
@@ -146,6 +146,7 @@ class PredicateOut(Answer):
     name: str | None
     type: Literal["predicate"]
     probability: Probability
+    informative: bool
 
 
 class OptionOut(Answer):
@@ -163,6 +164,7 @@ class ChoiceOut(Answer):
     choice: str | bool
     confidence: Probability
     probabilities: list[OptionOut]
+    informative: bool
 
 
 class LevelOut(Answer):
@@ -181,6 +183,7 @@ class ScoreOut(Answer):
     score: float
     confidence: Probability
     probabilities: list[LevelOut]
+    informative: bool
 
 
 class RefusalOut(Answer):
