@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import httpx
@@ -192,91 +191,6 @@ def test_a_picture_of_a_small_regex(http: httpx.Client) -> None:
             assert answer.json()["error"]["param"] == "regex"
 
 
-# -- the reader of Pydantic classes -----------------------------------------------------------
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js on this machine")
-def test_classes_are_read_as_pydantic_reads_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = '''
-from typing import *
-from enum import Enum
-from pydantic import BaseModel, Field
-
-class Kind(Enum):
-    A = "a"  # the first
-    B = "b"
-
-class Part(BaseModel):
-    """A part."""
-    name: Annotated[str, Field(min_length=1, max_length=5, pattern=r"^\\w+$")]
-    size: int | None = None
-
-class Thing(Part):
-    kind: Kind
-    parts: list[Part] = Field(max_length=3,
-                              description="of it")
-    best: "Optional[Part]" = None
-    by: dict[str, float]
-    odd: Literal["x", 1, True, None]
-    many: Union[int, list[bool]] = Field(default_factory=list)
-    up: Annotated[float, Field(gt=-1, le=2.5)]
-'''
-    script = (
-        f"import {{ schemaOf }} from {json.dumps((playground.FOLDER / 'pydantic.js').as_uri())};"
-        "let text = ''; for await (const more of process.stdin) text += more;"
-        "console.log(JSON.stringify(JSON.parse(text).map(one => { try { return schemaOf(one); }"
-        " catch (error) { return { error: error.message }; } })));"
-    )
-    file = tmp_path / "read.mjs"
-    file.write_text(script, encoding="utf-8")
-    wrong = {
-        "class A(BaseModel):\n    x: Foo": "line 2: the type Foo is not read",
-        "class A(BaseModel):\n    x: int = Field(lambda: 3)": "line 2: lambda is not read",
-        "x = 3": "there is no class",
-        "class A(BaseModel):\n    x: int = 'a\n": "line 2:",
-    }
-    told = subprocess.run(
-        ["node", str(file)],
-        input=json.dumps([source, *wrong]),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    found, *errors = json.loads(told.stdout)
-    module = ModuleType("read_classes")
-    monkeypatch.setitem(sys.modules, "read_classes", module)
-    exec(compile(source, "classes", "exec", dont_inherit=True), module.__dict__)
-    theirs = module.Thing.model_json_schema()
-    ours = found["schema"]
-    assert found["name"] == "Thing"
-    assert not found["notes"]
-    assert _alike(ours, ours["$defs"]) == _alike(theirs, theirs["$defs"])
-    for error, expected in zip(errors, wrong.values(), strict=True):
-        assert error["error"].startswith(expected)
-
-
-def _alike(schema: Any, defs: Any) -> Any:
-    """A schema without what changes nothing: titles, defaults, order."""
-    if isinstance(schema, list):
-        return [_alike(one, defs) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        found = _alike(defs[schema["$ref"].rpartition("/")[2]], defs)
-        return found
-    gone = {"title", "default", "$defs"}
-    made = {name: _alike(value, defs) for name, value in schema.items() if name not in gone}
-    if made.get("enum"):
-        made.pop("type", None)
-    if made.get("properties"):
-        made["required"] = sorted(made.get("required", []))
-        made.setdefault("additionalProperties", False)  # what structgen reads a class as
-    return made
-
-
 # -- in a browser -----------------------------------------------------------------------------
 
 
@@ -345,8 +259,8 @@ def test_every_kind_of_form_runs(page: Browser) -> None:
     expected = {
         "regex": "matches",
         "choice": "one of the choices",
-        "pydantic": "valid JSON, whole",
         "grammar": "of the grammar",
+        "tools": "valid calls",
     }
     page.type("#max-tokens", "120")
     for kind, state in expected.items():
@@ -356,6 +270,16 @@ def test_every_kind_of_form_runs(page: Browser) -> None:
     page.js("document.querySelector('#types input[value=regex]').click()")
     page.type("#regex", "[ab]+c")
     page.wait("document.querySelector('#automaton svg title')?.textContent.includes('by a b')")
+    page.js(
+        "const one = document.querySelector('#regex-examples'); one.value = 'An IP address';"
+        "one.dispatchEvent(new Event('change'))"
+    )
+    page.wait("document.querySelector('#automaton svg title')?.textContent.includes('23')")
+    drawn, shown = page.js(
+        "const figure = document.querySelector('#automaton');"
+        "return [figure.scrollWidth, figure.clientWidth]"
+    )
+    assert drawn <= shown
 
 
 def test_a_narrow_screen_has_no_sideways_scrolling(page: Browser) -> None:
@@ -373,7 +297,7 @@ def test_a_narrow_screen_has_no_sideways_scrolling(page: Browser) -> None:
 
 def test_the_same_call_is_code_that_runs(page: Browser, served: Served) -> None:
     said: dict[str, str] = {}
-    for kind in ("json_schema", "pydantic", "regex", "choice", "grammar", "decisions", "free"):
+    for kind in ("json_schema", "regex", "choice", "grammar", "tools", "decisions", "free"):
         page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
         for language in ("structgen", "openai", "curl"):
             page.js(
@@ -387,7 +311,8 @@ def test_the_same_call_is_code_that_runs(page: Browser, served: Served) -> None:
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
     for which, is_right in (
         ("decisions openai", lambda text: text.count("probability") > 3),
-        ("pydantic openai", lambda text: "size=<Size." in text),
+        ("tools openai", lambda text: "name='weather'" in text),
+        ("tools structgen", lambda text: "name='weather'" in text),
         ("choice structgen", lambda text: text in ("billing", "technical", "sales", "other")),
     ):
         made = subprocess.run(
@@ -420,10 +345,60 @@ def test_errors_are_the_servers_with_the_field(page: Browser) -> None:
     page.click("#run")
     page.wait("!document.querySelector('#error').hidden")
     told = page.text("#error")
-    assert "response_format.json_schema.schema.properties.x" in told
+    assert told.count("response_format.json_schema.schema.properties.x") == 1
     page.type("#schema", "{")
     page.click("#run")
     page.wait("document.querySelector('#error').textContent.includes('no JSON')")
+
+
+def test_no_answer_stands_beside_a_form_that_it_does_not_have(page: Browser) -> None:
+    page.type("#schema", '{"enum": ["red", "green"]}')
+    page.click("#run")
+    assert ended(page) == "valid JSON, whole"
+    assert page.text("#value")
+    for wrong in ("{", '{"type": "strin"}'):
+        page.type("#schema", '{"enum": ["red", "green"]}')
+        page.click("#run")
+        assert ended(page) == "valid JSON, whole"
+        page.type("#schema", wrong)
+        page.wait("document.querySelector('#schema-note.bad') !== null")
+        page.wait("document.querySelector('#value').textContent === ''")
+        assert page.js("return document.querySelector('#tokens').children.length") == 0
+
+
+def test_a_system_prompt_is_part_of_the_call(page: Browser) -> None:
+    page.js("document.querySelector('#system-box').open = true")
+    page.type("#system", "Answer in one word.")
+    page.js("document.querySelector('#types input[value=choice]').click()")
+    page.wait("document.querySelector('#code').textContent.includes('Answer in one word.')")
+    page.click("#run")
+    assert ended(page) == "one of the choices"
+    page.js(
+        "const one = document.querySelector('#system'); one.value = '';"
+        "one.dispatchEvent(new Event('input', { bubbles: true }))"
+    )
+
+
+def test_a_key_is_asked_for_once(served: Served, page: Browser) -> None:
+    page.open(f"{served.root}/")
+    page.wait("document.activeElement.id === 'key'")
+    assert page.js("return document.querySelector('#error').hidden")
+    assert page.text("#schema-note") == ""
+    assert "load(" not in page.text("#code")
+    page.type("#key", f"wrong{KEY}\ue004")
+    page.wait("document.querySelector('#key').getAttribute('aria-invalid') === 'true'")
+    page.js("document.querySelector('#key').value = ''")
+    page.type("#key", f"{KEY}\ue004")
+    page.wait("document.querySelector('#model').value === 'small'")
+    assert page.js("return document.querySelector('#key').getAttribute('aria-invalid')") is None
+
+
+def test_the_first_example_is_one_that_a_small_model_does_well(page: Browser) -> None:
+    page.wait("document.querySelector('#schema-note').textContent.startsWith('Can be enforced')")
+    page.click("#run")
+    assert ended(page) == "valid JSON, whole"
+    value = page.text("#value")
+    assert all(fact in value for fact in ('"Lena Vogt"', "34", '"doctor"', '"Oslo"'))
 
 
 def test_the_page_takes_the_systems_colours(page: Browser) -> None:

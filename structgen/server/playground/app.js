@@ -4,20 +4,17 @@
 import { withCurl, withOpenai, withStructgen } from "./calls.js";
 import { $, kept, make, number, percent } from "./dom.js";
 import { draw } from "./draw.js";
-import { CHOICES, PROMPTS, PYDANTIC, QUESTIONS, REGEXES, SCHEMAS } from "./examples.js";
-import { schemaOf } from "./pydantic.js";
+import { CHOICES, PROMPTS, QUESTIONS, REGEXES, SCHEMAS, TOOLS } from "./examples.js";
 import { showAnswers, showValue } from "./results.js";
 import { ask, askJson, events, needsKey } from "./server.js";
 
-const TYPES = { json_schema: "JSON Schema", pydantic: "Pydantic", regex: "Regex", choice: "Choices",
-  grammar: "Grammar", decisions: "Decisions", free: "Free text" };
+const TYPES = { json_schema: "JSON Schema", regex: "Regex", choice: "Choices", grammar: "Grammar",
+  tools: "Tools", decisions: "Decisions", free: "Free text" };
 const LANGUAGES = { structgen: "Python", openai: "openai", curl: "curl" };
 
 // -- the form -----------------------------------------------------------------------------------
 
 const kindNow = () => document.querySelector("#types input:checked").value;
-const prompts = { ...PROMPTS };
-let kindBefore = "json_schema";
 
 /** What the form asks for: {kind, body, form, …}. Raises Error with words for the reader. */
 function asked() {
@@ -29,17 +26,16 @@ function asked() {
     return { kind, root, body: { model, input: prompt, questions: json($("questions").value, "Questions") } };
   }
   const body = { model, messages: [{ role: "user", content: prompt }] };
+  if ($("system").value) body.messages.unshift({ role: "system", content: $("system").value });
   for (const [id, name] of [["max-tokens", "max_tokens"], ["temperature", "temperature"], ["seed", "seed"]]) {
     if ($(id).value !== "") body[name] = Number($(id).value);
   }
   const made = { kind, root, body };
   if (kind === "json_schema") {
     body.response_format = formatOf("answer", json($("schema").value, "The schema"));
-  } else if (kind === "pydantic") {
-    const { schema, name } = schemaOf($("pydantic").value);
-    body.response_format = formatOf(name, schema);
-    made.source = $("pydantic").value;
-    made.className = name;
+  } else if (kind === "tools") {
+    Object.assign(body, { tools: json($("tools").value, "The tools"), tool_choice: $("tool-choice").value,
+      parallel_tool_calls: false });
   } else if (kind === "regex") {
     Object.assign(body, { grammar: $("regex").value, grammar_type: "regex" });
   } else if (kind === "choice") {
@@ -80,29 +76,40 @@ function segments(parent, name, options, chosen, changed) {
   }
 }
 
+/** A prompt that was typed stays; one of an example gives way to the next. */
+function suggest(prompt) {
+  if (!$("prompt").value || $("prompt").value === suggest.last) $("prompt").value = prompt;
+  suggest.last = prompt;
+}
+
 function chooseKind() {
   const kind = kindNow();
   for (const section of document.querySelectorAll("[data-type]")) {
     section.hidden = section.dataset.type !== kind;
   }
-  // A prompt that was typed stays; one of an example gives way to the next.
-  if ($("prompt").value === prompts[kindBefore] || !$("prompt").value) $("prompt").value = prompts[kind];
-  kindBefore = kind;
-  $("options").hidden = kind === "decisions";
-  $("sure-box").hidden = kind === "decisions" || kind === "free";
+  const [list, name] = { json_schema: [SCHEMAS, "schema"], regex: [REGEXES, "regex"] }[kind] ?? [];
+  suggest(PROMPTS[kind] ?? (list[$(`${name}-examples`).value] ?? Object.values(list)[0])[0]);
+  for (const name of ["options", "system-box"]) $(name).hidden = kind === "decisions";
+  $("sure-box").hidden = ["decisions", "free", "tools"].includes(kind);
+  $("automaton").hidden = true;
+  clear();
   changed();
 }
 
+/** Offer examples: name to [prompt, value]. */
 function examples(select, field, list, write) {
   for (const name of Object.keys(list)) select.append(new Option(name));
   select.append(new Option("own", ""));
   const put = () => {
-    if (select.value) field.value = write(list[select.value]);
+    if (select.value) {
+      suggest(list[select.value][0]);
+      field.value = write(list[select.value][1]);
+    }
     changed();
   };
   select.addEventListener("change", put);
   field.addEventListener("input", () => { select.value = ""; });
-  field.value = write(Object.values(list)[0]);
+  field.value = write(Object.values(list)[0][1]);
 }
 
 // -- what is checked while it is typed ----------------------------------------------------------
@@ -116,8 +123,8 @@ function changed() {
 }
 
 function note(kind, text, isBad = false) {
-  const place = { json_schema: "schema-note", pydantic: "pydantic-note", regex: "regex-note",
-    grammar: "grammar-note", decisions: "questions-note" }[kind];
+  const place = { json_schema: "schema-note", regex: "regex-note", grammar: "grammar-note",
+    tools: "tools-note", decisions: "questions-note" }[kind];
   if (!place) return;
   $(place).textContent = text;
   $(place).classList.toggle("bad", isBad);
@@ -129,28 +136,25 @@ async function check() {
   checking = new AbortController();
   const { signal } = checking;
   const kind = kindNow();
+  if (!$("model").value) return;  // not before the server has told its models: it may want a key
   try {
-    const now = asked();
-    let more = "";
-    if (kind === "pydantic") {
-      const { schema, notes } = schemaOf(now.source);
-      $("pydantic-schema").textContent = JSON.stringify(schema, null, 2);
-      if (notes.length) more = ` ${notes.join("; ")}.`;
-    }
-    if (kind === "decisions") { note(kind, ""); return; }
-    if (kind === "free") return;
-    const grammar = now.body.grammar ?? now.body.response_format.json_schema.schema;
-    const grammar_type = now.body.grammar_type ?? "json_schema";
-    if (grammar === "") { note(kind, "Nothing yet.", true); return; }
+    const { body } = asked();
+    note(kind, "");
+    if (["decisions", "free", "tools"].includes(kind)) return;
+    const grammar = body.grammar ?? body.response_format.json_schema.schema;
+    if (grammar === "") throw new Error("Nothing yet.");
+    const grammar_type = body.grammar_type ?? "json_schema";
     const found = await askJson("/v1/grammars/check", { grammar, grammar_type }, signal);
     const first = found.problems.find(one => one.is_error) ?? found.problems[0];
     const where = first?.line ? `Line ${first.line}: ` : "";
-    note(kind, first ? where + first.message + more : `Can be enforced exactly.${more}`, !found.valid);
+    note(kind, first ? where + first.message : "Can be enforced exactly.", !found.valid);
+    if (!found.valid) clear();
     if (kind === "regex") await picture(found.valid ? grammar : null, signal);
   } catch (error) {
     if (error.name === "AbortError") return;
     note(kind, error.message, true);
-    if (kind === "regex") $("automaton").hidden = true;
+    clear();
+    $("automaton").hidden = true;
   }
 }
 
@@ -163,9 +167,12 @@ async function picture(regex, signal) {
     : make("p", "note", `Its automaton has more than ${found.states.length} states: too many to draw.`));
   figure.hidden = false;
   const svg = figure.querySelector("svg");
-  if (svg) {  // made smaller to fit, as long as it can be read
-    const width = svg.width.baseVal.value;
-    svg.style.width = `${Math.max(Math.min(width, figure.clientWidth - 14), .75 * width)}px`;
+  if (svg) {  // cut to what is drawn, and made smaller to fit, as long as it can be read
+    const drawn = svg.getBBox();
+    svg.setAttribute("viewBox", `${drawn.x - 6} ${drawn.y - 6} ${drawn.width + 12} ${drawn.height + 12}`);
+    const width = drawn.width + 12;
+    for (const name of ["width", "height"]) svg.removeAttribute(name);
+    svg.style.width = `${Math.max(Math.min(width, figure.clientWidth - 14), .5 * width)}px`;
     svg.style.height = "auto";
   }
 }
@@ -180,13 +187,23 @@ const busy = isBusy => { $("run").disabled = isBusy; $("stop").disabled = !isBus
 function fail(error) {
   const box = $("error");
   box.replaceChildren(error.message);
-  if (error.param) box.append("\nField: ", make("code", "", error.param));
+  if (error.param && !error.message.includes(error.param)) box.append("\nField: ", make("code", "", error.param));
   box.hidden = false;
+}
+
+/** Take away what came of the last run: it is no answer to what is asked now. */
+function clear() {
+  run?.controller.abort();
+  run = null;
+  pinned = false;
+  shownAt = -1;
+  for (const name of ["tokens", "value", "token", "value-state", "figures"]) $(name).replaceChildren();
 }
 
 async function start() {
   if (run?.controller && !$("stop").disabled) return;
   $("error").hidden = true;
+  clear();
   let now;
   try {
     now = asked();
@@ -195,13 +212,8 @@ async function start() {
     return;
   }
   run = { controller: new AbortController(), asked: now, steps: [], spans: [], text: "", thought: "",
-    began: performance.now(), first: null, usage: null, reason: null, most: 49152, isOver: false };
-  pinned = false;
-  shownAt = -1;
-  $("tokens").replaceChildren();
-  $("value").replaceChildren();
-  $("token").replaceChildren();
-  $("value-state").textContent = "";
+    began: performance.now(), first: null, usage: null, reason: null, most: 49152, isOver: false, calls: [] };
+  const mine = run;
   const isDecision = now.kind === "decisions";
   $("columns").classList.toggle("one", isDecision);
   $("columns").firstElementChild.hidden = isDecision;
@@ -213,18 +225,21 @@ async function start() {
   }
   try {
     if (isDecision) {
-      const found = await askJson("/v1/decisions", now.body, run.controller.signal);
-      run.usage = { prompt_tokens: found.usage?.input_tokens, completion_tokens: 0 };
-      showAnswers(run, found);
+      const found = await askJson("/v1/decisions", now.body, mine.controller.signal);
+      mine.usage = { prompt_tokens: found.usage?.input_tokens, completion_tokens: 0 };
+      if (run === mine) showAnswers(mine, found);
     }
     else await stream();
   } catch (error) {
-    run.reason = "failed";
-    if (error.name === "AbortError") run.reason = "stopped";
-    else fail(error instanceof TypeError
-      ? new Error("The server cannot be reached. Is it running?") : error);
+    mine.reason = error.name === "AbortError" ? "stopped" : "failed";
+    if (mine.reason === "failed" && run === mine) {
+      clear();
+      fail(error instanceof TypeError
+        ? new Error("The server cannot be reached. Is it running?") : error);
+    }
   }
-  run.isOver = true;
+  mine.isOver = true;
+  if (run !== null && run !== mine) return;  // another has begun
   busy(false);
   render();
 }
@@ -233,7 +248,7 @@ async function stream() {
   const mine = run;
   const body = { ...mine.asked.body, stream: true, stream_options: { include_usage: true }, trace: true };
   // So low that nothing is refused: what is wanted is that it is worked out.
-  if ($("sure").checked && mine.asked.kind !== "free") body.abstain_below = 1e-9;
+  if ($("sure").checked && !["free", "tools"].includes(mine.asked.kind)) body.abstain_below = 1e-9;
   const { signal } = mine.controller;
   const answer = await ask("/v1/chat/completions", body, signal).catch(error => {
     if (error.param !== "abstain_below") throw error;
@@ -244,11 +259,16 @@ async function stream() {
     if (chunk.usage) mine.usage = chunk.usage;
     const choice = chunk.choices[0];
     if (choice === undefined) continue;
-    if (mine.first === null && (choice.delta.content || choice.delta.reasoning_content)) {
+    if (mine.first === null && (choice.delta.content || choice.delta.reasoning_content || choice.delta.tool_calls)) {
       mine.first = performance.now();
     }
     mine.text += choice.delta.content ?? "";
     mine.thought += choice.delta.reasoning_content ?? "";
+    if (run !== mine) return;  // the form has changed, and this is no answer to it
+    for (const { index, function: { name, arguments: more } } of choice.delta.tool_calls ?? []) {
+      mine.calls[index] ??= { name, arguments: "" };
+      mine.calls[index].arguments += more ?? "";
+    }
     for (const step of choice.trace ?? []) take(step);
     if (choice.finish_reason) mine.reason = choice.finish_reason;
     if (choice.confidence) mine.confidence = choice.confidence;
@@ -400,14 +420,15 @@ function details(step) {
     if (!rows.length) return;
     lists.append(make("div", "", make("h3", "", title), ...rows.map(one => {
       const isBarred = !one.is_allowed && one.token_id !== step.token_id;
-      const row = make(isBarred ? "button" : "div",
+      const canAsk = isBarred && mine.asked.kind !== "tools";
+      const row = make(canAsk ? "button" : "div",
         `bar${isBarred ? " no" : ""}${one.token_id === step.token_id ? " it" : ""}`,
-        make("span", "", make("code", "", shown(one.token)), isBarred ? make("u", "", "why?") : null),
+        make("span", "", make("code", "", shown(one.token)), canAsk ? make("u", "", "why?") : null),
         make("span", "", percent(Math.exp(one.logprob))));
-      if (isBarred) row.type = "button";
+      if (canAsk) row.type = "button";
       row.style.setProperty("--w", `${(100 * Math.exp(one.logprob)).toFixed(1)}%`);
       row.style.setProperty("--tint", `var(--${tint})`);
-      if (isBarred) row.addEventListener("click", () => { pinned = true; explain(mine, step, one, why); });
+      if (canAsk) row.addEventListener("click", () => { pinned = true; explain(mine, step, one, why); });
       return row;
     })));
   };
@@ -416,7 +437,7 @@ function details(step) {
   $("token").replaceChildren(head, why, lists);
   const first = favourite(step);
   clearTimeout(details.timer);
-  if (first) details.timer = setTimeout(() => explain(mine, step, first, why), 250);
+  if (first && mine.asked.kind !== "tools") details.timer = setTimeout(() => explain(mine, step, first, why), 250);
 }
 
 /** Ask the server why a token was barred, once. */
@@ -439,6 +460,10 @@ async function explain(mine, step, token, place) {
 
 function showCode() {
   const language = document.querySelector("#code-kinds input:checked")?.value ?? "structgen";
+  if (!$("model").value) {
+    $("code").textContent = needsKey ? "# Type an API key above." : "";
+    return;
+  }
   try {
     const now = asked();
     const root = location.origin;
@@ -490,13 +515,16 @@ async function models() {
     }));
     if (texts.some(one => one.id === chosen)) $("model").value = chosen;
     $("error").hidden = true;
+    $("key").removeAttribute("aria-invalid");
     const grammars = await askJson("/v1/grammars");
     $("grammar-names").replaceChildren(new Option("own", ""),
       ...grammars.data.map(one => Object.assign(new Option(one.id), { title: one.description })));
     $("grammar-names").value = "sql-select-strict";
     await library();
   } catch (error) {
-    fail(error);
+    if (error.status !== 401) fail(error);
+    else if (!$("key").value) $("key").focus();
+    else $("key").setAttribute("aria-invalid", "true");
   }
   changed();
 }
@@ -513,12 +541,11 @@ async function library() {
 
 segments($("types"), "type", TYPES, "json_schema", chooseKind);
 segments($("code-kinds"), "language", LANGUAGES, "structgen", showCode);
-examples($("schema-examples"), $("schema"), SCHEMAS, value => JSON.stringify(value, null, 2));
+examples($("schema-examples"), $("schema"), SCHEMAS, schema => JSON.stringify(schema, null, 2));
 examples($("regex-examples"), $("regex"), REGEXES, value => value);
-$("pydantic").value = PYDANTIC;
+$("tools").value = TOOLS;
 $("choices").value = CHOICES;
 $("questions").value = QUESTIONS;
-$("prompt").value = prompts.json_schema;
 $("tokens").dataset.empty = "Run, and the tokens appear here as the model writes them. Grey ones were the only "
   + "way on; the fewer tokens were allowed, the stronger the colour.";
 $("value").dataset.empty = "The value grows here.";
@@ -532,7 +559,6 @@ $("stop").addEventListener("click", () => run?.controller.abort());
 $("copy").addEventListener("click", copy);
 $("model").addEventListener("change", changed);
 $("key").addEventListener("change", models);
-document.addEventListener("key-wanted", showCode);
 $("grammar-names").addEventListener("change", () => library().catch(fail));
 $("grammar").addEventListener("input", () => { $("grammar-names").value = ""; });
 $("theme").addEventListener("click", () => {

@@ -40,6 +40,7 @@ const call = (name, args) => `${name}(\n${args.map(one => `    ${pad(one, "    "
 export function withStructgen(asked) {
   const { kind, body } = asked;
   if (kind === "decisions") return decider(asked);
+  if (kind === "tools") return runner(asked);
   const options = [];
   if (body.max_tokens) options.push(`max_new_tokens=${body.max_tokens}`);
   if (body.temperature !== undefined) options.push(`temperature=${body.temperature}`);
@@ -50,9 +51,6 @@ export function withStructgen(asked) {
     imports = "JsonSchema";
     lines.push(`schema = ${python(body.response_format.json_schema.schema)}`);
     type = "JsonSchema(schema)";
-  } else if (kind === "pydantic") {
-    lines.push(asked.source.trim());
-    type = asked.className;
   } else if (kind === "regex") {
     imports = "Regex";
     type = `Regex(${raw(body.grammar)})`;
@@ -67,7 +65,7 @@ export function withStructgen(asked) {
       type = `Cfg(grammar, dialect=${quoted(body.grammar_type)})`;
     }
   }
-  const value = ["json_schema", "pydantic"].includes(kind) ? ".parse" : "";
+  const value = kind === "json_schema" ? ".parse" : "";
   return [
     "import structgen",
     `from structgen import ${["Generator", imports].filter(Boolean).sort().join(", ")}`,
@@ -77,6 +75,18 @@ export function withStructgen(asked) {
     type === "None" ? "generator = Generator(model)" : `generator = Generator(model, ${type})`,
     `messages = ${python(body.messages)}`,
     `print(generator${value}(${["messages", ...options].join(", ")}))`,
+  ].join("\n");
+}
+
+function runner({ body, root }) {
+  const { model, ...fields } = body;
+  const args = Object.entries(fields).map(([name, value]) => `${name}=${python(value)}`);
+  return [
+    "from structgen import Runner",
+    "",
+    `with Runner({${quoted(model)}: ${quoted(root ?? model)}}) as runner:`,
+    `    answer = ${pad(call("runner.chat", args), "    ")}`,
+    "    print(answer.choices[0].message)",
   ].join("\n");
 }
 
@@ -115,7 +125,6 @@ export function withOpenai(asked, root, needsKey) {
     ...(needsKey ? ["import os", ""] : []),
     "from openai import OpenAI",
     "",
-    ...(kind === "pydantic" ? [asked.source.trim(), ""] : []),
     `client = OpenAI(base_url=${quoted(`${root}/v1`)}, api_key=${key})`,
   ];
   if (kind === "decisions") {
@@ -127,15 +136,15 @@ export function withOpenai(asked, root, needsKey) {
   for (const name of ["max_tokens", "temperature", "seed"]) {
     if (body[name] !== undefined) args.push(`${name}=${body[name]}`);
   }
-  if (kind === "pydantic") args.push(`response_format=${asked.className}`);
-  else if (body.response_format) args.push(`response_format=${python(body.response_format)}`);
+  if (body.response_format) args.push(`response_format=${python(body.response_format)}`);
+  if (kind === "tools") args.push(`tools=${python(body.tools)}`, `tool_choice=${quoted(body.tool_choice)}`,
+    "parallel_tool_calls=False");
   if (body.grammar !== undefined) {
     args.push(`extra_body=${python({ grammar: body.grammar, grammar_type: body.grammar_type })}`);
   }
-  const isParsed = kind === "pydantic";
   return [...head,
-    `made = ${call(`client.chat.completions.${isParsed ? "parse" : "create"}`, args)}`,
-    `print(made.choices[0].message.${isParsed ? "parsed" : "content"})`].join("\n");
+    `made = ${call("client.chat.completions.create", args)}`,
+    `print(made.choices[0].message${kind === "tools" ? "" : ".content"})`].join("\n");
 }
 
 /** As curl. */

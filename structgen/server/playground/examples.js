@@ -4,24 +4,28 @@ const object = (properties, more = {}) => ({
   type: "object", properties, required: Object.keys(properties), additionalProperties: false, ...more,
 });
 
+const facts = (text, fields) => `Text: ${text}\n\nGive the facts of the text in JSON, with the fields ${fields}.`;
+
+/** Name to [prompt, schema]. */
 export const SCHEMAS = {
-  "A person": object({
+  "A person": [facts("Lena Vogt, 34, is a doctor and lives in Oslo.", "name, age, job, city"), object({
     name: { type: "string", maxLength: 30 },
     age: { type: "integer", minimum: 0, maximum: 120 },
     job: { enum: ["teacher", "engineer", "doctor", "artist"] },
-    email: { type: "string", format: "email" },
-  }),
-  "An order": object({
+    city: { type: "string", maxLength: 20 },
+  })],
+  "An invoice": [facts("Blue Crane, invoice ORD-4711, 12 May 2026: 250 euros, paid.", "company, id, date, amount, paid"), object({
+    company: { type: "string", maxLength: 30 },
     id: { type: "string", pattern: "^ORD-[0-9]{4}$" },
-    items: {
-      type: "array", minItems: 1, maxItems: 3,
-      items: object({ name: { type: "string", maxLength: 20 }, count: { type: "integer", minimum: 1, maximum: 9 } }),
-    },
+    date: { type: "string", format: "date", pattern: "^202" },
+    amount: { type: "integer", minimum: 1, maximum: 9999 },
     paid: { type: "boolean" },
-  }),
-  "A label": { enum: ["positive", "neutral", "negative"] },
-  "A list of numbers": { type: "array", items: { type: "integer" }, minItems: 3, maxItems: 6 },
-  "A tree (recursive)": {
+  })],
+  "A label": ['Is this review positive, neutral or negative? "The food was wonderful and the staff kind."',
+    { enum: ["positive", "neutral", "negative"] }],
+  "A list of numbers": ["Count from 1 to 5, as a JSON list.",
+    { type: "array", items: { type: "integer" }, minItems: 3, maxItems: 6 }],
+  "A tree (recursive)": ["Anna has two children, Ben and Cleo. Give the family in JSON, with the fields name and children.", {
     $ref: "#/$defs/node",
     $defs: {
       node: object({
@@ -29,40 +33,24 @@ export const SCHEMAS = {
         children: { type: "array", items: { $ref: "#/$defs/node" }, maxItems: 2 },
       }),
     },
-  },
+  }],
 };
 
 export const REGEXES = {
-  "A product number": "[A-Z]{3}-[0-9]{4}",
-  "A time of day": "([01][0-9]|2[0-3]):[0-5][0-9]",
-  "An IP address": "((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\\.){3}(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])",
-  "Yes or no, and why": "(Yes|No), because [a-z ]{10,40}\\.",
+  "A product number": ["Make up a product number.", "[A-Z]{3}-[0-9]{4}"],
+  "A time of day": ["When does the sun rise in spring?", "([01][0-9]|2[0-3]):[0-5][0-9]"],
+  "An IP address": ["Which IP address does a router at home have?",
+    "((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])\\.){3}(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"],
+  "Yes or no, and why": ["Is water wet?", "(Yes|No), because [a-z ]{10,40}\\."],
 };
 
-export const PYDANTIC = `from enum import Enum
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, Field
-
-
-class Size(Enum):
-    SMALL = "small"
-    LARGE = "large"
-
-
-class Topping(BaseModel):
-    name: Annotated[str, Field(max_length=15)]
-    extra: bool = False
-
-
-class Pizza(BaseModel):
-    """A pizza to be made."""
-
-    size: Size
-    crust: Literal["thin", "thick"]
-    toppings: list[Topping] = Field(min_length=1, max_length=3)
-    price: Annotated[int, Field(ge=5, le=30)]
-`;
+export const TOOLS = JSON.stringify([{
+  type: "function",
+  function: {
+    name: "weather", description: "Tell the weather of a city.",
+    parameters: object({ city: { type: "string", maxLength: 20 }, unit: { enum: ["celsius", "fahrenheit"] } }),
+  },
+}], null, 2);
 
 export const CHOICES = "billing\ntechnical\nsales\nother";
 
@@ -85,11 +73,9 @@ export const QUESTIONS = JSON.stringify([
 const MAIL = "The app crashes every time I open it. I want my money back, now!";
 
 export const PROMPTS = {
-  json_schema: "Invent a person who lives in Oslo.",
-  pydantic: "A large pizza with ham and a thin crust, please.",
-  regex: "Make up a product number.",
   choice: `Which team should handle this mail? "${MAIL}"`,
   grammar: "Write an SQL query: the names of all users older than 30.",
+  tools: "What is the weather in Paris?",
   decisions: MAIL,
   free: "Why is the sky blue? Answer in one sentence.",
 };

@@ -63,10 +63,10 @@ function tree(run, node, key, sums) {
 /** Show the value as far as it is written. */
 export function showValue(run) {
   const { kind } = run.asked;
-  const isJson = kind === "json_schema" || kind === "pydantic";
+  const isJson = kind === "json_schema";
   const sums = sureness(run);
   const state = $("value-state");
-  let isValid = run.isOver && run.reason === "stop";
+  let isValid = run.isOver && ["stop", "tool_calls"].includes(run.reason);
   if (isJson) {
     $("value").replaceChildren(run.text ? tree(run, partial(run.text), null, sums) : "");
     try {
@@ -74,15 +74,18 @@ export function showValue(run) {
     } catch {
       isValid = false;
     }
-  } else if (kind === "free") {
+  } else if (run.calls.length) {
+    $("value").replaceChildren(...run.calls.map(({ name, arguments: given }) =>
+      leaf(run, name, given, "", null, run.isOver, sums)));
+  } else if (kind === "free" || kind === "tools") {
     $("value").replaceChildren(run.text);
   } else {
     $("value").replaceChildren(run.text ? leaf(run, null, run.text, "", "$", run.isOver, sums) : "");
   }
   state.classList.toggle("good", isValid && kind !== "free");
   state.textContent = !run.isOver ? "growing …" : isValid
-    ? { json_schema: "valid JSON, whole", pydantic: "valid JSON, whole", regex: "matches",
-      choice: "one of the choices", grammar: "of the grammar", free: "ended by itself" }[kind]
+    ? { json_schema: "valid JSON, whole", regex: "matches", choice: "one of the choices",
+      grammar: "of the grammar", tools: run.calls.length ? "valid calls" : "text", free: "ended by itself" }[kind]
     : run.reason === "length" ? "cut at the most tokens" : run.reason ?? "stopped";
   if (isValid && run.shortened) state.textContent += `; the most tokens shortened ${run.shortened.join(", ")}`;
 }

@@ -28,7 +28,6 @@ export async function ask(path, body, signal) {
   if (answer.status === 401) {
     needsKey = true;
     $("key-box").hidden = false;
-    document.dispatchEvent(new Event("key-wanted"));
   }
   throw new Refused(answer.status, told);
 }
