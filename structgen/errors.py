@@ -49,8 +49,21 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+_LONGEST_MESSAGE = 4_000
+_END = 1_000
+
+
 class StructgenError(Exception):
-    """Base of every error raised by structgen. Pickled and copied whole, attributes and all."""
+    """Base of every error raised by structgen. Pickled and copied whole, attributes and all.
+
+    A message may repeat what somebody passed. Of a long one, ``str`` shows the beginning and end.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if len(text) <= _LONGEST_MESSAGE:
+            return text
+        return f"{text[: _LONGEST_MESSAGE - _END]} … {text[-_END:]}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Python would call the class with the message alone.

@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 from structgen import errors
+from structgen.decoding import options
 
 EXAMPLES = [
     errors.SchemaError("no", path="$.a", keyword="type"),
@@ -26,6 +27,15 @@ EXAMPLES = [
     errors.RequestError("no", param="tools[0].function"),
     errors.Overloaded("later", retry_after=2.0),
 ]
+
+
+def test_a_message_that_repeats_much_is_shown_in_part():
+    with pytest.raises(errors.OptionError) as caught:
+        options.parse({"stop": ["a" * 100_000, 1]})
+    assert str(caught.value).startswith("stop=['aaa")
+    assert str(caught.value).endswith("neither a string nor a list of strings.")
+    assert len(str(caught.value)) < 5_000
+    assert len(caught.value.args[0]) > 100_000
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
