@@ -79,6 +79,7 @@ class Job:
         batch_size: most rows of a batch that it may be in, even where that is slower; 1: none;
             None: as many as pay.
         owner: whose it is: owners share the model fairly, and no prompts that were read.
+        masked: whether masks are made for it; if not, rows of other owners may be in its batch.
     """
 
     run: Run
@@ -88,6 +89,7 @@ class Job:
     kind: Hashable = None
     batch_size: int | None = None
     owner: Hashable = None
+    masked: bool = True
 
     @property
     def is_interrupted(self) -> bool:
@@ -152,7 +154,9 @@ class _Unit:
 
     def __init__(self, jobs: Sequence[Job | WorkJob]) -> None:
         self.jobs = list(jobs)
-        self.owner = jobs[0].owner
+        owners = {job.owner for job in jobs}
+        # A batch of several is nobody's: it takes turns as one more, and keeps no prompts for any.
+        self.owner: Hashable = owners.pop() if len(owners) == 1 else object()
         self.steps: Iterator[None] = iter(())
 
     @property
@@ -369,7 +373,8 @@ class Scheduler:
                 if (
                     rows <= min(size, self._rows(job))
                     and job.run.adapter == first.run.adapter
-                    and job.owner == first.owner  # or one's masks would hold up another's rows
+                    # One's masks would hold up another's rows.
+                    and (job.owner == first.owner or not (job.masked or first.masked))
                     and high <= 1.5 * low + 16
                     and rows * high <= MOST_BATCH_TOKENS
                 ):

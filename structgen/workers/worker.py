@@ -298,6 +298,7 @@ class _Worker:
             kind=message.type_key if forces else None,
             batch_size=batch_size,
             owner=message.owner,
+            masked=task.constraint is not None,
         )
 
     def _checks_of(self, message: Call, task: Task) -> AskedChecks | None:

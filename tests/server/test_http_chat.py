@@ -117,8 +117,8 @@ def an_instance(client: openai.OpenAI) -> None:
 
 @row
 def a_stream(client: openai.OpenAI) -> None:
-    whole = chat(client).choices[0]
-    chunks = list(chat(client, stream=True))
+    whole = chat(client, messages=COUNTING_CHAT).choices[0]
+    chunks = list(chat(client, messages=COUNTING_CHAT, stream=True))
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(c.choices[0].delta.content or "" for c in chunks) == whole.message.content
     assert [c.choices[0].finish_reason for c in chunks if c.choices[0].finish_reason] == [

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -74,14 +74,15 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_hundred_calls_of_different_types_none_crossed(worker: AsyncModel) -> None:
-    people = Generator(worker, Person)
     calls: list[tuple[Any, Callable[[Any], bool]]] = []
 
     async def all_of_them() -> list[Any]:
         for i, name in enumerate(NAMES):
-            person = Person(name, 20 + i)
-            value = people.parse(about(name, 20 + i), max_new_tokens=30)
-            calls.append((value, lambda got, person=person: got == person))
+            # Only this call's answer fits: what a model copies right differs between processors.
+            fields: Any = [("name", Literal[name]), ("age", Literal[20 + i])]
+            kind = make_dataclass("Kind", fields)
+            value = Generator(worker, kind).parse(about(name, 20 + i), max_new_tokens=30)
+            calls.append((value, lambda got, kind=kind: type(got) is kind))
         for i in range(23):
             only = Generator(worker, Regex(f"{i:03}(a|b)"))
             calls.append((only("Say: "), lambda got, i=i: got[:-1] == f"{i:03}"))

@@ -206,6 +206,17 @@ def test_prompts_are_shared_within_an_owner_only() -> None:
     assert PREFIXES_OF.get() is None
 
 
+def test_free_text_of_several_owners_shares_passes_but_no_prompts() -> None:
+    office = Office(Counting())
+    seen = set()
+    for prompt, owner in (("A", "a"), ("B", "b"), ("C", None)):
+        office.ask(prompt, owner=owner, batch_size=None, masked=False)
+    while office.scheduler.step():
+        seen |= {unit.owner for unit in office.scheduler._units}
+    assert set(office.model.passes) == {"batch"}  # type: ignore[attr-defined]
+    assert not seen & {"a", "b", None}
+
+
 def test_callers_take_turns_where_one_asks_for_much() -> None:
     model = Counting()
     office = Office(model, open_at_rest=1, patience=1000)
