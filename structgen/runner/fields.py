@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from structgen.errors import OutputTypeError, PatternError, RequestError, SchemaError
+from structgen.errors import OutputTypeError, PatternError, RequestError
 
 MAX_DEPTH = 200
 """Deepest nesting of JSON that strangers send."""
@@ -289,8 +289,8 @@ def only(given: Mapping[str, Any], known: set[str], param: str) -> None:
 
 def placed(error: OutputTypeError, param: str) -> RequestError:
     """An error of a schema or grammar, with where in the request it is."""
-    if isinstance(error, (SchemaError,)) or hasattr(error, "path"):
-        path = str(getattr(error, "path", "") or "$")
+    path = str(getattr(error, "path", ""))
+    if path.startswith("$"):  # of a grammar it is the name of a rule, which the message has
         param += path.removeprefix("$")
     told = f"{param}: {error}"
     if isinstance(error, PatternError) and error.position is not None:

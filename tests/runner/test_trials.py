@@ -225,6 +225,10 @@ def test_a_mask_of_a_strangers_form_is_bounded(runner: Runner) -> None:
         assert caught.value.param == "grammar"
         with pytest.raises(RequestError, match="max_mask_work"):
             list(runner.stream_chat(ask))
+        lark = {"grammar": 'start: "a" NAME | NAME\nNAME: /[a-z]{3,9}/', "grammar_type": "lark"}
+        with pytest.raises(RequestError, match=r"at rule start .*limit 5\b") as caught:
+            runner.chat({**ask, **lark})
+        assert caught.value.param == "grammar"
     with asking(Stranger("good", 200_000, 30_000)):
         assert runner.chat(ask).choices
     with asking(Stranger("evil", 5, 30_000)), pytest.raises(RequestError, match="max_work"):

@@ -30,7 +30,8 @@ NAMES = ("Ann", "Bob", "Eve", "Kim", "Leo", "Mia", "Tom", "Zoe")
 
 @dataclass
 class Person:
-    name: str
+    # Of few names: which of all texts a small model copies right differs between processors.
+    name: Literal["Ann", "Bob", "Eve", "Kim", "Leo", "Mia", "Tom", "Zoe"]
     age: int
 
 
@@ -186,7 +187,7 @@ def test_batch_gives_values_in_order_and_tells_what_failed(worker: AsyncModel) -
 def test_several_outputs_are_those_of_this_process(worker: AsyncModel, model: Any) -> None:
     there, here = Generator(worker, Person), Generator(model, Person)
     prompts = [about("Ann", 30), about("Bob", 31)]
-    sampled = {"max_new_tokens": 30, "temperature": 1.2, "seed": 7}
+    sampled = {"max_new_tokens": 30, "temperature": 5.0, "seed": 7}
 
     async def calls() -> Any:
         with pytest.raises(structgen.OptionError, match="greedy"):
