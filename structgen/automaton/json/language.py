@@ -109,6 +109,9 @@ class Language(Spelling, Protocol):
         """``conjunction``, and none of the values that `told` has under ``numbers``, which
         ascend."""
 
+    def first_alike(self, requirement: int) -> int:
+        """One requirement for all that say the same."""
+
     def constant(self, value: Any) -> int:
         """The requirement to equal ``value``."""
 

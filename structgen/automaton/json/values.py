@@ -173,11 +173,14 @@ class JsonLanguage:
         return self.space.least + b":" + self.space.least_after
 
     @cached_property
-    def _brancher(self) -> Brancher:
-        reader = RuleReader(
+    def _reader(self) -> RuleReader:
+        return RuleReader(
             self.nodes, self.book, self.constant, self.string_language, self._outlines
         )
-        return Brancher(self.nodes, self._outlines, self.constant, reader, self._strings)
+
+    @cached_property
+    def _brancher(self) -> Brancher:
+        return Brancher(self.nodes, self._outlines, self.constant, self._reader, self._strings)
 
     @cached_property
     def _strings(self) -> StringReader:
@@ -428,6 +431,10 @@ class JsonLanguage:
         return self._array(nodes).required_children()
 
     # -- scalars ----------------------------------------------------------------------------
+
+    def first_alike(self, requirement: int) -> int:
+        """See `RuleReader`: one requirement for all that say the same."""
+        return self._reader.first_alike(requirement)
 
     def string_language(self, requirement: int) -> ir.Regex:
         """The strings, as text, that meet ``requirement``."""
