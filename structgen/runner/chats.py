@@ -135,17 +135,28 @@ class Chats:
 
     def import_session(
         self,
-        exported: str | bytes | Mapping[str, Any],
-        session_id: str | None = None,
+        session_id: str,
+        session_json: str | bytes | Mapping[str, Any],
+        model_id: str | None = None,
         *,
         replace: bool = False,
     ) -> str:
         """Take in a session that was exported, and return its id. See `Sessions.load`.
 
+        Args:
+            session_id: what to call it.
+            session_json: what `export_session` gave, or the same as a dict.
+            model_id: one of this Runner's models, as other APIs ask for it. All models share all
+                sessions, so it is only checked.
+            replace: whether it replaces a session that has the id.
+
         Raises:
             SessionError: it is none, is too long, or there is one with this id.
+            ModelNotFound: this Runner has no such model.
         """
-        return self._conversations.sessions.load(exported, session_id, replace=replace)
+        if model_id is not None:
+            self._registry.entry(model_id)
+        return self._conversations.sessions.load(session_json, session_id, replace=replace)
 
     def delete_session(self, session_id: str) -> bool:
         """Delete a session. Returns whether there was one."""

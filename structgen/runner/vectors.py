@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from structgen.decisions import AsyncDecider, answers_to_json, questions_from_json
 from structgen.errors import OptionError, PromptError, RequestError
-from structgen.models.embedding import to_base64
+from structgen.models.embedding import prompt_name_for, to_base64
 
 from .hosts import EmbeddingHost, Host, TextHost
 from .requests import DecisionRequest, EmbeddingRequest, RerankRequest
@@ -31,9 +31,6 @@ from .vector_responses import (
     RerankResponse,
     RerankResult,
 )
-
-_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""What models call their prompts for each type of input, those that are asked for first."""
 
 
 async def embed(host: Host, request: EmbeddingRequest, model: str) -> EmbeddingResponse:
@@ -78,9 +75,7 @@ async def _embedded(
         if getattr(request, name) is not None:
             options[name] = getattr(request, name)
     if request.input_type is not None:
-        known = [name for name in _PROMPTS[request.input_type] if name in embedder.prompts]
-        if known:
-            options["prompt_name"] = known[0]
+        options["prompt_name"] = prompt_name_for(request.input_type, embedder.prompts)
     try:
         async with host.turns:
             result = await embedder.aresult(texts, **options)
@@ -147,11 +142,7 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
     embedder, cuts = host.embedder, _on_truncation(request.truncate_sequence)
     try:
         async with host.turns:
-            if embedder.is_cross_encoder:
-                ranked = await embedder.arerank(request.query, documents, on_truncation=cuts)
-                found = [(one.index, one.score) for one in ranked]
-            else:
-                found = await _by_cosine(host, request.query, documents, cuts)
+            ranked = await embedder.arerank(request.query, documents, on_truncation=cuts)
     except (OptionError, PromptError) as error:
         raise RequestError(_told(error), param="documents") from error
     tokens = await asyncio.to_thread(embedder.tokenize, [request.query, *documents])
@@ -160,26 +151,14 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
         model=model,
         results=[
             RerankResult(
-                index=index,
-                relevance_score=score,
-                document={"text": documents[index]} if request.return_documents else None,
+                index=one.index,
+                relevance_score=one.score,
+                document={"text": documents[one.index]} if request.return_documents else None,
             )
-            for index, score in found[: request.top_n]
+            for one in ranked[: request.top_n]
         ],
         usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
     )
-
-
-async def _by_cosine(
-    host: EmbeddingHost, query: str, documents: list[str], cuts: str
-) -> list[tuple[int, float]]:
-    embedder = host.embedder
-    prompt = {"prompt_name": "query"} if "query" in embedder.prompts else {}
-    asked = await embedder.aresult([query], on_truncation=cuts, **prompt)
-    prompt = {"prompt_name": "document"} if "document" in embedder.prompts else {}
-    told = await embedder.aresult(documents, on_truncation=cuts, **prompt)
-    scores = told.vectors @ asked.vectors[0]
-    return [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")]
 
 
 async def decide(host: TextHost, request: DecisionRequest, model: str) -> DecisionResponse:

@@ -356,9 +356,18 @@ def test_a_cross_encoder_ranks(tmp_path):
         ranker.embed("a")
 
 
-def test_an_embedder_does_not_rank(tiny_embedder):
-    with pytest.raises(ModelError, match="no cross-encoder"):
-        tiny_embedder.rerank("a", ["b"])
+def test_an_embedder_ranks_by_cosine(tiny_embedder):
+    documents = ["z", "b b", "a", "b"]
+    near = tiny_embedder.embed("a", prompt_name="query")
+    far = tiny_embedder.embed(documents, prompt_name="document")
+    scores = [float(near @ one) for one in far]
+    found = tiny_embedder.rerank("a", iter(documents))
+    assert [one.index for one in found] == sorted(range(4), key=lambda i: -scores[i])
+    assert [one.score for one in found] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
+    assert asyncio.run(tiny_embedder.arerank("a", documents, top_k=1)) == found[:1]
+    assert tiny_embedder.rerank("a", []) == []
+    with pytest.raises(OptionError, match="top_k=0"):
+        tiny_embedder.rerank("a", documents, top_k=0)
 
 
 @pytest.mark.parametrize("column", [False, True])

@@ -19,7 +19,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel, Field
 
-from structgen import McpServer, RequestError, Runner, SessionError, StructgenError, Tool
+from structgen import (
+    McpServer,
+    ModelNotFound,
+    RequestError,
+    Runner,
+    SessionError,
+    StructgenError,
+    Tool,
+)
 from structgen.runner import AgenticToolCall, ChatResponse, Sessions
 from structgen.runner.tracing import Traces
 
@@ -267,7 +275,12 @@ def test_a_second_turn_runs_less_than_the_conversation(runner: Runner) -> None:
     assert [message["role"] for message in exported["messages"]] == ["user", "assistant"] * 3
     assert exported["messages"][1]["content"] == first.text
     assert "cached" in runner.list_session_ids()
-    runner.import_session(exported, "copy")
+    runner.import_session("copy", json.dumps(exported), model_id=runner.list_models()[0])
+    with pytest.raises(ModelNotFound):
+        runner.import_session("other", exported, model_id="nowhere")
+    with pytest.raises(SessionError, match="already"):
+        runner.import_session("copy", exported)
+    runner.import_session("copy", exported, replace=True)
     again = runner.chat(messages="And then?", session_id="copy", max_tokens=12, seed=1)
     whole = [*exported["messages"], {"role": "user", "content": "And then?"}]
     assert again.text == runner.chat(messages=whole, max_tokens=12, seed=1).text
@@ -419,13 +432,14 @@ def test_sessions_in_a_file_outlive_the_runner(tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     with Runner(sessions=file) as one:
         one.import_session(
+            "a",
             {
                 "format": "structgen.session",
                 "version": 1,
                 "id": "a",
                 "created": 1.0,
                 "messages": [{"role": "user", "content": "Hello"}],
-            }
+            },
         )
     with pytest.raises(SessionError, match="closed"):
         one.list_session_ids()

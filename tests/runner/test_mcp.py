@@ -233,7 +233,8 @@ def test_schemas_that_take_for_ever_are_bounded_by_the_time_to_connect(
 
     def compile_for_ever(output: Any, vocabulary: Any) -> None:
         compiled.append(output)
-        forever.wait(60)  # a guard: longer than the test waits for
+        forever.wait(60)  # longer than the test waits for
+        forever.set()
 
     monkeypatch.setattr(mcp_connection, "compile_constraint", compile_for_ever)
     lying = MCPServer("lying")

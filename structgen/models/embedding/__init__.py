@@ -9,10 +9,19 @@ language models, masks or output types.
 
 from __future__ import annotations
 
-from .arguments import checked_texts
+from .arguments import checked_texts, prompt_name_for
 from .embedder import Embedder
 from .opening import load
 from .pooling import finish, to_base64
 from .results import EmbeddingResult, Ranked
 
-__all__ = ["Embedder", "EmbeddingResult", "Ranked", "checked_texts", "finish", "load", "to_base64"]
+__all__ = [
+    "Embedder",
+    "EmbeddingResult",
+    "Ranked",
+    "checked_texts",
+    "finish",
+    "load",
+    "prompt_name_for",
+    "to_base64",
+]

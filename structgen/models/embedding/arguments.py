@@ -47,6 +47,15 @@ def checked_texts(texts: Any) -> Iterator[str]:
         yield text
 
 
+_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""What models call their prompts for each type of input, those that are asked for first."""
+
+
+def prompt_name_for(type_of_input: str, prompts: Mapping[str, str]) -> str | None:
+    """The name of a model's prompt for ``"query"`` or ``"document"``; None: it has none."""
+    return next((name for name in _NAMES[type_of_input] if name in prompts), None)
+
+
 def prompt_text(
     prompt: str | None,
     name: str | None,

@@ -30,6 +30,7 @@ from .arguments import (
     check_encoding,
     check_options,
     checked_texts,
+    prompt_name_for,
     prompt_text,
 )
 from .folder import Settings
@@ -283,7 +284,10 @@ class Embedder:
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
     ) -> list[Ranked]:
-        """Order documents by how well they answer a query, with a cross-encoder.
+        """Order documents by how well they answer a query.
+
+        A cross-encoder reads the query together with each document. Another embedder compares
+        vectors by their cosine, with its prompts for queries and documents if it has any.
 
         Args:
             query: what is asked.
@@ -297,7 +301,7 @@ class Embedder:
             The best first; of equal scores the earlier document.
 
         Raises:
-            ModelError: the model is no cross-encoder with one score.
+            ModelError: the model is a cross-encoder with several scores.
             OptionError, PromptError: as in `embed`.
         """
         return self._ranked(
@@ -329,11 +333,6 @@ class Embedder:
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
     ) -> list[Ranked]:
-        if self._graph.kind != "score" or self._tokenizer is None:
-            raise ModelError(
-                f"{self.name} makes vectors and is no cross-encoder. Multiply the vectors of "
-                "query and documents instead: documents @ query."
-            )
         check_options(on_truncation, batch_tokens)
         if top_k is not None:
             if isinstance(top_k, bool) or not isinstance(top_k, int):
@@ -341,6 +340,20 @@ class Embedder:
             if top_k < 1:
                 raise OptionError(f"top_k={top_k} is out of range. It must be 1 or more.")
         (asked,) = checked_texts([query])
+        if not self.is_cross_encoder:
+            near, far = (
+                self._result(
+                    texts,
+                    stop,
+                    prompt_name=prompt_name_for(name, self.prompts),
+                    on_truncation=on_truncation,
+                    batch_tokens=batch_tokens,
+                    progress=progress,
+                ).vectors
+                for name, texts in (("query", [asked]), ("document", documents))
+            )
+            return _best_first(far @ near[0] if len(far) else [], top_k)
+        self._known_tokenizer()
         with late(progress) as report:
             scores, _, n_cut = self._vectors(
                 ((asked, document) for document in checked_texts(documents)),
@@ -362,8 +375,7 @@ class Embedder:
                 TruncationWarning,
                 stacklevel=3,
             )
-        order = sorted(range(len(scores)), key=lambda i: -scores[i, 0])
-        return [Ranked(i, float(scores[i, 0])) for i in order[:top_k]]
+        return _best_first(scores[:, 0] if len(scores) else [], top_k)
 
     def _vectors(
         self,
@@ -407,3 +419,9 @@ class Embedder:
         nothing = np.zeros((0, self.dimensions or 0), np.float32)
         together = np.concatenate(found) if found else nothing
         return together, np.array(lengths, np.int64), np.array(cut, np.int64)
+
+
+def _best_first(scores: Iterable[float], top_k: int | None) -> list[Ranked]:
+    """Documents by their scores; of equal ones the earlier first."""
+    ranked = [Ranked(index, float(score)) for index, score in enumerate(scores)]
+    return sorted(ranked, key=lambda one: -one.score)[:top_k]
