@@ -8,16 +8,20 @@ no models and no sessions.
     messages ─▶ model ─▶ calls ─▶ approve ─▶ run, side by side ─▶ results ─▶ model ─▶ … ─▶ answer
 
 A round ends the loop when the model calls nothing, or calls a tool that has no code: its calls are
-then the caller's, and none of that round has run. After ``max_tool_rounds`` rounds the model is
-asked once more, and may call none, so that an answer always comes. The prompt still tells of
-the tools: what the model has read of it stays read.
+then the caller's, and none of that round has run. After ``max_tool_rounds`` rounds, or when the
+same calls have had the same results three times, the model is asked once more, and may call none.
+The prompt still tells of the tools: what the model has read of it stays read. An answer is a value
+of the type asked for, or a text that says something, by mask.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, final
@@ -29,7 +33,7 @@ from .loops import carried
 from .messages import Message
 from .metrics import Metrics
 from .requests import ChatRequest
-from .responses import AgenticToolCall, ChatChunk, ChatResponse, ToolCall
+from .responses import AgenticEnd, AgenticToolCall, ChatChunk, ChatResponse, ToolCall
 from .rounds import as_message, event_of, further, is_held, summed, until
 from .running import CancelledInside, in_thread, is_async, within
 from .shape import Usage
@@ -48,6 +52,7 @@ from .tracing import NO_SPAN, Span, Traces
 T = TypeVar("T")
 
 _GRACE_SECONDS = 5.0
+_MOST_REPEATS = 3  # of the same calls with the same results: the next round would be another
 _REFUSED = "The call was not approved."
 
 
@@ -148,8 +153,12 @@ class Agent:
         """
         messages = list(self._request.messages)
         choice = self._request.tool_choice
+        seen: Counter[Hashable] = Counter()
+        end: AgenticEnd = "answer"
         for number in range(1, self._rounds + 2):
-            is_last = number > self._rounds
+            if number > self._rounds:
+                end = "rounds"
+            is_last = end != "answer"
             asked = self._request.model_copy(
                 update={
                     "messages": messages,
@@ -159,6 +168,7 @@ class Agent:
                     **_NOT_ASKED,
                 }
             )
+            asked._says_something = True
             response: ChatResponse | None = None
             held: list[ChatChunk] = []
             async with aclosing(ask(asked)) as pieces:
@@ -178,7 +188,10 @@ class Agent:
             self._added.append(said)
             calls = message.tool_calls or []
             if is_last or not self._runs(calls):
+                response.agentic_end = "calls" if calls else end
                 for chunk in filter(self._follows, held):
+                    if any(choice.finish_reason for choice in chunk.choices):
+                        chunk.agentic_end = response.agentic_end
                     yield chunk
                 yield self._whole(response)
                 return
@@ -191,6 +204,12 @@ class Agent:
             finally:
                 results.cancel()
             self._added += told
+            done = tuple(
+                sorted((_key(call), one.text) for call, one in zip(calls, told, strict=True))
+            )
+            seen[done] += 1
+            if seen[done] == _MOST_REPEATS:
+                end = "repeats"
             messages = [*messages, said, *told]
             choice = further(choice)
 
@@ -217,8 +236,18 @@ class Agent:
     ) -> list[Message]:
         """Run the calls of a round, side by side; what the model is told, in their order."""
         made: list[tuple[AgenticToolCall, Callable[[], Awaitable[ToolOutcome]] | None]] = []
+        first: dict[str, AgenticToolCall] = {}
+        same: list[tuple[AgenticToolCall, AgenticToolCall]] = []
         for call in calls:  # one after another: somebody may be asked
-            made.append(await self._permitted(call, number))
+            before = first.get(_key(call))
+            if before is None:
+                made.append(await self._permitted(call, number))
+                first[_key(call)] = made[-1][0]
+            else:
+                record = _record(call, number)
+                record.repeats = before.id
+                same.append((record, before))
+                made.append((record, None))
         for record, _ in made:
             self._log.append(record)
             tell(record.model_copy())
@@ -231,6 +260,10 @@ class Agent:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        for record, before in same:
+            for name in ("status", "approved", "result", "error", "cut", "_value"):
+                setattr(record, name, getattr(before, name))
+            tell(record.model_copy())
         return [
             # Some templates want the name, too.
             Message(
@@ -247,9 +280,7 @@ class Agent:
     ) -> tuple[AgenticToolCall, Callable[[], Awaitable[ToolOutcome]] | None]:
         """The record of a call, and what runs it, if it may run."""
         name, arguments = call.function.name, call.function.arguments
-        record = AgenticToolCall(
-            round=number, id=call.id, name=name, arguments=arguments, status="running"
-        )
+        record = _record(call, number)
         tool = self._tools.get(name)
         if tool is None:
             known = ", ".join(self._tools)
@@ -367,6 +398,24 @@ class Agent:
         response.agentic_tool_calls = self._log
         response._messages = [message.model_dump(exclude_none=True) for message in self._added]
         return response
+
+
+def _record(call: ToolCall, number: int) -> AgenticToolCall:
+    return AgenticToolCall(
+        round=number,
+        id=call.id,
+        name=call.function.name,
+        arguments=call.function.arguments,
+        status="running",
+    )
+
+
+def _key(call: ToolCall) -> str:
+    """What calls of one tool with the same arguments have in common."""
+    arguments = call.function.arguments
+    with contextlib.suppress(ValueError, RecursionError):
+        arguments = json.dumps(json.loads(arguments), sort_keys=True)
+    return f"{call.function.name} {arguments}"
 
 
 _NOT_ASKED: dict[str, Any] = {

@@ -67,13 +67,15 @@ def wanted(request: Sampled) -> Wanted:
             parallel=None if parallel else parallel,
             choice=choice,
             **({"answer": answer.type} if has_answer else {}),
+            blank=not request._says_something,
         )
     except OutputTypeError as error:
         raise RequestError(f"tools: {error}", param="tools") from error
     keys = tuple(_key(tool) for tool in found.tools.values())
     key: Hashable = None
     if None not in keys and (not has_answer or answer.key is not None):
-        key = ("tools", keys, choice, type_.parallel, answer.key if has_answer else ())
+        form = answer.key if has_answer else ()
+        key = ("tools", keys, choice, type_.parallel, type_.blank, form)
     return Wanted(type_, key, answer.param or "tools", found.tools)
 
 

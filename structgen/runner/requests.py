@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Field,
+    PrivateAttr,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -177,6 +178,8 @@ class ChatRequest(Sampled):
     tool_timeout: Number | None = None
     max_tool_result: Annotated[StrictInt, Field(ge=1)] | None = None
     trace: StrictBool = False
+    _says_something: bool = PrivateAttr(default=False)
+    """Whether an answer that is free text must not be blank, nor a call written out."""
 
     @model_validator(mode="after")
     def _only_of_use(self) -> ChatRequest:

@@ -7,7 +7,7 @@ stands beside it and is not serialised. Knows nothing of how an answer comes abo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr
 
@@ -182,6 +182,10 @@ class Choice(_Valued):
     confidence: dict[str, ValueSureness] | None = None
 
 
+AgenticEnd: TypeAlias = Literal["answer", "calls", "rounds", "repeats"]
+"""Why an agent's rounds ended: see `ChatResponse`."""
+
+
 class AgenticToolCall(Shape):
     """A call of a tool that the Runner took care of, in one of an agent's rounds.
 
@@ -197,9 +201,11 @@ class AgenticToolCall(Shape):
         error: what went wrong, or why it was refused.
         seconds: how long it ran.
         cut: True where ``result`` is the beginning of a longer one.
+        repeats: the id of a call of the same round with the same arguments. That one ran, this one
+            has its result.
     """
 
-    _own = frozenset({"approved", "result", "error", "seconds", "cut"})
+    _own = frozenset({"approved", "result", "error", "seconds", "cut", "repeats"})
 
     round: int
     id: str
@@ -211,6 +217,7 @@ class AgenticToolCall(Shape):
     error: str | None = None
     seconds: float | None = None
     cut: bool | None = None
+    repeats: str | None = None
     _value: Any = PrivateAttr(default=None)
 
     @property
@@ -224,9 +231,12 @@ class ChatResponse(Shape):
 
     Attributes:
         agentic_tool_calls: the calls that ran, with ``max_tool_rounds``.
+        agentic_end: why the rounds ended, with ``max_tool_rounds``: the model gave an ``answer``;
+            it made ``calls`` of tools without code, which are yours; there were no more
+            ``rounds``; or a round of calls and results ``repeats`` itself.
     """
 
-    _own = frozenset({"agentic_tool_calls"})
+    _own = frozenset({"agentic_tool_calls", "agentic_end"})
 
     id: str = Field(default_factory=lambda: new_id("chatcmpl-"))
     object: Literal["chat.completion"] = "chat.completion"
@@ -236,6 +246,7 @@ class ChatResponse(Shape):
     usage: Usage
     system_fingerprint: str | None = None
     agentic_tool_calls: list[AgenticToolCall] | None = None
+    agentic_end: AgenticEnd | None = None
     _messages: list[dict[str, Any]] | None = PrivateAttr(default=None)
 
     @property
@@ -310,9 +321,10 @@ class ChatChunk(Shape):
     Attributes:
         agentic_tool_call: a call that the Runner takes care of, when it begins and when it has
             ended, with ``max_tool_rounds``; then there are no choices.
+        agentic_end: as of `ChatResponse`, in the chunk that has the reason why the answer ended.
     """
 
-    _own = frozenset({"usage", "agentic_tool_call"})
+    _own = frozenset({"usage", "agentic_tool_call", "agentic_end"})
 
     id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
@@ -321,6 +333,7 @@ class ChatChunk(Shape):
     choices: list[ChunkChoice]
     usage: Usage | None = None
     agentic_tool_call: AgenticToolCall | None = None
+    agentic_end: AgenticEnd | None = None
     system_fingerprint: str | None = None
 
 

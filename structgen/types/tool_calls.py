@@ -126,6 +126,8 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         plain: where free text may stand, and calls have a marker: whether an answer that begins
             with a call of a tool in plain JSON, or fenced as code, is that call (`PLAIN`). Some
             models write these instead of what their template shows. False: it is text.
+        blank: whether free text without calls may be blank. False: it says something, and no call
+            of a tool is written in it as JSON.
 
     Raises:
         OutputTypeError: the arguments are none of these.
@@ -139,6 +141,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
     instructions: str | None
     answer: Any
     plain: bool
+    blank: bool
 
     def __init__(
         self,
@@ -150,6 +153,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         instructions: str | None = None,
         answer: Any = None,
         plain: bool = True,
+        blank: bool = True,
     ) -> None:
         if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
             raise OutputTypeError(f"ToolCalls takes a list of tools, got {tools!r}.")
@@ -178,8 +182,9 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
             raise OutputTypeError(f"ToolCalls: syntax={syntax!r} is no ToolSyntax.")
         if instructions is not None and not isinstance(instructions, str):
             raise OutputTypeError(f"ToolCalls: instructions={instructions!r} is no str.")
-        if not isinstance(plain, bool):
-            raise OutputTypeError(f"ToolCalls: plain={plain!r} is no bool.")
+        for name, value in (("plain", plain), ("blank", blank)):
+            if not isinstance(value, bool):
+                raise OutputTypeError(f"ToolCalls: {name}={value!r} is no bool.")
         values: tuple[tuple[str, Any], ...] = (
             ("tools", found),
             ("parallel", parallel),
@@ -189,6 +194,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
             ("instructions", instructions),
             ("answer", answer),
             ("plain", plain),
+            ("blank", blank),
         )
         for name, value in values:
             object.__setattr__(self, name, value)
@@ -216,6 +222,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
             self.instructions,
             self.answer,
             self.plain,
+            self.blank,
         )
 
     def without_markers(self, syntax: ToolSyntax) -> tuple[ToolSyntax, ...]:
@@ -232,6 +239,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         choice = "" if self.choice == "auto" else f", choice={self.choice!r}"
         parallel = "" if self.parallel is None else f", parallel={self.parallel}"
         plain = "" if self.plain else ", plain=False"
+        plain += "" if self.blank else ", blank=False"
         answer = ""
         if self.answer is not None:
             named = isinstance(self.answer, type) and not get_args(self.answer)

@@ -9,6 +9,7 @@ the arguments are there, so that other JSON stays text. Knows no values.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,9 @@ from .user import OutputType, SpecialToken
 
 _START, _MORE = 0, 2
 _BEGINS_JSON = frozenset(' \t\n\r{["-0123456789tfn')
-_BLANKS = tree.repeat(ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)]), 0, None)
+_BLANK = ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)])
+_BLANKS = tree.repeat(_BLANK, 0, None)
+_VISIBLE = ir.negate(_BLANK)
 
 
 def tool_grammar(
@@ -74,7 +77,8 @@ def tool_grammar(
     if calls.has_text:
         plain = calls.without_markers(syntax)
         openings = [one.opening(tool.name) for one in plain for tool in tools]
-        rules += _free(calls, syntax, made, named, tokens, openings)
+        said = () if calls.blank else (saying(tools),)
+        rules += _free(calls, syntax, made, named, tokens, openings, said)
         for one in plain:
             number = len(names)
             names.append(f"more, begun as {one.before!r}")
@@ -96,8 +100,17 @@ def _free(
     named: Callable[[str], list[list[int]]],
     tokens: Collection[str],
     openings: Sequence[str],
+    said: Sequence[ir.Regex],
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """The rules of an answer that is text, or begins with it; none that has an opening does."""
+    """The rules of an answer that is text, or begins with it; none that has an opening does. An
+    answer that is text alone is ``said``, too."""
+
+    def alone(text: ir.Regex, free: int) -> list[tuple[int, ...]]:
+        if not said:
+            return [(), (free,)]
+        pattern = ir.Pattern(tree.intersect((text, *said)), source="answer")
+        return [(made.number(ir.Embedded("answer", pattern)),)]
+
     if not syntax.marker:
         if not calls.may_be_text:
             raise OutputTypeError(
@@ -108,8 +121,7 @@ def _free(
         text = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), tree.complement(call)))
         free = made.number(ir.Embedded("text", ir.Pattern(text, source="text")))
         return [
-            (_START, ()),
-            (_START, (free,)),
+            *((_START, way) for way in alone(text, free)),
             *((_START, (*way, ~_MORE)) for way in named(syntax.before)),
         ]
     first, *more = mark_of(syntax.marker, tokens)
@@ -129,8 +141,30 @@ def _free(
         source = f"text up to {syntax.marker!r}"
         opened = made.number(ir.Embedded(source, ir.Pattern(opening, source=source)))
         bodies = [[opened, *way, ~_MORE] for way in named(rest)]
-    ends = [(), (free,)] if calls.may_be_text else []
+    ends = alone(some, free) if calls.may_be_text else []
     return [*((_START, end) for end in ends), *((_START, tuple(body)) for body in bodies)]
+
+
+def saying(tools: Sequence[Tool]) -> ir.Regex:
+    """Texts that are not blank, and in which no call of a tool is written as JSON."""
+
+    def spaced(*parts: str | ir.Regex) -> ir.Regex:
+        return tree.concat(
+            piece
+            for part in parts
+            for piece in (ir.literal(part) if isinstance(part, str) else part, _BLANKS)
+        )
+
+    def maybe(*parts: str) -> ir.Regex:
+        return tree.repeat(spaced(*parts), 0, 1)
+
+    keys = tree.alternate(map(ir.literal, ('"name"', '"function"', '"tool"', '"tool_name"')))
+    names = tree.alternate(ir.literal(json.dumps(tool.name)) for tool in tools)
+    kind, inner = maybe('"type"', ":", '"function"', ","), maybe('"function"', ":", "{")
+    call = spaced("{", kind, inner, keys, ":", names)
+    visible = tree.concat((_BLANKS, _VISIBLE, ir.ANY_TEXT))
+    anywhere = tree.concat((ir.ANY_TEXT, call, ir.ANY_TEXT))
+    return tree.intersect((visible, tree.complement(anywhere)))
 
 
 def no_calls(syntax: ToolSyntax) -> ir.Regex:

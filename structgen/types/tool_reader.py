@@ -15,10 +15,11 @@ from typing import Any
 
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
+from structgen.grammar.regex import tree
 
 from .part_readers import AnswerPieces, CallPieces
 from .tool_calls import CHOICES, NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
-from .tool_grammar import answer_type, no_calls, tool_grammar
+from .tool_grammar import answer_type, no_calls, saying, tool_grammar
 from .tools import Tool, read_tools
 from .user import OutputType
 
@@ -61,7 +62,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
 
     def fitted(tokens: Collection[str]) -> OutputType:
         if not callable_:
-            return _without_calls(value, syntax, name, answer, offered)
+            return _without_calls(value, syntax, tools, name, answer, offered)
         grammar: ir.Grammar = tool_grammar(value, syntax, callable_, tokens)
         parse = functools.partial(read_calls, value, syntax, callable_, name)
         outputs = [tool.output for tool in callable_]
@@ -87,6 +88,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
 def _without_calls(
     value: ToolCalls,
     syntax: ToolSyntax,
+    tools: Sequence[Tool],
     name: str,
     answer: OutputType | None,
     offered: ToolsOffered,
@@ -101,12 +103,15 @@ def _without_calls(
             raise ParseError(
                 f"The text is no {name}: a call begins in it. Text: {text!r}", text=text
             )
-        return [text] if text else []
+        return _text(value, name, text)
 
     if answer is not None:
         growing = functools.partial(AnswerPieces, answer)
         return replace(answer, parse=read, named=name, offered=offered, growing=growing)
-    grammar = ir.Pattern(no_calls(syntax), source="text without calls")
+    regex = no_calls(syntax)
+    if not value.blank:
+        regex = tree.intersect((regex, saying(tools)))
+    grammar = ir.Pattern(regex, source="text without calls")
     return OutputType(grammar, read, name, offered=offered, growing=AnswerPieces)
 
 
@@ -133,7 +138,7 @@ def read_calls(
     if start < 0 or (not syntax.marker and not text.startswith(syntax.before)):
         if not asked.may_be_text:
             raise ParseError(f"The text is no {name}: it has no call. Text: {text!r}", text=text)
-        return [text] if text else []
+        return _text(asked, name, text)
     if start and not asked.has_text:
         raise _not_whole(name, text, 0)
     pieces: list[Any] = [text[:start]] if start else []
@@ -147,6 +152,13 @@ def read_calls(
             raise _not_whole(name, text, ends[0])
         before = syntax.again
         at = next((end for end in ends if text.startswith(before, end)), ends[0])
+
+
+def _text(asked: ToolCalls, name: str, text: str) -> list[Any]:
+    """The parts of an answer that is text alone."""
+    if not asked.blank and after_blanks(text, 0) == len(text):
+        raise ParseError(f"The text is no {name}: it says nothing. Text: {text!r}", text=text)
+    return [text] if text else []
 
 
 def _call(

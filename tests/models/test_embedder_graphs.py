@@ -358,7 +358,7 @@ def test_a_cross_encoder_ranks(tmp_path):
 
 def test_an_embedder_ranks_by_cosine(tiny_embedder):
     documents = ["z", "b b", "a", "b"]
-    near = tiny_embedder.embed("a", prompt_name="query")
+    (near,) = tiny_embedder.embed(["a"], prompt_name="query")
     far = tiny_embedder.embed(documents, prompt_name="document")
     scores = [float(near @ one) for one in far]
     found = tiny_embedder.rerank("a", iter(documents))

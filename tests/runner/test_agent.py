@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -14,6 +15,7 @@ from pydantic import BaseModel, field_validator
 from structgen import OptionError, RequestError
 from structgen.runner import Metrics, Tool
 from structgen.runner.agent import Agent, ToolRequest, Watched
+from structgen.runner.constraints import wanted
 from structgen.runner.loops import Interrupted
 from structgen.runner.requests import ChatRequest
 from structgen.runner.responses import (
@@ -199,14 +201,64 @@ def test_an_answer_without_calls_is_the_answer() -> None:
 
 @pytest.mark.parametrize("rounds", [1, 2, 7])
 def test_rounds_are_bounded_and_an_answer_always_comes(rounds: int) -> None:
+    count = itertools.count()
+
+    def add(a: int, b: int) -> int:
+        return a + b + next(count)  # another result each time
+
     model = Scripted([("add", {"a": 1, "b": 1})], endless=True)
     response = run(model, request(add, rounds=rounds, parallel_tool_calls=True))
     assert response.text == "the end"
+    assert response.agentic_end == "rounds"
     assert len(log(response)) == rounds
     assert len(model.asked) == rounds + 1
     assert all(asked.tools == [add] for asked in model.asked)
     assert [asked.tool_choice for asked in model.asked] == [None] * rounds + ["none"]
     assert model.asked[-1].parallel_tool_calls is None
+    assert not any(wanted(asked).type.blank for asked in model.asked)
+    asked = request(add)
+    assert wanted(asked).type.blank
+    assert wanted(asked).key != wanted(model.asked[0]).key
+
+
+@pytest.mark.parametrize("cycle", [1, 2, 3])
+def test_a_loop_that_repeats_itself_is_ended_and_that_is_told(cycle: int) -> None:
+    """Calls with the same results for the third time, whatever is called in between."""
+    turns: list[Turn] = [[("add", {"a": number % cycle, "b": 1})] for number in range(90)]
+    model = Scripted(*turns)
+    response = run(model, request(add, rounds=90))
+    assert response.text == "the end"
+    assert response.agentic_end == "repeats"
+    assert len(log(response)) == 2 * cycle + 1
+    assert model.asked[-1].tool_choice == "none"
+    assert response.model_dump()["agentic_end"] == "repeats"
+
+
+def test_identical_calls_of_one_round_run_once() -> None:
+    ran: list[int] = []
+    asked: list[str] = []
+
+    def noted(a: int) -> int:
+        ran.append(a)
+        return len(ran)
+
+    def approve(request: ToolRequest) -> bool:
+        asked.append(request.id)
+        return True
+
+    calls: Turn = [("noted", '{"a": 1}'), ("noted", '{ "a":1 }'), ("noted", {"a": 2})]
+    model = Scripted([*calls, ("noted", {"a": 1})], [("noted", {"a": 1})], "Done.")
+    response = run(model, request(noted, approve=approve))
+    assert sorted(ran) == [1, 1, 2], "twice in two rounds"
+    one, again, other, third, later = log(response)
+    assert again.repeats == third.repeats == one.id
+    assert one.repeats is other.repeats is later.repeats is None
+    assert asked == [one.id, other.id, later.id]
+    assert (again.status, again.result, again.value) == ("completed", one.result, one.value)
+    told = [message for message in model.asked[1].messages if message.role == "tool"]
+    assert [message.tool_call_id for message in told] == [one.id, again.id, other.id, third.id]
+    assert response.agentic_end == "answer"
+    assert "repeats" not in one.model_dump()
 
 
 @pytest.mark.parametrize(

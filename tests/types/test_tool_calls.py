@@ -225,6 +225,9 @@ CASES = {
     "text answer": ToolCalls([add], answer=Regex("[a-z<]{1,9}")),
     "none": ToolCalls([add], choice="none"),
     "bare none": ToolCalls([add], choice="none", syntax=BARE),
+    "something": ToolCalls([add, LOOK], blank=False),
+    "bare something": ToolCalls([add, LOOK], blank=False, syntax=BARE),
+    "none and something": ToolCalls([add], choice="none", blank=False),
     "answer and none": ToolCalls([add], choice="none", answer=Payment),
     "chosen answer": ToolCalls([add], answer=Literal["yes", "no"], parallel=False),
 }
@@ -281,6 +284,38 @@ def test_blanks_around_arguments_are_read(name: str) -> None:
             Call(now, {}),
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "is_something"),
+    [
+        ("", False),
+        (" \n\t", False),
+        ("Three.", True),
+        ("\n3", True),
+        ('{"name": "Ann"}', True),
+        ('{"name": "add", "parameters": {"a": 1}}', False),
+        ('```json\n{ "name" : "add"}\n```', False),
+        ('I call [{"function":\n "add"}] now.', False),
+        ('{"type": "function", "function": {"name": "add"}}', False),
+        ('{"name": "address"}', True),
+    ],
+)
+@pytest.mark.parametrize("choice", ["auto", "none"])
+@pytest.mark.parametrize("syntax", [None, ToolSyntax("", "CALL ", " WITH ", None, "!")])
+def test_an_answer_may_have_to_say_something(
+    text: str, is_something: bool, choice: str, syntax: ToolSyntax | None
+) -> None:
+    for blank in (True, False):
+        asked = ToolCalls([add, LOOK], choice=choice, syntax=syntax, blank=blank)
+        constraint = structgen.compile(asked, LETTERS)
+        assert constraint.allows(text) == (blank or is_something)
+        if is_something:
+            assert constraint.output.parse(text) == [text]
+        if text.isspace() and not blank:
+            with pytest.raises(ParseError, match="says nothing"):
+                constraint.output.parse(text)
+    assert repr(asked).endswith("blank=False)")
 
 
 def test_an_answer_of_a_type_stands_in_place_of_text() -> None:
