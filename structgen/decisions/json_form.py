@@ -7,8 +7,9 @@ It owns the form. It knows no files, models or protocols of others.
               "tech": null}},
      "anger": {"type": "score", "instructions": "How angry?", "levels": ["calm", "furious"]}}
 
-The form of OpenAI's API is read, too: ``"choices": [{"value": "billing", "description": "money"}]``
-in place of ``options``, and ``"levels": [{"label": "calm"}]``.
+The form of OpenAI's API is read, too: a list of questions that have a ``name`` each,
+``"choices": [{"value": "billing", "description": "money"}]`` in place of ``options``, and
+``"levels": [{"label": "calm"}]``.
 """
 
 from __future__ import annotations
@@ -32,12 +33,28 @@ def questions_from_json(given: Any) -> dict[str, Question]:
     Raises:
         OptionError: it is not of the form above; the error names the question.
     """
+    if isinstance(given, list):
+        given = _by_name(given)
     if not isinstance(given, Mapping) or not given:
         raise OptionError(
             "The questions are no JSON object of names and questions, such as "
             '{"urgent": {"type": "predicate", "instructions": "Is it urgent?"}}.'
         )
     return {name: _question(name, one) for name, one in given.items()}
+
+
+def _by_name(given: list[Any]) -> dict[str, Any]:
+    """A list of questions with names, as OpenAI's API has them."""
+    found: dict[str, Any] = {}
+    for index, one in enumerate(given):
+        name = one.get("name") if isinstance(one, Mapping) else None
+        if not isinstance(name, str) or name in found:
+            raise OptionError(
+                f"questions[{index}] has the name {name!r}. In a list each question is an object "
+                'with a "name" of its own.'
+            )
+        found[name] = {key: value for key, value in one.items() if key != "name"}
+    return found
 
 
 def _question(name: str, given: Any) -> Question:

@@ -245,7 +245,15 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     if not steps:
         return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)
     if first["type"] == "missing":
-        return RequestError(f"{param} is missing.", param=param)
+        instead = next(
+            (
+                f" {place(path)} is not supported: is it meant?"
+                for one, path in zip(found, paths, strict=True)
+                if one["type"] in _UNKNOWN and path[:-1] == steps[:-1]
+            ),
+            "",
+        )
+        return RequestError(f"{param} is missing.{instead}", param=param)
     return RequestError(f"{param}: {told} (got {shown(first['input'])})", param=param)
 
 

@@ -1,6 +1,6 @@
 """Answers of ``/v1/responses`` that are kept, for their owner, until there are too many or too old.
 
-Owns what is kept, for whom, how long, and which goes first: the oldest. In an SQLite file, that of
+Owns what is kept, for whom, how long, and which goes first: the oldest of whoever has most. In an SQLite file, that of
 the Runner's sessions, so that they outlive the server; without one in memory. An answer is written
 whole or not at all. Answers that are still being made are the `background`'s.
 """
@@ -128,8 +128,12 @@ class Store:
                 "SELECT count(*), sum(size) FROM responses"
             ).fetchone()
             while count > self._most or total > _MOST_BYTES:
+                # Of whoever has most, so that nobody drives out what is another's.
+                most = "count(*)" if count > self._most else "sum(size)"
                 oldest, less = connection.execute(
-                    "SELECT id, size FROM responses ORDER BY written, rowid LIMIT 1"
+                    "SELECT id, size FROM responses WHERE owner = (SELECT owner FROM responses "
+                    f"GROUP BY owner ORDER BY {most} DESC, min(written) LIMIT 1) "
+                    "ORDER BY written, rowid LIMIT 1"
                 ).fetchone()
                 connection.execute("DELETE FROM responses WHERE id = ?", (oldest,))
                 count, total = count - 1, (total - less)

@@ -58,8 +58,16 @@ from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
 from structgen.types.wrappers import lower_pattern, lower_schema
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
-_FIRST: dict[str, str] = {"integer": "-0123456789", "number": "-0123456789", "boolean": "tf"}
-"""How the text of a scalar in JSON begins."""
+_FIRST = {
+    "integer": "-0123456789",
+    "number": "-0123456789",
+    "boolean": "tf",
+    "null": "n",
+    "string": '"',
+    "array": "[",
+    "object": "{",
+}
+"""How the text of a value in JSON begins."""
 
 _JSON_SCALARS = ("integer", "number", "boolean", "null")
 _STRING_KEYWORDS = frozenset(
@@ -294,6 +302,8 @@ def _lower_union(
     )
     if not is_apart and any(map(_is_container, members)):
         return _lower_json(output_type, name)
+    # Beside an output type a string is that text, as in a sum.
+    members = [Choice((member,)) if isinstance(member, str) else member for member in members]
     functions = [member for member in members if is_function(member)]
     if len(functions) > 1:  # their calls are told apart by name
         first = members.index(functions[0])
@@ -355,10 +365,10 @@ def _takes_most(part: OutputType) -> int:
 
 
 def _exact(part: OutputType) -> Callable[[str], Any]:
-    """The parser of one kind of a union: numbers from numbers only, and booleans from booleans.
+    """The parser of one kind of a union: numbers from numbers only, objects from objects.
 
-    Pydantic alone would make 1 of ``true``, and True of 1; and a pattern's own parser takes any
-    text.
+    Pydantic alone would make 1 of ``true``, and True of 1; a `JsonSchema` parses any JSON; and a
+    pattern's own parser takes any text.
     """
     grammar = part.grammar
     if isinstance(grammar, (ir.Pattern, ir.Choice)) and part.parse is str:
@@ -376,9 +386,9 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
 
         return read
     schema = part.grammar.schema if isinstance(part.grammar, ir.Json) else None
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    first = _FIRST.get(kind) if isinstance(kind, str) else None
-    if first is None:
+    kinds = schema.get("type", ()) if isinstance(schema, Mapping) else ()
+    first = "".join(_FIRST[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds))
+    if not first:
         return part.parse
 
     def parse(text: str) -> Any:

@@ -38,7 +38,11 @@ class Combining:
 
 @dataclass(frozen=True, slots=True, init=False)
 class AnyOf(Combining, Typed[Any]):
-    """A text of any one of several output types, as each writes it alone; made by ``|``."""
+    """A text of any one of several output types, as each writes it alone; made by ``|``.
+
+    Attributes:
+        members: output types; strings stand for themselves.
+    """
 
     members: tuple[Any, ...]
 
@@ -47,6 +51,12 @@ class AnyOf(Combining, Typed[Any]):
         for member in members:
             flat += member.members if isinstance(member, AnyOf) else (member,)
         object.__setattr__(self, "members", tuple(flat))
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
+        raise OutputTypeError(
+            f"{self!r} cannot be a part of JSON: each member is a text of its own. For a field, "
+            "write a union of types, with Annotated[str, Regex(...)] for strings of a form."
+        )
 
     def __repr__(self) -> str:
         return " | ".join(map(_shown, self.members))

@@ -71,6 +71,11 @@ def test_openai_s_shape_means_the_same():
         },
     }
     assert questions_from_json(theirs) == questions_from_json(QUESTIONS)
+    named = [{"name": name, **question} for name, question in theirs.items()]
+    assert questions_from_json(named) == questions_from_json(QUESTIONS)
+    for wrong in ([named[0], named[0]], [{"type": "predicate", "instructions": "x"}], [3]):
+        with pytest.raises(OptionError, match=r'questions\[[01]\] .*"name" of its own'):
+            questions_from_json(wrong)
 
 
 def choice(**labels):

@@ -228,6 +228,8 @@ def test_a_request_is_itself_a_dict_or_its_fields() -> None:
     assert ChatRequest.of(None, {"messages": "Hi"}).messages[0].text == "Hi"
     with pytest.raises(RequestError, match="ChatRequest, a dict"):
         ChatRequest.of(3, {})
+    with pytest.raises(RequestError, match=r"missing\. message is not supported: is it"):
+        ChatRequest.of(None, {"message": "Hi"})
     with pytest.raises(RequestError, match="prompt is missing"):
         CompletionRequest()
     with pytest.raises(RequestError, match=r"input is missing"):

@@ -67,6 +67,12 @@ def test_what_a_text_of_a_union_parses_to() -> None:
     assert [getattr(part, "value", part) for part in read("so <a>1</a>")] == ["so ", 1]
     assert lower(_TAG | Text("none")).parse("none") == "none"
     assert lower(Regex("[a-z]+") | JsonSchema({"type": "array"})).parse("[1]") == [1]
+    thing = JsonSchema({"type": "object"})
+    for text in ("12345", "null", "true", '"a"', "[1]"):
+        for other in (Text(text), Regex('12345|null|true|"a"|\\[1\\]')):
+            assert lower(thing | other).parse(text) == lower(other | thing).parse(text) == text
+    assert lower(JsonSchema({"type": ["object", "null"]}) | Text("null")).parse("null") is None
+    assert lower(thing | "none").parse("none") == lower("none" | thing).parse("none") == "none"
     assert repr(Text("a") + (Text("b") | JsonSchema(True))) == (
         "Text('a') + (Text('b') | JsonSchema(True))"
     )
@@ -78,3 +84,5 @@ def test_what_cannot_be_combined_says_what_to_do() -> None:
             structgen.compile(output, TINY)
     with pytest.raises(OutputTypeError, match="is a value, not a type"):
         structgen.compile(JsonSchema(True) | 5, TINY)
+    with pytest.raises(OutputTypeError, match="cannot be a part of JSON"):
+        lower(list[Text("a") | int])  # type: ignore[misc]

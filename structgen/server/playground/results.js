@@ -117,6 +117,9 @@ export function showAnswers(run, found) {
       body = rows(pairs, answer.choice === undefined ? best : String(answer.choice));
       if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)} of 0 to ${pairs.length - 1}`));
     }
+    if (answer.informative === false) {
+      body.push(make("span", "state", "no signal: without the text the model answers nearly the same"));
+    }
     return make("div", "answer", head, ...body);
   }));
   $("value-state").textContent = "";
