@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from structgen import decisions, models, runner, types
+    from structgen import asgi, decisions, models, runner, types
     from structgen.constraint import Constraint, Cursor, Explanation, compile, fill_masks, warm_up
     from structgen.decoding import (
         AsyncGenerator,
@@ -183,6 +183,7 @@ __all__ = [
     "VocabularyError",
     "WorkerDied",
     "__version__",
+    "asgi",
     "cache_info",
     "compile",
     "decisions",
@@ -433,7 +434,7 @@ def from_onnx_genai(
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("decisions", "models", "runner", "types"):
+    if name in ("asgi", "decisions", "models", "runner", "types"):
         return importlib.import_module(f"structgen.{name}")
     home = _HOMES.get(name)
     if home is None:

@@ -33,6 +33,7 @@ STAGES = (
     "decisions",
     "runner",
     "integrations",
+    "asgi",
     "server",
     "cli",
 )
@@ -69,6 +70,7 @@ OPEN_MODULES = {
     "structgen.masks.cfg.reach": "the same",
     "structgen.constraint.check_grammar": "for the command line only",
     "structgen.types.written": "output types as bytes, imported when there are such",
+    "structgen.asgi": "a module of its own",
     "structgen.generator": "a module of its own",
     "structgen.errors": "a module of its own",
 }
@@ -136,6 +138,7 @@ def test_only_the_public_face_stands_beside_the_stages():
     assert files == {
         "__init__.py",
         "__main__.py",
+        "asgi.py",
         "errors.py",
         "generator.py",
         "py.typed",
@@ -155,7 +158,13 @@ def test_tests_stand_where_what_they_test_does():
     here = Path(__file__).parent
     folders = {path.name for path in here.iterdir() if path.is_dir() and path.name[0] != "_"}
     assert folders - set(beside) <= set(STAGES)
-    whole = {"test_errors.py", "test_layout.py", "test_public_names.py", "test_readme.py"}
+    whole = {
+        "test_asgi.py",
+        "test_errors.py",
+        "test_layout.py",
+        "test_public_names.py",
+        "test_readme.py",
+    }
     assert {path.name for path in here.glob("test_*.py")} == whole
 
 

@@ -97,6 +97,7 @@ NAMES = ERRORS | {
     "ValueConfidence",
     "Vocabulary",
     "__version__",
+    "asgi",
     "cache_info",
     "compile",
     "decisions",

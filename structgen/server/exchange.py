@@ -15,6 +15,8 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.types import Receive
 
+from structgen.asgi import left
+
 from .bodies import aside
 from .errors import ApiError
 from .gateway import ClientGone
@@ -72,9 +74,3 @@ async def written(request: Request, answer: Mapping[str, Any]) -> Response:
     now = dict(answer)  # others go on with it meanwhile
     text = await aside(request, lambda: json.dumps(now, ensure_ascii=False), is_large=True)
     return Response(text, media_type="application/json")
-
-
-async def left(receive: Receive) -> None:
-    """Wait until the client goes away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -16,8 +16,10 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from structgen.asgi import left
+
 from .errors import ApiError
-from .exchange import left, settings_of, too_long, within
+from .exchange import settings_of, too_long, within
 from .gateway import LOG, ClientGone
 
 T = TypeVar("T")
