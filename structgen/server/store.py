@@ -1,8 +1,8 @@
 """Answers of ``/v1/responses`` that are kept, for their owner, until there are too many or too old.
 
-Owns what is kept, for whom, how long, and which goes first: the oldest of whoever has most. In an SQLite file, that of
-the Runner's sessions, so that they outlive the server; without one in memory. An answer is written
-whole or not at all. Answers that are still being made are the `background`'s.
+Owns what is kept, for whom, how long, and which goes first: the oldest of whoever has most. In an
+SQLite file, that of the Runner's sessions, so that they outlive the server; without one in memory.
+An answer is written whole or not at all. Answers that are still being made are the `background`'s.
 """
 
 from __future__ import annotations
