@@ -21,7 +21,7 @@ from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
 from structgen.values import Checks, Judging, checks_of
 
-from .call_validation import messages_of, tokens_of
+from .call_validation import check_may_fit, messages_of, tokens_of
 from .chat import TokenPrompt
 from .drafts import Draft, after_draft
 from .generation import Generation
@@ -126,6 +126,8 @@ class Task:
                 "The last message is the assistant's, which begins the answer, and think= or "
                 "draft= put something before it. Leave that message out, or these options."
             )
+        if not search.truncate:
+            check_may_fit(self.model, parsed)
         token_ids = tokens_of(self.model, parsed, search.special_tokens, tools=tools)
         if search.truncate and len(token_ids) > (most := self._most_prompt(search)):
             if isinstance(parsed, str):

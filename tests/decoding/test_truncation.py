@@ -68,3 +68,18 @@ def test_a_text_keeps_the_tokens_that_every_prompt_begins_with() -> None:
     ids = model.started[-1].token_ids[0].tolist()
     assert ids[0] == PAD
     assert ids[1:32] == encode(long)[-31:]
+
+
+def test_what_cannot_fit_is_refused_before_it_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = FakeModel()
+    longest = 100 * model.context_length
+    asked: list[int] = []
+    encode = FakeModel.encode
+    monkeypatch.setattr(
+        FakeModel, "encode", lambda self, text: asked.append(len(text)) or encode(self, text)
+    )
+    for prompt in ("a" * longest, [{"role": "user", "content": "a" * longest}]):
+        with pytest.raises(PromptError, match="tokens at least") as caught:
+            Generator(model, ["yes", "no"])(prompt)
+        assert caught.value.is_too_long
+    assert asked == []

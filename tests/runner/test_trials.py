@@ -12,7 +12,7 @@ from mixed import tiny_model
 
 from structgen import Runner
 from structgen.errors import RequestError, WorkerDied
-from structgen.runner import ChatRequest, Trials, hosts, trials
+from structgen.runner import ChatRequest, Trials, hosts, management, trials
 from structgen.runner.running import Places
 from structgen.storage import KeptByBytes
 from structgen.workers import STRANGER, Stranger, worker
@@ -234,6 +234,17 @@ def test_a_mask_of_a_strangers_form_is_bounded(runner: Runner) -> None:
     with asking(Stranger("evil", 5, 30_000)), pytest.raises(RequestError, match="max_work"):
         runner.chat({**ask, "grammar": BLOWS_UP})
     assert runner.chat(ask).choices
+
+
+def test_a_strangers_text_is_made_tokens_up_to_a_length(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(management, "_MOST_CHARACTERS", 5)
+    with asking(Stranger("evil", 5, 5)):
+        assert runner.tokenize_text("abcde")
+        with pytest.raises(RequestError, match="6 characters are too many"):
+            runner.tokenize_text("abcdef")
+    assert runner.tokenize_text("abcdef")
 
 
 def test_prompts_are_cached_by_owner(runner: Runner) -> None:

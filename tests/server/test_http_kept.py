@@ -70,6 +70,23 @@ def test_answers_that_are_kept_are_bounded(
     asyncio.run(main())
 
 
+def test_nobody_drives_out_what_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_MOST_BYTES", 2000)
+
+    async def main() -> None:
+        store = Store(4, 100)
+        await store.put(stored("mine"))
+        for number in range(9):
+            await store.put(stored(f"many {number}", "you"))
+        for number in range(3):
+            await store.put(stored(f"large {number}", "you", size=1500))
+        assert await store.get("mine", "me") is not None
+        assert await store.get("large 2", "you") is not None
+        store.close()
+
+    asyncio.run(main())
+
+
 def test_a_file_is_kept_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "kept.sqlite"
 
