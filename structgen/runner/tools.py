@@ -11,6 +11,7 @@ is no `Exception` goes on to the caller: KeyboardInterrupt, SystemExit, and the 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import math
@@ -339,7 +340,7 @@ def _said(error: Exception) -> str:
     """What an exception says; nothing, where its own code raises another."""
     try:
         return str(error)
-    except Exception:
+    except (Exception, asyncio.CancelledError):
         return ""
 
 

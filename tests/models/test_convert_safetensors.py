@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 
 import numpy as np
 import onnxruntime_genai as og
@@ -197,6 +198,14 @@ def test_what_is_refused(changes, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def with_header(header: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header
+
+
+def of_shape(shape: str) -> bytes:
+    return b'{"x": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 0]}}' % shape.encode()
+
+
 @pytest.mark.parametrize(
     ("file", "data", "message"),
     [
@@ -207,6 +216,10 @@ def test_what_is_refused(changes, message, tmp_path):
         ("model.safetensors", b"", "damaged or truncated"),
         ("model.safetensors", b"\xff" * 64, "damaged or truncated"),
         ("model.safetensors", b"\x02" + bytes(7) + b"[]", "damaged or truncated"),
+        ("model.safetensors", with_header(b"[" * 100_000), "damaged or truncated"),
+        ("model.safetensors", with_header(of_shape("1e999")), "damaged or truncated"),
+        ("model.safetensors", with_header(of_shape("-1, -1")), "damaged or truncated"),
+        ("model.safetensors", with_header(of_shape(f"0, {10**30}")), "damaged or truncated"),
         ("model.safetensors.index.json", b"{}", "cannot be understood"),
         (
             "model.safetensors.index.json",

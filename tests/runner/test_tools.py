@@ -340,11 +340,18 @@ class Unspeakable(Exception):
         raise RuntimeError("there are no words")
 
 
+class Cancelling(Exception):
+    def __str__(self) -> str:
+        raise asyncio.CancelledError
+
+
 class UnspeakableFailure(ToolFailure, Unspeakable):
     __str__ = Unspeakable.__str__
 
 
-@pytest.mark.parametrize("error", [Unspeakable, UnspeakableFailure, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    "error", [Unspeakable, UnspeakableFailure, Cancelling, asyncio.CancelledError]
+)
 def test_an_exception_of_any_kind_is_told(error: type[BaseException]) -> None:
     """One that cannot be written, and one that nobody but the tool itself has raised."""
 

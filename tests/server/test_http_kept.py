@@ -24,9 +24,10 @@ from one_server import KEY, MODEL, Served, serving
 
 from structgen import Runner
 from structgen.errors import SessionError
-from structgen.server import Settings
+from structgen.server import Settings, background
 from structgen.server import store as store_module
 from structgen.server.errors import ApiError
+from structgen.server.routes import responses
 from structgen.server.store import Store, Stored
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
@@ -234,7 +235,16 @@ def test_a_model_that_cannot_be_loaded_is_told_of(tmp_path: Path) -> None:
 # -- answers that are followed ----------------------------------------------------------------
 
 
-def test_an_answer_in_the_background_is_followed_from_any_place(client: openai.OpenAI) -> None:
+def test_an_answer_in_the_background_is_followed_from_any_place(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[background.Job] = []
+
+    def job(stored: Stored) -> background.Job:
+        jobs.append(background.Job(stored))
+        return jobs[-1]
+
+    monkeypatch.setattr(responses, "Job", job)
     events = []
     stream = client.responses.create(
         model="small", input="Name a colour.", temperature=0, max_output_tokens=12,
@@ -255,6 +265,9 @@ def test_an_answer_in_the_background_is_followed_from_any_place(client: openai.O
     deltas = [e.delta for e in events + more if e.type == "response.output_text.delta"]
     assert "".join(deltas) == made.output_text
     assert client.responses.retrieve(id_).output_text == made.output_text
+    items = client.responses.input_items.list(id_)
+    assert [item.content for item in items] == ["Name a colour."]  # type: ignore[union-attr]
+    assert not jobs[0].stored.items + jobs[0].stored.messages  # which the store has
     again = list(client.responses.retrieve(id_, stream=True))
     assert [event.type for event in again] == [event.type for event in events + more]
     with client.responses.stream(response_id=id_, starting_after=3) as followed:

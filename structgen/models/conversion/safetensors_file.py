@@ -108,7 +108,15 @@ class SafetensorsFolder:
             raise ConversionError(f"{file} is missing. Fetch the folder again.") from error
         except OSError as error:
             raise ConversionError(f"Cannot read {file}: {error}.") from error
-        except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+            struct.error,
+        ) as error:
             raise ConversionError(
                 f"{file} is a damaged or truncated safetensors file ({error}). Fetch it again."
             ) from error
@@ -120,6 +128,8 @@ def _place(file: Path, about: dict[str, Any], start: int, size: int) -> _Place:
     width = _WIDTHS.get(about["dtype"])
     if not 0 <= begin <= end <= size - start:
         raise ValueError("it ends before its tensors do")
+    if min(shape, default=0) < 0 or max(shape, default=0) > size:
+        raise ValueError("a tensor has a shape of no file of this size")
     if width is not None and end - begin != width * math.prod(shape):
         raise ValueError("a tensor has not the bytes of its shape")
     return _Place(file, str(about["dtype"]), shape, start + begin)

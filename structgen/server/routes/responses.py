@@ -147,6 +147,7 @@ async def _done(request: Request, turn: Turn, job: Job) -> None:
         await pieces.aclose()
         if job.is_wanted:
             await asyncio.shield(_store(request).put(stored))
+        stored.items, stored.messages = [], []  # the store's from now on: they may be megabytes
 
 
 async def _streamed(request: Request, turn: Turn, stored: Stored) -> Response:
