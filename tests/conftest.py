@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,6 +20,14 @@ if TYPE_CHECKING:  # or every test would import the runtime
 # Machines may be busy: no test is about time.
 settings.register_profile("structgen", deadline=None)
 settings.load_profile("structgen")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Fetch the default model, once: a test in which that happened would see it reported."""
+    if hasattr(session.config, "workerinput") or session.config.option.collectonly:
+        return
+    with contextlib.suppress(structgen.StructgenError):  # those who need it say what is wrong
+        structgen.models.path("smollm2-135m-instruct")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

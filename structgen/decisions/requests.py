@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 from structgen.errors import OptionError, UninformativeWarning
+from structgen.storage import fork_safe
 
 from .answers import Answer, Answers, answer_of
 from .asking import LEAST_CHANGE, Found, check_share
@@ -104,7 +105,7 @@ class Signals:
         self._warns = warns
         self._labels: OrderedDict[Question, dict[str, str]] = OrderedDict()
         self._warned: set[Question] = set()
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
 
     def of(
         self, request: Request, states: Sequence[str], batch: list[Answers[Any]]
