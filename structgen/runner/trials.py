@@ -19,7 +19,7 @@ import json
 import os
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, final
 
 from structgen.automaton import build
@@ -296,10 +296,7 @@ _NICE = 5
 
 def work(memory: int) -> None:
     """Answer until nobody asks any more."""
-    with contextlib.suppress(ImportError):  # Windows has none
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    with contextlib.suppress(AttributeError):  # Windows has none
         os.nice(_NICE)
     given, out = sys.stdin.buffer, sys.stdout.buffer
     out.write(_HEAD.pack(2) + b"{}")
@@ -307,20 +304,43 @@ def work(memory: int) -> None:
     while len(head := given.read(_HEAD.size)) == _HEAD.size:
         text = given.read(_HEAD.unpack(head)[0])
         try:
-            said = json.dumps(_answer(json.loads(text))).encode()
+            said = json.dumps(_answer(json.loads(text), memory)).encode()
         except MemoryError:
             said = b'{"memory": true}'
         out.write(_HEAD.pack(len(said)) + said)
         out.flush()
 
 
-def _answer(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(asked: Mapping[str, Any], memory: int) -> dict[str, Any]:
     try:
         if asked["do"] == "problems":
-            return {"answer": problems_of(asked["grammar_type"], asked["grammar"])}
+            with _within(memory):
+                return {"answer": problems_of(asked["grammar_type"], asked["grammar"])}
         if asked["do"] == "picture":
-            return {"answer": picture_of(asked["regex"])}
-        check_form(ChatRequest.of(_CHAT, asked["fields"]), asked["max_work"])
+            with _within(memory):
+                return {"answer": picture_of(asked["regex"])}
+        request = ChatRequest.of(_CHAT, asked["fields"])  # where Pydantic gets no memory, it aborts
+        with _within(memory):
+            check_form(request, asked["max_work"])
     except StructgenError as error:
         return {"error": str(error), "param": getattr(error, "param", None)}
     return {"answer": None}
+
+
+@contextlib.contextmanager
+def _within(memory: int) -> Iterator[None]:
+    """Have no more bytes than these, where the system knows such a limit.
+
+    It is lifted in the end, so that there is memory to say that there was too little.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (memory if hard < 0 else min(memory, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
