@@ -480,10 +480,9 @@ class MemberTable:
         return rule.holds_without_facts
 
     def required_members(self) -> list[tuple[str, int]]:
-        """The required names, and what their values owe; "" must not be, where nothing can be."""
-        if self.rule is self._book.no:
-            return [("", self._language.conjunctions.of([FALSE]))]
-        return [
+        """The required names, and what their values owe; first "", where nothing can be."""
+        nothing = [("", self._language.conjunctions.of([FALSE]))]
+        return (nothing if self.rule is self._book.no else []) + [
             (name, self.conjunctions[i])
             for i, name in enumerate(self.names)
             if self.required >> i & 1
