@@ -17,7 +17,6 @@ from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import FALSE, NUMBER, STRING
 
-from .apart import Without
 from .arrays import ArrayPlan
 from .conjunctions import Conjunctions
 from .excluding import bytes_of_many
@@ -26,9 +25,7 @@ from .objects import ObjectPlan
 from .partial_branch import Branch
 from .quick_checks import QuickChecks
 
-AnyPlan: TypeAlias = ObjectPlan | ArrayPlan | Without
-
-Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[AnyPlan, ...]]
+Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]
 """Leaves with where each starts, and plans."""
 
 
@@ -125,13 +122,9 @@ class Emptiness:
         key = conjunction, size
         found = self._many.get(key)
         if found is None:
-            self._many[key] = False  # to itself: a value may hold others of its kind
-            leaves, plans = self._shapes(conjunction)
+            leaves, _ = self._shapes(conjunction)
             found = any(bytes_of_many(leaf, q, size - 1) is not None for leaf, q in leaves)
-            if not found and plans and self.is_solving:
-                del self._many[key]
-                return False
-            self._many[key] = found = found or any(plan.size_at_least(size) for plan in plans)
+            self._many[key] = found
         return found
 
     # -- the fixpoint -----------------------------------------------------------------------
