@@ -282,6 +282,63 @@ def test_every_kind_of_form_runs(page: Browser) -> None:
     assert drawn <= shown
 
 
+def test_a_tie_has_no_winner_and_small_numbers_are_read_at_a_glance(page: Browser) -> None:
+    shown = page.js(
+        """
+        const { showAnswers } = await import("/playground/results.js");
+        const option = (value, probability) => ({ value, probability });
+        showAnswers({ asked: { body: { questions: [] } } }, { answers: [
+          { type: "predicate", name: "tied", probability: .5 },
+          { type: "choice", name: "nearly", choice: "a", confidence: 1e-14,
+            probabilities: [option("a", .4 + 1e-9), option("b", .4 - 1e-9), option("c", .2)] },
+          { type: "predicate", name: "won", probability: .9 },
+        ] });
+        const answers = [...document.querySelectorAll("#value .answer")];
+        const bold = one => [...one.querySelectorAll(".bar.it code")].map(name => name.textContent);
+        const said = answers.map(one => [bold(one), one.textContent]);
+        document.querySelector("#value").replaceChildren();
+        return said;
+        """
+    )
+    assert [bold for bold, _ in shown] == [[], [], ["yes"]]
+    assert ["tie" in text.removeprefix("tied") for _, text in shown] == [True, True, False]
+    assert "confidence <0.01%" in shown[1][1]
+
+
+def test_tokens_are_there_again_after_questions(page: Browser) -> None:
+    panels = """return ["tokens-card", "token-card"].map(id =>
+        document.getElementById(id).getBoundingClientRect().height > 0)"""
+    for kind, seen in (("decisions", False), ("regex", True)):
+        page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
+        assert page.js(panels) == [seen, seen], kind
+        page.click("#run")
+        page.wait("!document.querySelector('#stop').disabled")
+        page.wait("document.querySelector('#value').textContent")
+        ended(page)
+        assert page.js(panels) == [seen, seen], kind
+
+
+def test_the_caret_of_a_regex_error_is_under_its_character(page: Browser) -> None:
+    page.js("document.querySelector('#types input[value=regex]').click()")
+    page.type("#regex", "ab)cd")
+    page.wait("document.querySelector('#regex-note.bad') !== null")
+    place = """
+        const node = document.querySelector("#regex-note").firstChild;
+        const place = mark => {
+          const range = document.createRange();
+          const at = node.data.indexOf(mark);
+          range.setStart(node, at);
+          range.setEnd(node, at + 1);
+          const { x, y } = range.getBoundingClientRect();
+          return [x, y];
+        };
+        return [place(")cd"), place("^")]
+    """
+    (x, y), (caret_x, caret_y) = page.js(place)
+    assert caret_y > y
+    assert abs(caret_x - x) < 1
+
+
 def test_a_narrow_screen_has_no_sideways_scrolling(page: Browser) -> None:
     page.size(390, 844)
     kinds = page.js("return [...document.querySelectorAll('#types input')].map(one => one.value)")

@@ -2,7 +2,7 @@
 // Owns the form, a run and its tokens. `server.js` asks, `results.js` shows what came of it.
 
 import { withCurl, withOpenai, withStructgen } from "./calls.js";
-import { $, kept, make, number, percent } from "./dom.js";
+import { $, kept, make, number, percent, tell } from "./dom.js";
 import { draw } from "./draw.js";
 import { CHOICES, PROMPTS, QUESTIONS, REGEXES, SCHEMAS, TOOLS } from "./examples.js";
 import { showAnswers, showValue } from "./results.js";
@@ -89,7 +89,9 @@ function chooseKind() {
   }
   const [list, name] = { json_schema: [SCHEMAS, "schema"], regex: [REGEXES, "regex"] }[kind] ?? [];
   suggest(PROMPTS[kind] ?? (list[$(`${name}-examples`).value] ?? Object.values(list)[0])[0]);
-  for (const name of ["options", "system-box"]) $(name).hidden = kind === "decisions";
+  const isDecision = kind === "decisions";  // which writes no tokens
+  for (const name of ["options", "system-box", "token-card", "tokens-card"]) $(name).hidden = isDecision;
+  $("columns").classList.toggle("one", isDecision);
   $("sure-box").hidden = ["decisions", "free", "tools"].includes(kind);
   $("automaton").hidden = true;
   clear();
@@ -126,7 +128,7 @@ function note(kind, text, isBad = false) {
   const place = { json_schema: "schema-note", regex: "regex-note", grammar: "grammar-note",
     tools: "tools-note", decisions: "questions-note" }[kind];
   if (!place) return;
-  $(place).textContent = text;
+  tell($(place), text);
   $(place).classList.toggle("bad", isBad);
 }
 
@@ -186,7 +188,7 @@ const busy = isBusy => { $("run").disabled = isBusy; $("stop").disabled = !isBus
 
 function fail(error) {
   const box = $("error");
-  box.replaceChildren(error.message);
+  tell(box, error.message);
   if (error.param && !error.message.includes(error.param)) box.append("\nField: ", make("code", "", error.param));
   box.hidden = false;
 }
@@ -215,9 +217,6 @@ async function start() {
     began: performance.now(), first: null, usage: null, reason: null, most: 49152, isOver: false, calls: [] };
   const mine = run;
   const isDecision = now.kind === "decisions";
-  $("columns").classList.toggle("one", isDecision);
-  $("columns").firstElementChild.hidden = isDecision;
-  $("token-card").hidden = isDecision;
   busy(true);
   figures();
   if ($("figures").getBoundingClientRect().top > innerHeight) {  // on a phone they are below

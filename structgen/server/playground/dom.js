@@ -3,13 +3,19 @@
 export const $ = id => document.getElementById(id);
 export const number = value => value.toLocaleString("en");
 export const percent = p => p >= .9995 ? "100%" : p >= .1 ? `${(100 * p).toFixed(1)}%`
-  : p >= 1e-4 ? `${(100 * p).toFixed(2)}%` : p ? p.toExponential(1) : "0%";
+  : p >= 1e-4 ? `${(100 * p).toFixed(2)}%` : p > 0 ? "<0.01%" : "0%";
 
 export function make(tag, name, ...children) {
   const element = document.createElement(tag);
   if (name) element.className = name;
   element.append(...children.filter(one => one !== null && one !== undefined));
   return element;
+}
+
+/** Write a message; one with a caret under its second line keeps its lines, in letters of one width. */
+export function tell(element, text) {
+  element.replaceChildren(text);
+  element.classList.toggle("code", text.includes("\n"));
 }
 
 export function kept(name, value) {  // a browser may forbid storage

@@ -92,13 +92,18 @@ export function showValue(run) {
 
 /** Show the answers to questions. */
 export function showAnswers(run, found) {
-  const rows = (pairs, chosen) => pairs.map(([name, p]) => {
-    const row = make("div", `bar${name === chosen ? " it" : ""}`, make("code", "", name),
-      make("span", "", percent(p)));
-    row.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
-    row.style.setProperty("--tint", "var(--good)");
-    return row;
-  });
+  const rows = pairs => {
+    const most = percent(Math.max(...pairs.map(([, p]) => p)));
+    const first = pairs.filter(([, p]) => percent(p) === most);  // several that read the same: a tie
+    return [...pairs.map(pair => {
+      const [name, p] = pair;
+      const row = make("div", `bar${first.length === 1 && pair === first[0] ? " it" : ""}`,
+        make("code", "", name), make("span", "", percent(p)));
+      row.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
+      row.style.setProperty("--tint", "var(--good)");
+      return row;
+    }), ...first.length > 1 ? [make("span", "state", "a tie: none of the first is likelier")] : []];
+  };
   $("value").replaceChildren(...found.answers.map((answer, index) => {
     const question = run.asked.body.questions[index] ?? {};
     const sure = answer.confidence === undefined || answer.confidence === null ? null
@@ -106,15 +111,13 @@ export function showAnswers(run, found) {
     const head = make("div", "", make("b", "", answer.name ?? question.instructions ?? ""), " ", sure);
     let body = [];
     if (answer.type === "predicate") {
-      body = rows([["yes", answer.probability], ["no", 1 - answer.probability]],
-        answer.probability >= .5 ? "yes" : "no");
+      body = rows([["yes", answer.probability], ["no", 1 - answer.probability]]);
     } else if (answer.type === "refusal") {
       body = [make("span", "state", "none was likely enough")];
     } else {
       const pairs = (answer.probabilities ?? []).map(one =>
         [String(one.label ?? one.value), one.probability]);
-      const best = pairs.reduce((a, b) => b[1] > a[1] ? b : a, ["", -1])[0];
-      body = rows(pairs, answer.choice === undefined ? best : String(answer.choice));
+      body = rows(pairs);
       if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)} of 0 to ${pairs.length - 1}`));
     }
     if (answer.informative === false) {
