@@ -323,8 +323,8 @@ class Constraint(Typed[T_co]):
     def advice(self) -> tuple[Advice, ...]:
         """Say what of the type's shape costs a small model answers, and what to write instead.
 
-        Each finding names its place in the schema, and what was measured: see docs/quality.md.
-        Nothing is changed by it.
+        Each finding names its place in the schema, and what was measured: see docs/quality.md. What
+        costs most comes first. Nothing is changed by it.
         """
         from .advice import advice
 

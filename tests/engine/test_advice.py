@@ -36,12 +36,12 @@ class Order(BaseModel):
 
 
 def test_each_finding_names_its_place():
-    assert sorted(found(Order)) == [
-        ("$.$defs.Item.properties.note", "unbounded string"),
-        ("$.properties.f1", "strange name"),
+    assert found(Order) == [  # what costs most first
         ("$.properties.items", "unbounded array"),
+        ("$.properties.f1", "strange name"),
         ("$.properties.reasoning", "late reasoning"),
         ("$.properties.team", "shared beginning"),
+        ("$.$defs.Item.properties.note", "unbounded string"),
     ]
 
 
@@ -85,14 +85,11 @@ def test_of_texts_and_of_an_order_that_is_not_kept():
 def test_a_schema_that_leads_to_itself():
     tree = {
         "$defs": {
-            "node": {
-                "type": "object",
-                "properties": {"to": {"$ref": "#/$defs/node", "description": "if it goes on"}},
-            }
+            "node": {"type": "object", "properties": {"to": {"$ref": "#/$defs/node"}}},
         },
         "$ref": "#/$defs/node",
     }
-    assert found(JsonSchema(tree)) == []
+    assert found(JsonSchema(tree)) == [("$.$defs.node.properties.to", "unasked optional")]
 
 
 UNBOUNDED, ODD = "unbounded string", "unbounded date"
@@ -122,6 +119,27 @@ def test_a_bounded_decimal_is_no_string_of_any_length():
     assert found(list[price] | price) == [("$.anyOf[0]", "unbounded array")]
 
 
+class Amounts(BaseModel):
+    any_number: Decimal
+    no_places: Decimal = Field(ge=0, le=100)
+    no_end: Decimal = Field(ge=0, decimal_places=2)
+    digits: Decimal = Field(max_digits=8)
+    both: Decimal = Field(ge=0, max_digits=8, decimal_places=2)
+    between: Decimal = Field(ge=0, le=100, decimal_places=2)
+    multiple: Decimal = Field(multiple_of=Decimal("0.05"))
+
+
+def test_decimals_of_any_length_are_found():
+    kind = "unbounded decimal"
+    assert found(Amounts) == [
+        ("$.properties.any_number", kind),
+        ("$.properties.no_end", kind),
+        ("$.properties.no_places", kind),
+    ]
+    assert ("$.items", kind) in found(list[Decimal])
+    assert found(float) == []
+
+
 class Dates(BaseModel):
     any_day: dt.date
     any_time: dt.datetime
@@ -146,12 +164,14 @@ class Contact(BaseModel):
     phone: Annotated[str, Field(max_length=20)] | None
     city: Annotated[str, Field(max_length=20)] = ""
     tax: Annotated[bool | None, Field(description="null unless the text says it")] = None
+    age: int
 
 
-def test_optionals_that_nothing_asks_for_are_found():
+def test_optionals_are_found_whatever_their_description_says():
     assert found(Contact) == [
         ("$.properties.phone", "unasked optional"),
         ("$.properties.city", "unasked optional"),
+        ("$.properties.tax", "unasked optional"),
     ]
     left_out = {"properties": {"a1": True, "b": {"type": "null"}, "c": {"const": 1}}}
     assert ("$.properties.b", "unasked optional") in found(JsonSchema(left_out))
