@@ -1,4 +1,4 @@
-"""What is wrong with a grammar, all at once: `problems`.
+"""What is wrong with a grammar, all at once: `problems`. Of a Lark text the first mistake only.
 
 Beyond what stops a grammar from compiling it finds what only makes it less than it seems: rules and
 terminals that nothing uses, rules that can never be finished, terminals that match no text.
@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from structgen.automaton import build
 from structgen.automaton.cfg import NonterminalAutomata, Terminals
-from structgen.errors import GrammarError, OutputTypeError, Unsatisfiable
+from structgen.errors import GrammarError, OutputTypeError
 from structgen.grammar import cfg, ir
 from structgen.grammar.cfg import embedded
-from structgen.grammar.cfg.lark import literals, statements
 
 from .explain import explain
 
@@ -138,15 +137,8 @@ def _problems(text: str, start: str | None, dialect: str, path: str | None) -> l
     used = {*grammar.nonterminals, *(t.name for t in grammar.terminals)} if is_whole else set()
     unused = _unused(text, start, dialect, used)
     found += unused
-    if is_whole:
-        found += _malformed(text, {problem.line or 0 for problem in unused}, False)
-    elif dialect == "lark":
-        # What cannot be read may have led to rules that now nothing leads to.
-        told = {problem.line for problem in found if problem.is_error}
-        lines = set(range(1, text.count("\n") + 2)) - told
-        found += _malformed(text, lines, True)
-    if not any(problem.is_error for problem in endless):
-        found += _unmatched(_with_open(grammar, open_ | refused), is_whole and not refused, text)
+    if is_whole and not refused and not any(problem.is_error for problem in endless):
+        found += _unmatched(grammar, text)
     return _sorted(found)
 
 
@@ -176,36 +168,11 @@ def _is_made_up(terminal: ir.AnyTerminal) -> bool:
     return isinstance(terminal, ir.Embedded) and f"({code}, {code})" in repr(terminal.grammar)
 
 
-def _with_open(grammar: ir.ContextFree, numbers: set[int]) -> ir.ContextFree:
-    """The grammar in which some terminals are any text, or none: no text is lost by that."""
-    if not numbers:
-        return grammar
-    terminals = tuple(
-        ir.Terminal(terminal.name, "(?s:.)+", splits=True) if t in numbers else terminal
-        for t, terminal in enumerate(grammar.terminals)
-    )
-    first = len(grammar.nonterminals)
-    optional = {t: ~(first + i) for i, t in enumerate(sorted(numbers))}
-    rules = [(n, tuple(optional.get(symbol, symbol) for symbol in way)) for n, way in grammar.rules]
-    rules += [(~n, way) for t, n in optional.items() for way in ((), (t,))]
-    names = (*grammar.nonterminals, *(f"__{t}:" for t in optional))
-    ignore = tuple(t for t in grammar.ignore if t not in numbers)
-    return ir.ContextFree(terminals, names, tuple(dict.fromkeys(rules)), grammar.start, ignore)
-
-
-def _unmatched(grammar: ir.ContextFree, is_whole: bool, text: str) -> list[Problem]:
-    """What is wrong with all of the grammar together.
-
-    Args:
-        grammar: the grammar.
-        is_whole: whether nothing in it is made up.
-        text: as for `problems`.
-    """
+def _unmatched(grammar: ir.ContextFree, text: str) -> list[Problem]:
+    """What is wrong with all of the grammar together."""
     try:
         build(grammar, {})
     except OutputTypeError as error:
-        if not is_whole and not isinstance(error, Unsatisfiable):
-            return []  # which the real text might not do
         place = _place_of(text, grammar.nonterminals[grammar.start])
         return [_placed(str(error), text, place, True)]
     return []
@@ -369,21 +336,10 @@ def _reached(names: set[str], uses: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-def _malformed(text: str, lines: set[int], is_error: bool) -> list[Problem]:
-    """Patterns on ``lines`` that nobody has read, as nothing uses them."""
-    source = embedded.plain(text)
-    return [
-        Problem(str(mistake.error), mistake.error.line, is_error)
-        for statement in statements.statements(text)
-        if embedded.place(text, statement.at)[0] in lines
-        for mistake in literals.malformed_patterns(statement, source)
-    ]
-
-
 def _uses_in_lark(text: str) -> dict[str, set[str]]:
     """The names that each definition of a Lark text mentions; of what is none, under ``""``."""
     out: dict[str, set[str]] = {}
-    for statement in statements.statements(text):
+    for statement in cfg.lark_sizes.statements(text):
         names = statement.body if statement.kind else statement.tokens
         key = statement.name if statement.kind in ("rule", "terminal") else ""
         out.setdefault(key, set()).update(t.text for t in names)

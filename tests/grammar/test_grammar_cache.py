@@ -14,8 +14,8 @@ import structgen
 from structgen import Cfg, GrammarError, Unsatisfiable
 from structgen.automaton.cfg import machine
 from structgen.grammar.cfg import cache as grammar_cache
+from structgen.grammar.cfg import lark as loader
 from structgen.grammar.cfg import library as grammars
-from structgen.grammar.cfg.lark import loader
 from structgen.masks.cfg.masks import CfgMaskEngine
 from structgen.masks.mask import fill
 from structgen.storage import array_cache, write_behind

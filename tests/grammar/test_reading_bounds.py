@@ -12,9 +12,6 @@ from guards import ends_soon
 import structgen
 from structgen import Cfg, CompileLimitExceeded, GrammarError, Vocabulary
 from structgen.constraint.check_grammar import problems
-from structgen.grammar import reading
-from structgen.grammar.cfg.embedded import Lifted
-from structgen.grammar.cfg.lark import loader
 from structgen.types import lower
 
 BYTES = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])
@@ -109,29 +106,6 @@ def test_many_rules_are_read_in_a_row() -> None:
 def test_a_schema_in_a_grammar_is_not_nested_without_end() -> None:
     with pytest.raises(GrammarError, match="nested too deeply"):
         lower(Cfg('start: %json {"a": ' + "[" * 5000 + "]" * 5000 + "}"))
-
-
-def test_to_look_for_a_mistake_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Lark does not say which statement it refuses, it is asked again, but not for ever."""
-    loads = 0
-
-    def refuse(source: Lifted, *_: object) -> None:
-        nonlocal loads
-        loads += 1
-        if "oops" in source.text:
-            raise GrammarError("Lark says so")
-
-    monkeypatch.setattr(loader, "_load", refuse)
-    monkeypatch.setattr(loader, "_mistakes", lambda *_: [])
-    rules = "\n".join(f'r{i}: "{i}"' for i in range(1000))
-    text = f'start: r0\n{rules}\nlast: "oops"'
-    with pytest.raises(GrammarError, match="line 1002") as raised:
-        loader._read(text, "start", None, {}, None)
-    assert (raised.value.line, loads) == (1002, 12)
-    loads = 0
-    with reading.reading(3 * 8 * len(text)), pytest.raises(GrammarError, match=r"^Lark says so$"):
-        loader._read(text, "start", None, {}, None)
-    assert loads < 6
 
 
 BACKSLASHES = "\\" * 61

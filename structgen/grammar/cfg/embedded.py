@@ -104,7 +104,7 @@ def place(text: str, at: int) -> tuple[int, int]:
     return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
 
 
-def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted:
+def lift(text: str, given: Mapping[str, Given]) -> Lifted:
     """Take out what is embedded, and declare it together with the terminals ``given``.
 
     Raises:
@@ -122,28 +122,20 @@ def lift(text: str, given: Mapping[str, Given], errors: Errors = None) -> Lifted
         at = found.end()
         if found["other"]:
             what = "a pattern between slashes" if found["other"] == "%regex" else "rules"
-            error = placed(f"There is no {found['other']} here. Write {what}.", text, found.start())
-            report(errors, error)
+            raise placed(f"There is no {found['other']} here. Write {what}.", text, found.start())
         if not found["json"] and not found["token"]:
             continue
         reading.spend(1 + (len(text) >> 7), "so much is embedded in so long a grammar; write less")
-        is_misplaced = _is_in_terminal(text, found.start())
-        if is_misplaced:
+        if _is_in_terminal(text, found.start()):
             message = f"{found[0]} cannot be part of a terminal. Put it into a rule (lower case)."
-            report(errors, placed(message, text, found.start()))
+            raise placed(message, text, found.start())
         name = _fresh(f"EMBEDDED_{len(embedded) + 1}", text)
         if found["token"]:
             token = special_token(found[0], text, found.start())
             name = names.setdefault(token, name)
             embedded[name] = token
         else:
-            try:
-                embedded[name], at = json_schema(text, found.start())
-            except GrammarError as error:
-                report(errors, error)
-                embedded[name], at = ir.Embedded(name, ir.Json(True)), past(text, at)
-        if is_misplaced:
-            name = f'"{MADE_UP}"'
+            embedded[name], at = json_schema(text, found.start())
         before = text[done : found.start()]
         out += [before, f" {name} "]
         length += len(before) + len(name) + 2

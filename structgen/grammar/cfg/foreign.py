@@ -13,6 +13,7 @@ _BNF_HEAD = re.compile(r"[ \t]*<(?P<name>[^<>\n]+)>[ \t]*(?P<sign>::=|:=|=|:|->|
 _SIGN = re.compile(r":=|->|→|<-|←|=>|=|:")
 _ANTLR = re.compile(r"[ \t]*(?:(?:lexer|parser)[ \t]+)?grammar[ \t]+\w+[ \t]*;")
 _WORD = re.compile(r"\w+")
+_COUNT = re.compile(r"\{(\d*)(?:(,)(\d*))?\}")
 _LONGEST_LINE = 1000
 _CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\\n])-[^\]\n]*\]|\[\^[^\]\n]*\]")
 
@@ -23,6 +24,20 @@ MACRO = re.compile(r"(?:Regex|Substring|TagDispatch|Token|ExcludeToken|Repeat)\(
 def in_lark(text: str, at: int) -> str:
     """What to write in Lark instead of what stands at ``at``; nothing where that is not known."""
     line, column = _line(text, at)
+    for count in _COUNT.finditer(line):
+        if count.start() <= column <= count.end() and (count[1] or count[3]):
+            least, most = count[1] or "0", count[3] if count[2] else count[1]
+            if not most:
+                return f"Lark writes {count[0]} as ~ {least}, and once more with *."
+            times = least if least == most else f"{least}..{most}"
+            return f"Lark writes {count[0]} as ~ {times}."
+    here = line[column : column + 1]
+    if here == "'":
+        return 'Lark writes literals in double quotes: "text".'
+    if here == '"' and '"' not in line[column + 1 :]:
+        return 'The literal has to end on its line: "text". A quote inside it is written \\".'
+    if here == "/" and "/" not in line[column + 1 :]:
+        return "The pattern has to end with a slash: /pattern/. A slash inside it is written \\/."
     if re.match(r"\s*\{\s*\"", text):
         return "This is JSON. A JSON Schema is an output type of its own: JsonSchema(...)."
     if _ANTLR.match(line):

@@ -85,9 +85,9 @@ def _parse(
     errors: Errors,
 ) -> ir.ContextFree:
     if chosen == "lark":
-        from .lark import loader
+        from . import lark
 
-        return loader.parse(text, start or "start", path, given, errors)
+        return lark.parse(text, start or "start", path, given)
     reading.spend_text(text, 1)
     if chosen in ("gbnf", "ebnf"):
         return notation.parse(text, start, chosen, given, errors)
@@ -100,9 +100,9 @@ def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeEr
     """Add to an error about a terminal where a grammar has it; the line, or None if it has none."""
     if error.terminal is None or (dialect or dialect_of(text, path)) != "lark":
         return None
-    from .lark import literals
+    from . import lark
 
-    at = literals.place_of(error.terminal, text)
+    at = lark.place_of(error.terminal, text)
     if at is None:
         return None
     line, column = embedded.place(text, at)
