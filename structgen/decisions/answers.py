@@ -32,7 +32,8 @@ class _Answer:
         abstained: whether the likeliest is below ``abstain_below``.
         informative: whether the answer seems to say something of the state. False: without any
             state the model answers nearly the same (asked with ``debias`` None, ``prior`` and
-            ``contextual``); or, in a batch, all of many states got one label. True is no proof.
+            ``contextual``); or ``mass`` is below 0.001; or, in a batch, all of many states got one
+            label. True is no proof.
     """
 
     labels: tuple[str, ...]

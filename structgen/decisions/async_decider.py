@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, final, overload
+from typing import TYPE_CHECKING, Any, final
 
 from structgen.decoding import CancelEvent
 from structgen.decoding import options as search_options
@@ -27,6 +27,7 @@ from .requests import (
     Request,
     Signals,
     Thresholds,
+    check_call,
     check_thresholds,
     examples_of,
     states_of,
@@ -34,10 +35,9 @@ from .requests import (
 from .templates import PromptTemplate, state_text
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from typing_extensions import TypeVar
+    from typing_extensions import Never
 
-    ModelT = TypeVar("ModelT", bound=BaseModel)
+    from .requests import ModelT
 
 
 @final
@@ -119,43 +119,23 @@ class AsyncDecider:
     def __repr__(self) -> str:
         return f"AsyncDecider({self.model.name!r}, debias={self.debias!r})"
 
-    @overload
     async def decide(
         self,
         state: Any,
-        questions: type[ModelT],
+        questions: type[ModelT] | Mapping[str, Question],
         *,
         abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
-    ) -> Answers[ModelT]: ...
-
-    @overload
-    async def decide(
-        self,
-        state: Any,
-        questions: Mapping[str, Question],
-        *,
-        abstain_below: Thresholds = None,
-        timeout: float | None = None,
-        cancel: CancelEvent | None = None,
-    ) -> Answers[Any]: ...
-
-    async def decide(
-        self,
-        state: Any,
-        questions: Any,
-        *,
-        abstain_below: Thresholds = None,
-        timeout: float | None = None,
-        cancel: CancelEvent | None = None,
-    ) -> Answers[Any]:
+        **misplaced: Never,
+    ) -> Answers[ModelT]:
         """Answer questions about a state. Cancelling the task ends it within one pass.
 
         Args and raises as for `Decider.decide`; ``timeout`` counts from when the call reaches the
         process, and ``cancel`` may be an `asyncio.Event`. Also raises:
             WorkerDied: the model's process ended by itself.
         """
+        check_call("decide", misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
         (answers,) = await self._decide([state_text(state)], request, timeout, cancel)
         return answers
@@ -163,17 +143,19 @@ class AsyncDecider:
     async def decide_batch(
         self,
         states: Iterable[Any],
-        questions: Any,
+        questions: type[ModelT] | Mapping[str, Question],
         *,
         abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
-    ) -> list[Answers[Any]]:
+        **misplaced: Never,
+    ) -> list[Answers[ModelT]]:
         """Answer the same questions about each of several states.
 
         Args and raises as for `decide`, ``timeout`` for each; a list of states, where that takes
         one.
         """
+        check_call("decide_batch", misplaced)
         texts = states_of(states)
         request = Request.of(questions, abstain_below, self.abstain_below)
         return await self._decide(texts, request, timeout, cancel)
@@ -186,11 +168,13 @@ class AsyncDecider:
         bias: bool = False,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
+        **misplaced: Never,
     ) -> Calibration:
         """Fit a temperature, and perhaps a bias for each label, on labelled examples.
 
         Args and raises as for `Decider.calibrate`, ``timeout`` for each example.
         """
+        check_call("calibrate", misplaced)
         texts, right = examples_of(question, examples)
         replies = await self._ask(texts, {"question": question}, timeout, cancel, is_bound=True)
         given = [reply.found.distributions["question"] for reply in replies]

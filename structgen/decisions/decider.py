@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from structgen.decoding import CancelEvent, check_adapter
 from structgen.decoding import options as search_options
@@ -26,6 +26,7 @@ from .requests import (
     Request,
     Signals,
     Thresholds,
+    check_call,
     check_thresholds,
     examples_of,
     states_of,
@@ -33,9 +34,9 @@ from .requests import (
 from .templates import PromptTemplate, state_text
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from typing_extensions import Never
 
-    ModelT = TypeVar("ModelT", bound=BaseModel)
+    from .requests import ModelT
 
 _R = TypeVar("_R")
 
@@ -128,37 +129,16 @@ class Decider:
     def __repr__(self) -> str:
         return f"Decider({self.model.name!r}, debias={self.debias!r})"
 
-    @overload
     def decide(
         self,
         state: Any,
-        questions: type[ModelT],
+        questions: type[ModelT] | Mapping[str, Question],
         *,
         abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
-    ) -> Answers[ModelT]: ...
-
-    @overload
-    def decide(
-        self,
-        state: Any,
-        questions: Mapping[str, Question],
-        *,
-        abstain_below: Thresholds = None,
-        timeout: float | None = None,
-        cancel: CancelEvent | None = None,
-    ) -> Answers[Any]: ...
-
-    def decide(
-        self,
-        state: Any,
-        questions: Any,
-        *,
-        abstain_below: Thresholds = None,
-        timeout: float | None = None,
-        cancel: CancelEvent | None = None,
-    ) -> Answers[Any]:
+        **misplaced: Never,
+    ) -> Answers[ModelT]:
         """Answer questions about a state.
 
         The same call gives the same numbers, to the bit, on one machine's CPU: alone, among other
@@ -183,6 +163,7 @@ class Decider:
         further token of the likely labels: none where labels are single tokens. `Answers.usage`
         counts.
         """
+        check_call("decide", misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
         text = state_text(state)
         give_up = _GiveUp(timeout, cancel)
@@ -192,12 +173,13 @@ class Decider:
     def decide_batch(
         self,
         states: Iterable[Any],
-        questions: Any,
+        questions: type[ModelT] | Mapping[str, Question],
         *,
         abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
-    ) -> list[Answers[Any]]:
+        **misplaced: Never,
+    ) -> list[Answers[ModelT]]:
         """Answer the same questions about each of several states, one after the other.
 
         The numbers are those of `decide`, to the bit: rows of a batch would round differently. Only
@@ -205,6 +187,7 @@ class Decider:
 
         Args and raises as for `decide`; a list of states, where that takes one.
         """
+        check_call("decide_batch", misplaced)
         texts = states_of(states)
         request = Request.of(questions, abstain_below, self.abstain_below)
         give_up = _GiveUp(timeout, cancel)
@@ -219,6 +202,7 @@ class Decider:
         bias: bool = False,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
+        **misplaced: Never,
     ) -> Calibration:
         """Fit a temperature, and perhaps a bias for each label, on labelled examples.
 
@@ -238,6 +222,7 @@ class Decider:
 
         Cost: that of `decide` for each example, and milliseconds.
         """
+        check_call("calibrate", misplaced)
         texts, right = examples_of(question, examples)
         give_up = _GiveUp(timeout, cancel)
         asked = {"question": question}

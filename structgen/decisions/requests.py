@@ -11,17 +11,23 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from structgen.errors import OptionError, UninformativeWarning
 from structgen.storage import fork_safe
 
 from .answers import Answer, Answers, answer_of
-from .asking import LEAST_CHANGE, Found, check_share
+from .asking import LEAST_CHANGE, Found, Settings, check_share
 from .calibration import FEWEST, Calibration
 from .fields import is_model_class, questions_in
 from .questions import Choice, Predicate, Question, Score
 from .templates import state_text
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from typing_extensions import TypeVar
+
+    ModelT = TypeVar("ModelT", bound=BaseModel, default=Any)
 
 Thresholds: TypeAlias = float | Mapping[str, float] | None
 """``abstain_below``: for all questions, or by their names."""
@@ -34,6 +40,29 @@ def check_thresholds(given: Any) -> None:
         OptionError: it is no number from 0 to 1, and no mapping of names to some.
     """
     _thresholds(given, given if isinstance(given, Mapping) else {})
+
+
+_OF_CALLS = {
+    "decide": ("abstain_below", "timeout", "cancel"),
+    "decide_batch": ("abstain_below", "timeout", "cancel"),
+    "calibrate": ("bias", "timeout", "cancel"),
+}
+
+
+def check_call(name: str, misplaced: Mapping[str, Any]) -> None:
+    """Check that a call of a decider got no options that it does not take.
+
+    Raises:
+        OptionError: it did; the message says where they belong.
+    """
+    for option in misplaced:
+        if option in (*Settings.__slots__, "calibrations", "warn"):
+            raise OptionError(
+                f"{option}= belongs to the decider, not to {name}: make one with "
+                f"Decider(model, {option}=…), or AsyncDecider of an asynchronous model."
+            )
+        known = ", ".join(f"{one}=" for one in _OF_CALLS[name])
+        raise OptionError(f"{name} takes no {option}=. It takes {known}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +108,16 @@ class Request:
             calibration = calibration_of(name)
             if calibration is not None:
                 given = calibration.applied(given)
-            informative = found.changes.get(name, 1.0) >= LEAST_CHANGE
+            informative = found.changes.get(name, 1.0) >= LEAST_CHANGE and given.mass >= LEAST_MASS
             answers[name] = answer_of(
                 question, given, self.thresholds.get(name), informative=informative
             )
         return Answers(answers, found.usage, found.trace, self.output_type)
 
+
+LEAST_MASS = 0.001
+"""What share of the model's own distribution the labels have, at least, where an answer says
+something: below it the model would hardly ever write one of them."""
 
 MANY = 20
 """So many states that got one and the same label say that a question decides nothing."""
@@ -141,7 +174,12 @@ class Signals:
                 return None
             seen = self._labels.pop(question, {}) | labels
             reason = None
-            if not all(one.informative for one in answers):
+            if any(one.mass < LEAST_MASS for one in answers):
+                reason = (
+                    f"the labels have less than {LEAST_MASS} of the model's own distribution "
+                    "(mass): it would have written something else."
+                )
+            elif not all(one.informative for one in answers):
                 reason = "without any state, the model's answer is nearly the same."
             elif len(seen) >= MANY and len(set(seen.values())) == 1:
                 reason = f"all of {len(seen)} states got {next(iter(seen.values()))!r}."

@@ -28,7 +28,7 @@ from structgen.decisions import (
 )
 from structgen.decisions.asking import Settings
 from structgen.decisions.async_decider import Asking
-from structgen.decisions.requests import MANY
+from structgen.decisions.requests import LEAST_MASS, MANY
 from structgen.errors import OptionError, PromptError, UninformativeWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
@@ -579,6 +579,45 @@ def test_an_answer_that_needs_no_state_is_marked_and_said_once():
     answers, messages = told(lambda: heard.decide("heard", SO))
     assert answers["so"].informative
     assert messages == []
+
+
+@pytest.mark.parametrize("score", [-30.0, 5.0, 30.0])
+def test_labels_that_the_model_would_never_write_carry_no_signal(score):
+    class Other(Biased):
+        def start(self, *args, **kwargs):
+            sequence = super().start(*args, **kwargs)
+            own = sequence.logits
+
+            def logits():
+                scores = own()
+                scores[0, TOKENS.index(b"c")] = score  # what it would rather write
+                return scores
+
+            sequence.logits = logits
+            return sequence
+
+    model = Other(lambda text: 2.0 if text.startswith("heard") else 1.0)
+    answers, messages = told(lambda: Decider(model, template=SHORT).decide("heard", SO))
+    is_seen = score < 30
+    assert (answers["so"].mass >= LEAST_MASS) is is_seen
+    assert answers["so"].informative is is_seen
+    said = "'so': the labels have less than 0.001"
+    assert [message.startswith(said) for message in messages] == [True] * (not is_seen)
+
+
+@pytest.mark.parametrize("name", ["debias", "tolerance", "orders", "adapter", "template", "warn"])
+def test_an_option_of_the_decider_is_sent_there(name):
+    decider = undebiased(FakeModel(), template=SHORT)
+    question = Predicate("so?")
+    for call in (
+        lambda **more: decider.decide("s", {"q": question}, **more),
+        lambda **more: decider.decide_batch(["s"], {"q": question}, **more),
+        lambda **more: decider.calibrate(question, [("s", True)] * 10, **more),
+    ):
+        with pytest.raises(OptionError, match=rf"{name}= .*Decider\(model, {name}=…\)"):
+            call(**{name: None})
+        with pytest.raises(OptionError, match=r"takes no stop=\. It takes .*timeout=, cancel="):
+            call(stop="x")
 
 
 @pytest.mark.parametrize("n", [MANY - 1, MANY])

@@ -35,6 +35,7 @@ from structgen import (
     ValueStream,
     Vocabulary,
 )
+from structgen.decisions import Answers, Decider, Predicate
 from structgen.decoding import Prompt
 from structgen.types import TaggedValue
 
@@ -230,3 +231,12 @@ async def other_models() -> None:
     async for partial in Generator(Elsewhere(), Person).stream_values("x"):
         assert_type(partial, Partial[Person])
     assert_type(Generator(Remote(), Person | Point).parse("x"), Person | Point)
+
+
+def decisions(decider: Decider) -> None:
+    assert_type(decider.decide("x", Person), Answers[Person])
+    assert_type(decider.decide("x", Person).value, Person)
+    assert_type(decider.decide("x", {"q": Predicate("so?")}), Answers[Any])
+    assert_type(decider.decide_batch(["x"], Person), list[Answers[Person]])
+    decider.decide("x", {"q": 1})  # type: ignore[dict-item] # pyright: ignore
+    decider.decide("x", Person, debias="none")  # type: ignore[arg-type] # pyright: ignore
