@@ -50,13 +50,12 @@ class Work:
         left: steps,
         room: and bytes that it may still take; no bound outside of calls.
         limits: what it might take at its beginning.
-        done: steps of all calls of cursors so far.
     """
 
-    __slots__ = ("_depth", "done", "left", "limits", "room")
+    __slots__ = ("_depth", "left", "limits", "room")
 
     def __init__(self) -> None:
-        self._depth = self.done = 0
+        self._depth = 0
         self.left = self.room = FREE
         self.limits = Limits()
 

@@ -108,10 +108,8 @@ class Engine:
         return self.refusals[call].again()
 
     def count(self, limits: Limits | None = None) -> None:
-        """Note what the call that ends has taken; ``limits`` where those are not its own."""
-        limits = limits or self.limits
-        self.held += limits.memory - WORK.room
-        WORK.done += limits.work - WORK.left
+        """Note what the call that ends has kept; ``limits`` where those are not its own."""
+        self.held += (limits or self.limits).memory - WORK.room
 
     def within_limits(self, call: Call, work: Callable[[], _T]) -> _T:
         """What ``work`` gives, which may make states, within what one call may do.

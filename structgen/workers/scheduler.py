@@ -15,12 +15,16 @@ sequence: `OPEN_AT_REST`. But nobody waits long: when `PATIENCE` passes have gon
 still waits, one more is opened, up to `MOST_OUTPUTS`. Those who wait take turns by caller, so that
 one who asks for a thousand outputs does not hold up one who asks for one.
 
-Owners. Each pass goes to the owner whose last is longest ago, however many outputs it has open.
-Masks of one owner's forms may take far longer than a pass. So each owner pays for the steps
-that its masks take (`structgen.automaton.work` counts them): while others are ready, it is passed
-over for one of their passes for each `PASS_WORK` steps. Where an owner has nothing open, what waits
-of it is opened before the rest. So no owner, however much it asks, holds up the others for longer
-than one of its masks takes. What has no owner is a single owner's.
+Owners. Each pass goes to the owner who has had the least time, however many outputs it has open: a
+pass over a part of a long prompt, or a mask of a slow form, takes as long as dozens of others. Who
+comes, or comes back, begins with what the others have had, so that nobody saves time up. Where an
+owner has nothing open, what waits of it is opened before the rest. So no owner, however much it
+asks, holds up the others for longer than one of its passes takes, mask and all; and those who share
+a model have as much time each. What has no owner is a single owner's.
+
+Masks wait for the automata's lock, which is held while a form is compiled: in another thread, for
+up to a second. Where others are open, such a wait is cut into slices, between which these have
+passes, and it takes time of who waits; whose form is compiled is `charge`d for that.
 
 Batches. When several wait, those that suit each other begin together, where that is faster: for
 free text always, unless prompts begin alike; for output types when the outputs made so far say so
@@ -37,7 +41,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from structgen.automaton.work import WORK
+from structgen.automaton.core import GROW
 from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, passes_of, shares_much
 from structgen.errors import IncompleteOutput
 from structgen.insight import Passes
@@ -58,9 +62,7 @@ MOST_ROWS = 8
 MOST_BATCH_TOKENS = 256
 """Most tokens of all prompts of a batch, which are one pass: 0.6 s with SmolLM2 on two cores."""
 
-PASS_WORK = 1_000
-"""Steps of masks that count as a pass: some milliseconds."""
-
+_SLICE = 0.02  # seconds that masks wait for the automata's lock while others are open
 _LOOK_EVERY = 16  # passes between two looks at who waits and is out of time
 _KEPT_KINDS = 256
 _KEPT_USAGES = 8  # outputs of one kind that say how the next will be
@@ -160,6 +162,11 @@ class _Unit:
         self.steps: Iterator[None] = iter(())
 
     @property
+    def is_masked(self) -> bool:
+        """Whether masks are made for it."""
+        return any(isinstance(job, Job) and job.masked for job in self.jobs)
+
+    @property
     def is_blocked(self) -> bool:
         """Whether it can do nothing before checks that are made elsewhere have answered."""
         if len(self.jobs) != 1:
@@ -180,6 +187,7 @@ class Scheduler:
         most_outputs: int = MOST_OUTPUTS,
         patience: int = PATIENCE,
         batch_size: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Nothing to do yet.
 
@@ -189,6 +197,7 @@ class Scheduler:
             most_outputs: see `MOST_OUTPUTS`.
             patience: see `PATIENCE`.
             batch_size: most rows of a batch, whatever jobs say; 1: none; None: as jobs say.
+            clock: tells the time that passes take.
         """
         self._model = model
         self._at_rest = open_at_rest
@@ -198,14 +207,17 @@ class Scheduler:
         self._awake = threading.Event()
         self._inbox: deque[Job | WorkJob] = deque()
         self._cancelled: deque[Job | WorkJob] = deque()
+        self._charges: deque[tuple[Hashable, float]] = deque()
         self._waiting: OrderedDict[Hashable, deque[Job | WorkJob]] = OrderedDict()
         self._units: deque[_Unit] = deque()
         self._passes = 0
         self._since = 0  # the pass from which somebody has waited
         self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
         self._is_aside = False
-        self._owed: Counter[Hashable] = Counter()  # steps, by owner
-        self._turns: dict[Hashable, int] = {}  # at which pass each owner had the last
+        self._clock = clock
+        self._had: dict[Hashable, float] = {}  # time, by owner
+        self._least = 0.0  # what the owner had had whose turn was the last
+        self._told = 0.0  # time that owners have been told of, all together
 
     # -- from any thread --------------------------------------------------------------------
 
@@ -219,6 +231,10 @@ class Scheduler:
         job.cancel()
         self._cancelled.append(job)
         self._awake.set()
+
+    def charge(self, owner: Hashable, time: float) -> None:
+        """Count time that was taken elsewhere on behalf of an owner."""
+        self._charges.append((owner, time))
 
     # -- from the model's thread ------------------------------------------------------------
 
@@ -253,20 +269,20 @@ class Scheduler:
     def _turn(self) -> _Unit | None:
         """Whose turn it is, of those that do not wait for checks that are made elsewhere."""
         ready = [unit for unit in self._units if not unit.is_blocked]
-        owners = {unit.owner for unit in ready}
-        if len(owners) < 2:
-            self._owed.clear()  # nobody waits for them to pay
-        free = [unit for unit in ready if self._owed[unit.owner] < PASS_WORK]
+        if not self._units:
+            self._had.clear()  # nobody waits for them to have had less
         if not ready:
             return None
-        self._turns = {owner: self._turns.get(owner, 0) for owner in owners}
-        unit = min(free or ready, key=lambda unit: self._turns[unit.owner])
-        self._turns[unit.owner] = self._passes + 1
+        while self._charges:
+            owner, took = self._charges.popleft()
+            self._had[owner] = self._had.get(owner, self._least) + took
+        had = {owner: time for owner, time in self._had.items() if time > self._least}
+        for unit in ready:
+            had.setdefault(unit.owner, self._least)
+        self._had = had
+        unit = min(ready, key=lambda unit: had[unit.owner])
+        self._least = had[unit.owner]
         self._units.remove(unit)
-        for owner in self._owed.keys() - {unit.owner}:
-            self._owed[owner] -= PASS_WORK
-            if self._owed[owner] <= 0:
-                del self._owed[owner]
         return unit
 
     def aside(self) -> None:
@@ -416,15 +432,21 @@ class Scheduler:
     # -- who is open ------------------------------------------------------------------------
 
     def _advance(self, unit: _Unit) -> bool:
-        """Let it have a pass; whether it goes on."""
-        done = WORK.done
+        """Let it have a pass, if its masks need not wait; whether it goes on."""
+        began, told = self._clock(), self._told
         try:
+            if self._units and unit.is_masked:
+                if not GROW.acquire(timeout=_SLICE):
+                    return True
+                GROW.release()
             with sharing(unit.owner):
                 next(unit.steps)
         except StopIteration:
             return False
         finally:
-            self._owed[unit.owner] += WORK.done - done
+            took = self._clock() - began - (self._told - told)  # less what stood `aside` of it
+            self._told += took
+            self._had[unit.owner] = self._had.get(unit.owner, self._least) + took
         return True
 
     def _work(self, job: WorkJob) -> Iterator[None]:

@@ -219,9 +219,11 @@ class _Worker:
             if compiles or len(together) == _MOST_TOGETHER:
                 self._scheduler.submit(together)
                 together = []
+            began = time.thread_time()
             job = self._prepare(message)
             together += [job] if job else []
             if compiles:
+                self._scheduler.charge(owner, time.thread_time() - began)
                 time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
             if compiles or not lines:
                 self._scheduler.submit(together)

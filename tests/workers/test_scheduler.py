@@ -1,28 +1,30 @@
-"""Whose turn it is: counted in passes of a model, with no process and no clock."""
+"""Whose turn it is: counted in passes and tokens of a model, with no process and no real clock."""
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import pytest
 from fakes import FakeModel, FakeSequence
 
-from structgen.automaton.work import WORK
+from structgen.automaton.core import GROW
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import Generation, SearchOptions, encode
 from structgen.errors import IncompleteOutput
 from structgen.models.base import PREFIXES_OF
 from structgen.types import Regex
 from structgen.workers import Job, Scheduler, WorkJob
-from structgen.workers.scheduler import PASS_WORK
 
 
 class Counting(FakeModel):
-    """Counts passes, and says which prompt each was for."""
+    """Counts passes, and says which prompt each was for; a token takes a second."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__("abcdefghijklmnopqrstuvwxyz", context_length=4096, **options)
         self.passes: list[str] = []
+        self.time = 0.0
 
     def start(self, max_length: int, **options: Any) -> FakeSequence:
         sequence = super().start(max_length, **options)
@@ -31,6 +33,7 @@ class Counting(FakeModel):
 
         def counted(token_ids: Any) -> None:
             self.passes.append(prompt)
+            self.time += len(token_ids)
             append(token_ids)
 
         sequence.append = counted  # type: ignore[method-assign]
@@ -55,7 +58,8 @@ class Office:
 
     def __init__(self, model: FakeModel, **options: Any) -> None:
         self.model = model
-        self.scheduler = Scheduler(model, **options)
+        clock = (lambda: model.time) if isinstance(model, Counting) else (lambda: 0.0)
+        self.scheduler = Scheduler(model, **{"clock": clock, **options})
         self.texts: dict[str, str] = {}
         self.ended: dict[str, Exception | None] = {}
         self.jobs: dict[str, Job] = {}
@@ -136,14 +140,13 @@ def test_few_are_open_and_nobody_waits_longer_than_patience() -> None:
 
 
 def test_an_owner_pays_for_what_its_masks_take() -> None:
-    """Each of its passes takes as long as ten; others have ten in between, however many it has."""
     model = Counting()
     office = Office(model)
     for prompt in "EFGH":
         job = office.ask(prompt, owner="evil", search={"max_new_tokens": 20})
 
         def works(chunks: Any, told: Any = job.on_chunks) -> None:
-            WORK.done += 10 * PASS_WORK
+            model.time += 10
             told(chunks)
 
         job.on_chunks = works
@@ -155,6 +158,82 @@ def test_an_owner_pays_for_what_its_masks_take() -> None:
     others = "".join(model.passes[before:]).rindex("N") + 1 - 20
     assert others <= 3
     assert set(office.ended.values()) == {None}
+
+
+def test_long_prompts_of_an_owner_take_no_more_time_than_another_has() -> None:
+    model = Counting()
+    office = Office(model)
+    for prompt in "EFGHIJ":
+        office.ask(prompt + "x" * 1000, owner="much")
+    for _ in range(4):
+        office.scheduler.step()
+    before, began = len(model.passes), model.time
+    office.ask("N", owner="little", search={"max_new_tokens": 20})
+    while "N" not in office.ended:
+        office.scheduler.step()
+    told = "".join(model.passes[before:])
+    assert told.count("N") == 20
+    assert model.time - began <= 20 + 64
+    office.finish()
+    assert set(office.ended.values()) == {None}
+
+
+def test_a_form_that_is_compiled_holds_up_masks_alone() -> None:
+    model = Counting()
+    office = Office(model, clock=time.perf_counter)  # a wait takes time
+    letters = compile_constraint(Regex("[a-z]{9}"), model.vocabulary)
+    held, free = threading.Event(), threading.Event()
+
+    def compiling() -> None:
+        with GROW:
+            held.set()
+            free.wait(60)
+
+    thread = threading.Thread(target=compiling)
+    office.ask("A", letters, owner="a", search={"max_new_tokens": 20})
+    office.ask("B", owner="b", masked=False)
+    office.scheduler.step()
+    office.scheduler.step()
+    before = model.passes.count("A")
+    thread.start()
+    held.wait()
+    try:
+        while "B" not in office.ended:  # for ever, if the model's thread waited for the lock
+            office.scheduler.step()
+        assert model.passes.count("A") == before
+    finally:
+        free.set()
+        thread.join()
+    office.finish()
+    assert set(office.ended.values()) == {None}
+
+
+def test_an_owner_pays_for_what_is_compiled() -> None:
+    model = Counting()
+    office = Office(model)
+    office.ask("A", owner="a", search={"max_new_tokens": 20})
+    office.ask("B", owner="b", search={"max_new_tokens": 20})
+    office.scheduler.step()
+    office.scheduler.charge("a", 8)
+    for _ in range(7):
+        office.scheduler.step()
+    assert model.passes == ["B"] * 8
+    office.finish()
+
+
+def test_nobody_saves_time_up() -> None:
+    model = Counting()
+    office = Office(model)
+    office.ask("A", owner="a", search={"max_new_tokens": 25})
+    office.ask("B", owner="b", search={"max_new_tokens": 2})
+    for _ in range(10):
+        office.scheduler.step()
+    office.ask("C", owner="b", search={"max_new_tokens": 20})  # back after 6 passes
+    before = len(model.passes)
+    for _ in range(20):
+        office.scheduler.step()
+    assert 9 <= model.passes[before:].count("A") <= 11
+    office.scheduler.close()
 
 
 def test_owners_have_as_many_passes_each() -> None:
