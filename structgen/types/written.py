@@ -3,33 +3,32 @@
 A frame (`_MAGIC`, the version, a digest) around JSON: nothing in it is code, and reading it runs
 none. What is kept is the grammar, exactly, and the type's name; what is not are the user's classes
 and validators, so that what is read gives plain values: what `json.loads` gives for JSON, text for
-all else. Compiles nothing: who reads compiles, within limits of its own. `written_regex` has the
-form of regular expressions.
+all else. Compiles nothing: who reads compiles, within limits of its own.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
 from structgen.errors import CompileLimitExceeded, OutputTypeError
 from structgen.grammar import ir
+from structgen.grammar.regex import tree
 
-from . import written_regex
 from .schemas import JsonSchema
 from .user import OutputType
 from .wrappers import lower_schema
-from .written_regex import Sets, malformed
 
 MAX_BYTES = 64 * 1024 * 1024
 """Most bytes that are read."""
 
 _MAGIC = b"structgen constraint "
-_VERSION = 1
+_VERSION = 2
 _LIMITS = ("max_work", "max_mask_work", "max_memory_bytes")
 """Options that are not kept: who reads says what a call may do."""
 
@@ -63,15 +62,15 @@ def write(output: OutputType, options: Mapping[str, Any], vocabulary_uid: str) -
         OutputTypeError: a part of it cannot be written as JSON.
         CompileLimitExceeded: it is nested too deeply.
     """
-    sets = Sets()
+    writer = _Writer()
     try:
-        grammar = _write(output.grammar, sets)
+        grammar = writer.write(output.grammar)
         content = {
             "name": output.name,
             "for": None if output.fitted is None else vocabulary_uid,
             "options": {name: one for name, one in options.items() if name not in _LIMITS},
             "grammar": grammar,
-            "sets": sets.rows,
+            "sets": writer.sets,
         }
         body = json.dumps(content, allow_nan=False, separators=(",", ":"), default=_plain).encode()
     except RecursionError:
@@ -145,32 +144,69 @@ def _too_deep() -> CompileLimitExceeded:
 # -- writing ----------------------------------------------------------------------------------
 
 
-def _write(grammar: ir.Grammar, sets: Sets) -> Any:
-    match grammar:
-        case ir.Pattern(regex, source):
-            return ["pattern", written_regex.write(regex, sets), source]
-        case ir.Choice(texts):
-            return ["choice", *texts]
-        case ir.Json(schema, options):
-            return ["json", schema, dict(options)]
-        case ir.Either(parts):
-            return ["either", *(_write(part, sets) for part in parts)]
-        case ir.Sequence(parts):
-            return ["sequence", *(_write(part, sets) for part in parts)]
-        case ir.ContextFree(terminals, names, rules, start, ignore):
-            found = [_write_terminal(terminal, sets) for terminal in terminals]
-            lines = [[left, *right] for left, right in rules]
-            return ["rules", found, list(names), lines, start, list(ignore)]
+_NODES: dict[str, type] = {
+    name: node for name, node in vars(ir).items() if isinstance(node, type) and is_dataclass(node)
+}
+"""The nodes of the grammar IR: a node is written as its name and its fields."""
 
 
-def _write_terminal(terminal: ir.AnyTerminal, sets: Sets) -> Any:
-    match terminal:
-        case ir.Terminal(name, pattern, flags, splits):
-            return ["terminal", name, pattern, int(flags), splits]
-        case ir.Embedded(name, grammar):
-            return ["embedded", name, _write(grammar, sets)]
-        case ir.SpecialToken(text, place):
-            return ["token", text, place]
+class _Regex:
+    """Stands for the type of regular expressions."""
+
+
+class _Grammar:
+    """Stands for the type of grammars."""
+
+
+class _Terminal:
+    """Stands for the type of terminals."""
+
+
+_KINDS: dict[type, Collection[str]] = {
+    _Grammar: ("Pattern", "Choice", "Json", "ContextFree", "Either", "Sequence"),
+    _Terminal: ("Terminal", "Embedded", "SpecialToken"),
+}
+_KINDS[_Regex] = _NODES.keys() - {"CharSet", *_KINDS[_Grammar], *_KINDS[_Terminal]}
+
+
+class _Writer:
+    """Writes values of the grammar IR.
+
+    Sets of characters stand once in a table and are named by their index; characters one after the
+    other are a string.
+    """
+
+    def __init__(self) -> None:
+        self.sets: list[list[int]] = []
+        self._numbers: dict[ir.Ranges, int] = {}
+
+    def write(self, value: Any) -> Any:
+        if isinstance(value, ir.CharSet):
+            number = self._numbers.setdefault(value.ranges, len(self.sets))
+            if number == len(self.sets):
+                self.sets.append([end for one in value.ranges for end in one])
+            return number
+        if isinstance(value, tuple):
+            return [self.write(part) for part in value]
+        if isinstance(value, ir.Json):
+            return ["Json", value.schema, dict(value.options)]
+        if isinstance(value, ir.Concat):
+            return ["Concat", self._joined(value.parts)]
+        if not is_dataclass(value):
+            return value
+        names = [field.name for field in fields(value) if field.name != "key"]
+        return [type(value).__name__, *(self.write(getattr(value, name)) for name in names)]
+
+    def _joined(self, parts: tuple[ir.Regex, ...]) -> list[Any]:
+        out: list[Any] = [""]
+        for part in parts:
+            if isinstance(part, ir.CharSet) and len(part.ranges) == 1:
+                low, high = part.ranges[0]
+                if low == high:
+                    out[-1] += chr(low)
+                    continue
+            out += [self.write(part), ""]
+        return [part for part in out if part != ""]
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -183,15 +219,12 @@ def _content(content: Any) -> Written:
             "for": str() | None as uid,
             "options": dict(options),
             "grammar": grammar,
-            "sets": sets,
+            "sets": list(sets),
         }:
-            pass
+            _check(options.keys().isdisjoint(_LIMITS), "an option that is kept")
         case _:
-            raise malformed("an output type")
-    for limit in _LIMITS:
-        if limit in options:
-            raise malformed("an option that is kept")
-    read = _read(grammar, written_regex.read_sets(sets))
+            raise _malformed("an output type")
+    read = _Reader(sets).node(grammar, _Grammar)
     return Written(_output(read, name, uid is not None), options, uid)
 
 
@@ -208,66 +241,151 @@ def _output(grammar: ir.Grammar, name: str, is_fitted: bool) -> OutputType:
     return made
 
 
-def _read(data: Any, sets: list[ir.CharSet], inside: bool = False) -> ir.Grammar:
-    match data:
-        case ["pattern", regex, str(source)]:
-            return ir.Pattern(written_regex.read(regex, sets), source)
-        case ["choice", *texts] if texts and len(set(map(_text, texts))) == len(texts):
-            return ir.Choice(tuple(texts))
-        case ["json", schema, dict(options)] if options.keys() <= {"dialect", "documents"}:
-            # Looks at all that a schema of a user's is looked at for.
-            checked = JsonSchema(schema, options.get("dialect"), options.get("documents"))
-            return ir.Json(checked.shared, checked.options)
-        case ["either" | "sequence", _, *_]:
-            parts = tuple([_read(part, sets, inside) for part in data[1:]])
-            return ir.Either(parts) if data[0] == "either" else ir.Sequence(parts)
-        case ["rules", list(terminals), list(names), list(rules), start, list(ignore)]:
-            if not inside:
-                return _rules(terminals, names, rules, start, ignore, sets)
-    raise malformed("a grammar")
+class _Reader:
+    """Reads nodes again, checked by the types of their fields: what is read may be anybody's.
+
+    They are made by the constructors that read patterns and schemas too, so that what is read is no
+    larger and no stranger than what a pattern as long as the data could say.
+    """
+
+    def __init__(self, sets: list[Any]) -> None:
+        self._sets = [self._set(self.field(row, tuple[int, ...])) for row in sets]
+
+    def node(self, data: Any, kind: type) -> Any:
+        """A node of a kind."""
+        if kind is _Regex and type(data) is int:
+            return self.field(data, ir.CharSet)
+        name, *values = data if isinstance(data, list) and data else [None]
+        if not isinstance(name, str) or name not in _KINDS[kind]:
+            raise _malformed("a part of a grammar")
+        if name == "Concat":
+            return tree.concat(self._joined(values))
+        hints = _hints(name)
+        _check(len(values) == len(hints), f"a {name}")
+        _check(values != [[]] or name == "Alternate", f"a part of a {name}")
+        return _MADE.get(name, _NODES[name])(*map(self.field, values, hints))
+
+    def field(self, data: Any, hint: Any) -> Any:
+        """A value of a type that fields have."""
+        if hint is ir.CharSet:
+            _check(0 <= self.field(data, int) < len(self._sets), "a set of characters")
+            return self._sets[data]
+        if hint in _KINDS:
+            return self.node(data, hint)
+        inner = get_args(hint)
+        if get_origin(hint) is tuple:
+            _check(isinstance(data, list), "a list")
+            hints = [inner[0]] * len(data) if inner[1] is ... else inner
+            _check(len(data) == len(hints), "a list of as many")
+            return tuple(map(self.field, data, hints))
+        _check(hint is Any or type(data) in (inner or (hint,)), "a value of another type")
+        if isinstance(data, str):
+            _check(not re.search("[\ud800-\udfff]", data), "a text")
+        return data
+
+    def _set(self, ends: tuple[int, ...]) -> ir.CharSet:
+        _check(len(ends) % 2 == 0, "a set of characters")
+        _check(0 <= min(ends, default=0) <= max(ends, default=0) <= ir.MAX_CODE_POINT, "characters")
+        return ir.char_set(list(zip(ends[::2], ends[1::2], strict=True)))
+
+    def _joined(self, values: list[Any]) -> Iterator[ir.Regex]:
+        _check(len(values) == 1 and isinstance(values[0], list), "a list")
+        for part in values[0]:
+            if isinstance(part, str):
+                yield from [ir.character(ord(character)) for character in self.field(part, str)]
+            else:
+                yield self.node(part, _Regex)
 
 
-def _rules(
-    terminals: list[Any],
-    names: list[Any],
-    rules: list[Any],
-    start: Any,
-    ignore: list[Any],
-    sets: list[ir.CharSet],
+@functools.cache
+def _hints(name: str) -> list[Any]:
+    """The types of a node's fields that are written."""
+    names = {"Regex": _Regex, "Grammar": _Grammar, "AnyTerminal": _Terminal}
+    hints = get_type_hints(_NODES[name], None, names)
+    hints.pop("_hash", None)
+    hints.pop("key", None)
+    return [dict if get_origin(hint) is Mapping else hint for hint in hints.values()]
+
+
+def _repeat(body: ir.Regex, least: int, most: int | None) -> ir.Regex:
+    _check(least >= 0 and (most is None or least <= most), "a number in its bounds")
+    return tree.repeat(body, least, most)
+
+
+def _checksum(
+    modulus: int,
+    steps: tuple[tuple[tuple[int, ir.CharSet], ...], ...],
+    between: ir.CharSet,
+    gaps: tuple[int, ...],
+    count: int,
+) -> ir.Checksum:
+    numbers = [modulus - 2, count, *(number for step in steps for number, _ in step), *gaps]
+    _check(min(numbers) >= 0 and sorted(set(gaps)) == list(gaps), "a checksum")
+    _check(count <= len(gaps) and max(gaps, default=-1) < len(steps), "a checksum")
+    return ir.Checksum(modulus, steps, between, gaps, count)
+
+
+def _choice(texts: tuple[str, ...]) -> ir.Choice:
+    _check(len(texts) == len(set(texts)), "texts that differ")
+    return ir.Choice(texts)
+
+
+def _json(schema: Any, options: dict[str, Any]) -> ir.Json:
+    _check(options.keys() <= {"dialect", "documents"}, "an option of a schema")
+    # Looks at all that a schema of a user's is looked at for.
+    checked = JsonSchema(schema, options.get("dialect"), options.get("documents"))
+    return ir.Json(checked.shared, checked.options)
+
+
+def _context_free(
+    terminals: tuple[ir.AnyTerminal, ...],
+    names: tuple[str, ...],
+    rules: tuple[tuple[int, tuple[int, ...]], ...],
+    start: int,
+    ignore: tuple[int, ...],
 ) -> ir.ContextFree:
-    found = tuple([_terminal(terminal, sets) for terminal in terminals])
-    lines: dict[tuple[int, tuple[int, ...]], None] = {}
-    for line in rules:
-        match line:
-            case [left, *right]:
-                symbols = tuple([_index(symbol, -len(names), len(found)) for symbol in right])
-                lines[_index(left, 0, len(names)), symbols] = None
-            case _:
-                raise malformed("a rule")
-    ignored = tuple([_index(terminal, 0, len(found)) for terminal in ignore])
-    first = _index(start, 0, len(names))
-    return ir.ContextFree(found, tuple(map(_text, names)), tuple(lines), first, ignored)
+    lefts, known = [start, *(left for left, _ in rules)], range(-len(names), len(terminals))
+    _check(all(0 <= left < len(names) for left in lefts), "the number of a rule")
+    _check(all(symbol in known for _, right in rules for symbol in right), "a symbol's number")
+    _check(all(0 <= terminal < len(terminals) for terminal in ignore), "a terminal's number")
+    return ir.ContextFree(terminals, names, tuple(dict.fromkeys(rules)), start, ignore)
 
 
-def _terminal(data: Any, sets: list[ir.CharSet]) -> ir.AnyTerminal:
-    match data:
-        case ["terminal", str(name), str(pattern), int(flags), bool(splits)]:
-            if not isinstance(flags, bool) and not flags & ~_FLAGS:
-                return ir.Terminal(_text(name), _text(pattern), flags, splits)
-        case ["embedded", str(name), grammar]:
-            return ir.Embedded(_text(name), _read(grammar, sets, inside=True))
-        case ["token", str(text), str(place)]:
-            return ir.SpecialToken(_text(text), place)
-    raise malformed("a terminal")
+def _terminal(name: str, pattern: str, flags: int, splits: bool) -> ir.Terminal:
+    _check(not flags & ~_FLAGS, "the flags of a pattern")
+    return ir.Terminal(name, pattern, flags, splits)
 
 
-def _index(value: Any, least: int, end: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
-        raise malformed("the number of a symbol")
-    return value
+def _embedded(name: str, grammar: ir.Grammar) -> ir.Embedded:
+    parts = [grammar]
+    for part in parts:
+        _check(not isinstance(part, ir.ContextFree), "no grammar in a grammar")
+        parts += part.parts if isinstance(part, (ir.Either, ir.Sequence)) else ()
+    return ir.Embedded(name, grammar)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or any(0xD800 <= ord(character) < 0xE000 for character in value):
-        raise malformed("a text")
-    return value
+_MADE: dict[str, Callable[..., Any]] = {
+    "Alternate": tree.alternate,
+    "Repeat": _repeat,
+    "Complement": tree.complement,
+    "Checksum": _checksum,
+    "Choice": _choice,
+    "Json": _json,
+    "ContextFree": _context_free,
+    "Terminal": _terminal,
+    "Embedded": _embedded,
+}
+"""What makes nodes, where not every value of their fields is sound."""
+
+
+def _check(holds: bool, what: str) -> None:
+    if not holds:
+        raise _malformed(what)
+
+
+def _malformed(what: str) -> OutputTypeError:
+    """What to raise where something else stands than ``what``."""
+    return OutputTypeError(
+        f"the bytes of the constraint are malformed: something else stands where {what} was "
+        "expected. They were not written by Constraint.to_bytes()."
+    )
