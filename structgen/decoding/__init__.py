@@ -22,7 +22,14 @@ from . import chat, options
 from .async_calls import AsyncGenerator, Take
 from .async_streams import AsyncStream, AsyncValueStream
 from .batch import Rows, batch_pays, make_all, shares_much
-from .call_validation import check_adapter, check_fits, encode, encode_pieces, opener
+from .call_validation import (
+    check_adapter,
+    check_fits,
+    check_may_fit,
+    encode,
+    encode_pieces,
+    opener,
+)
 from .calls import Calls
 from .chat import Prompt, Prompts, TokenPrompt
 from .drafts import Draft
@@ -86,6 +93,7 @@ __all__ = [
     "chat",
     "check_adapter",
     "check_fits",
+    "check_may_fit",
     "checks_for",
     "checks_of_constraint",
     "encode",

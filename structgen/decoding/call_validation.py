@@ -30,7 +30,7 @@ from structgen.insight import (
     suggestion,
 )
 from structgen.models.base import Model
-from structgen.models.passes import LONGEST_PASS, after_start
+from structgen.models.passes import LONGEST_PASS, after_start, most_characters
 from structgen.sampling import (
     LogitBias,
     LogitsProcessor,
@@ -70,10 +70,15 @@ def encode(
     prompt: Prompt,
     special_tokens: str = "template",
     constraint: Constraint | None = None,
+    *,
+    bounded: bool = False,
 ) -> TokenIds:
-    """Return the tokens of a prompt, int32 ``[n]``: those of `messages_of`, by `tokens_of`."""
+    """Return the tokens of a prompt, int32 ``[n]``: those of `messages_of`, by `tokens_of`;
+    ``bounded``: if it may fit."""
     offered = None if constraint is None else constraint.output.offered
     parsed, tools = messages_of(model, prompt, offered)
+    if bounded:
+        check_may_fit(model, parsed)
     return tokens_of(model, parsed, special_tokens, tools=tools)
 
 
@@ -230,8 +235,6 @@ def check_fits(model: Model, prompt_tokens: int) -> None:
 def check_may_fit(model: Model, parsed: str | list[dict[str, Any]]) -> None:
     """Raise when a prompt is so long that it cannot fit, however it is cut into tokens.
 
-    It takes no time, where encoding takes a quarter of a second for each megabyte.
-
     Args:
         model: the model.
         parsed: of `messages_of`.
@@ -240,18 +243,14 @@ def check_may_fit(model: Model, parsed: str | list[dict[str, Any]]) -> None:
         PromptError: so it is.
     """
     texts = [parsed] if isinstance(parsed, str) else [str(one.get("content")) for one in parsed]
-    longest = max(model.vocabulary.trie.max_depth, _LONGEST_SPECIAL)
-    least = sum(map(len, texts)) // longest
-    if least >= model.context_length:
+    length, context = sum(map(len, texts)), model.context_length
+    most = most_characters(context, model.vocabulary.trie.max_depth)
+    if length >= most:
         raise PromptError(
-            f"The prompt has {least:,} tokens at least, but {model.name} holds "
-            f"{model.context_length:,}, prompt and output together. Shorten it.",
+            f"The prompt has {length * context // most:,} tokens at least, but {model.name} holds "
+            f"{context:,}, prompt and output together. Shorten it.",
             is_too_long=True,
         )
-
-
-_LONGEST_SPECIAL = 100
-"""Characters of a special token's name, at most."""
 
 
 def check_adapter(model: Model, adapter: str | None) -> None:

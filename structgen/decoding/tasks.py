@@ -17,6 +17,7 @@ from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, PromptError
 from structgen.models.base import Model
+from structgen.models.passes import most_characters
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
 from structgen.values import Checks, Judging, checks_of
@@ -126,22 +127,34 @@ class Task:
                 "The last message is the assistant's, which begins the answer, and think= or "
                 "draft= put something before it. Leave that message out, or these options."
             )
-        if not search.truncate:
+
+        def encoded(parsed: str | list[dict[str, Any]]) -> TokenIds:
             check_may_fit(self.model, parsed)
-        token_ids = tokens_of(self.model, parsed, search.special_tokens, tools=tools)
-        if search.truncate and len(token_ids) > (most := self._most_prompt(search)):
-            if isinstance(parsed, str):
+            return tokens_of(self.model, parsed, search.special_tokens, tools=tools)
+
+        if not search.truncate:
+            token_ids = encoded(parsed)
+        elif isinstance(parsed, str):
+            longest = self.model.vocabulary.trie.max_depth
+            ends = most_characters(self.model.context_length, longest) - 1
+            token_ids, most = encoded(parsed[-ends:]), self._most_prompt(search)
+            if len(token_ids) > most:
                 first, most = self.model.start_ids[:most], max(most - len(self.model.start_ids), 0)
                 rest = token_ids[len(token_ids) - most :]
                 token_ids = np.concatenate([np.array(first, np.int32), rest])
-            else:
+        else:
+            most = self._most_prompt(search)
 
-                def fits(messages: list[dict[str, Any]]) -> bool:
-                    told = tokens_of(self.model, messages, search.special_tokens, tools=tools)
-                    return len(told) <= most
+            def fits(messages: list[dict[str, Any]]) -> bool:
+                try:
+                    return len(encoded(messages)) <= most
+                except PromptError as error:
+                    if not error.is_too_long:
+                        raise
+                    return False
 
-                parsed = without_oldest(parsed, fits)
-                token_ids = tokens_of(self.model, parsed, search.special_tokens, tools=tools)
+            parsed = without_oldest(parsed, fits)
+            token_ids = encoded(parsed)
         request: Sequence[int] = ()
         if self._draft is not None:
             request = after_draft(self.model, parsed, tools, self._draft, search.special_tokens)

@@ -12,16 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from structgen.errors import ModelNotFound, RequestError
-from structgen.workers import owner
 
 from .configuration import ModelConfig
 from .hosts import EmbeddingHost, Host, TextHost
 from .loops import LoopThread
 from .registry import Entry, Registry, Status
 from .tokens import tokens_of
-
-_MOST_CHARACTERS = 1_000_000
-"""Of a stranger's text that is made tokens: a quarter of a second, in which the model waits."""
+from .vectors import in_bounds
 
 
 class Models:
@@ -211,15 +208,10 @@ class Models:
     async def _tokenized(self, entry: Entry, text: Any, special: bool) -> list[int]:
         async with self._registry.lease(entry) as host:
             if isinstance(host, TextHost):
-                if owner() is not None and len(str(text)) > _MOST_CHARACTERS:
-                    raise RequestError(
-                        f"{len(str(text)):,} characters are too many to be made tokens at once. "
-                        f"Send at most {_MOST_CHARACTERS:,}.",
-                        param="text",
-                    )
                 return await tokens_of(host.model, text, is_bare=not special)
             if not isinstance(text, str):
                 raise RequestError(f"{entry.id} reads texts, and no chats.", param="text")
+            text = in_bounds(host.embedder, text, "text", cuts=True)
             return (await asyncio.to_thread(host.embedder.tokenize, [text]))[0]
 
     def detokenize_text(

@@ -13,10 +13,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from structgen.decoding import check_may_fit
 from structgen.errors import ModelError, OptionError, PromptError, RequestError
 from structgen.insight import Passes
 from structgen.models.base import MakesVectors, Model
-from structgen.models.passes import after_start
+from structgen.models.passes import after_start, most_characters
 from structgen.workers import run_errands
 
 from .hosts import TextHost
@@ -41,9 +42,13 @@ class Vectors:
 
     def begin(self, model: Model) -> Passes[tuple[npt.NDArray[np.float32], int]]:
         """Encode them."""
-        rows = []
+        rows, longest = [], model.vocabulary.trie.max_depth
         for text in self.texts:
             if isinstance(text, str):
+                if self.cuts:
+                    text = text[: most_characters(model.context_length, longest)]
+                else:
+                    check_may_fit(model, text)
                 row = model.encode(text) if text else np.empty(0, np.int32)
                 row = after_start(model.start_ids, row) if len(row) else row
             else:

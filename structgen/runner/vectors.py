@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from structgen.decisions import AsyncDecider, answers_to_json, questions_from_json
 from structgen.errors import OptionError, PromptError, RequestError
-from structgen.models.embedding import prompt_name_for, to_base64
+from structgen.models.embedding import Embedder, prompt_name_for, to_base64
+from structgen.models.passes import most_characters
 
 from .hosts import EmbeddingHost, Host, TextHost
 from .requests import DecisionRequest, EmbeddingRequest, RerankRequest
@@ -63,14 +64,16 @@ async def _embedded(
     host: EmbeddingHost, request: EmbeddingRequest, inputs: Sequence[Any], model: str
 ) -> tuple[npt.NDArray[np.float32], int]:
     """The vectors of an embedder, and how many tokens the texts have."""
-    embedder = host.embedder
+    embedder, cuts = host.embedder, request.truncate_sequence
     texts = [
-        one if isinstance(one, str) else await asyncio.to_thread(embedder.detokenize, one)
-        for one in inputs
+        in_bounds(embedder, one, f"input[{index}]", cuts=cuts)
+        if isinstance(one, str)
+        else await asyncio.to_thread(embedder.detokenize, one)
+        for index, one in enumerate(inputs)
     ]
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} ranks documents and makes no vectors.", param="model")
-    options: dict[str, Any] = {"on_truncation": _on_truncation(request.truncate_sequence)}
+    options: dict[str, Any] = {"on_truncation": _on_truncation(cuts)}
     for name in ("dimensions", "prompt_name"):
         if getattr(request, name) is not None:
             options[name] = getattr(request, name)
@@ -83,6 +86,23 @@ async def _embedded(
         named = [name for name in ("dimensions", "prompt_name") if name in str(error)]
         raise RequestError(_told(error), param=named[0] if named else "input") from error
     return result.vectors, 0 if result.n_tokens is None else int(result.n_tokens.sum())
+
+
+def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool) -> str:
+    """A text that is no longer than an embedder could read; ``cuts``: the beginning of it.
+
+    Raises:
+        RequestError: it is.
+    """
+    if embedder.max_length is None or len(text) <= (most := most_characters(embedder.max_length)):
+        return text
+    if cuts:
+        return text[:most]
+    raise RequestError(
+        f"{where} has {len(text):,} characters, and {embedder.name} takes {embedder.max_length:,} "
+        "tokens. Split it, or let it be cut: truncate_sequence=True.",
+        param=where.partition("[")[0],
+    )
 
 
 def _on_truncation(truncates: bool) -> str:
@@ -128,7 +148,7 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
     Raises:
         RequestError: a field is wrong, or a text too long.
     """
-    documents = []
+    embedder, cuts, documents = host.embedder, request.truncate_sequence, []
     for index, document in enumerate(request.documents):
         text = document.get("text") if isinstance(document, Mapping) else document
         if not isinstance(text, str):
@@ -136,16 +156,16 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
                 f"documents[{index}] is neither a text nor an object with a text.",
                 param=f"documents[{index}]",
             )
-        documents.append(text)
+        documents.append(in_bounds(embedder, text, f"documents[{index}]", cuts=cuts))
     if not documents:
         raise RequestError("documents: there are none.", param="documents")
-    embedder, cuts = host.embedder, _on_truncation(request.truncate_sequence)
+    query = in_bounds(embedder, request.query, "query", cuts=cuts)
     try:
         async with host.turns:
-            ranked = await embedder.arerank(request.query, documents, on_truncation=cuts)
+            ranked = await embedder.arerank(query, documents, on_truncation=_on_truncation(cuts))
     except (OptionError, PromptError) as error:
         raise RequestError(_told(error), param="documents") from error
-    tokens = await asyncio.to_thread(embedder.tokenize, [request.query, *documents])
+    tokens = await asyncio.to_thread(embedder.tokenize, [query, *documents])
     n_tokens = sum(map(len, tokens))
     return RerankResponse(
         model=model,

@@ -9,6 +9,7 @@ from fakes import PAD, FakeModel, encode
 
 from structgen import Generator, PromptError
 from structgen.decoding.truncation import without_oldest
+from structgen.models.passes import most_characters
 
 
 def chat(text: str) -> list[dict[str, Any]]:
@@ -58,6 +59,23 @@ def test_a_generator_cuts_when_it_is_asked() -> None:
     result = generator.result(long, truncate=True, max_new_tokens=8)
     assert result.usage.prompt_tokens == model.context_length - 8
     assert generator("a", truncate=True) in ("yes", "no")
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_no_more_is_made_tokens_than_a_model_can_hold(is_chat: bool) -> None:
+    model, lengths = FakeModel(), []
+    encode_ = model.encode
+
+    def counted(text: str) -> Any:
+        lengths.append(len(text))
+        return encode_(text)
+
+    model.encode = counted  # type: ignore[method-assign]
+    long = "ab" * (200 * model.context_length)
+    prompt: Any = [{"role": "user", "content": long}] * 9 if is_chat else long
+    result = Generator(model, ["yes", "no"]).result(prompt, truncate=True, max_new_tokens=8)
+    assert result.usage.prompt_tokens == model.context_length - 8
+    assert sum(lengths) < 20 * most_characters(model.context_length)
 
 
 def test_a_text_keeps_the_tokens_that_every_prompt_begins_with() -> None:

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from adaptable import adaptable
-from mixed import SMALL
+from mixed import EMBEDDER, SMALL
 
 import structgen
 from structgen import ModelError, RequestError, Runner, models
+from structgen.models.embedding.tokens import TextTokenizer
+from structgen.models.passes import most_characters
 from structgen.runner import ModelConfig
 
 ASKED: dict[str, Any] = {
@@ -165,3 +167,29 @@ def test_text_models_that_have_none_say_so(runner: Runner) -> None:
     with pytest.raises(RequestError, match="text model") as caught:
         runner.rerank(query="a", documents=["b"])
     assert caught.value.param == "model"
+
+
+def test_an_embedder_is_given_no_more_than_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, lengths = TextTokenizer.encode, []
+
+    def counted(tokenizer: TextTokenizer, texts: Any) -> Any:
+        lengths.extend(len(text) for text in texts)
+        return encode(tokenizer, texts)
+
+    monkeypatch.setattr(TextTokenizer, "encode", counted)
+    with Runner({"it": EMBEDDER}) as runner:
+        longest = runner.max_sequence_length()
+        assert longest is not None
+        text = "word " * (most_characters(longest) // 5 + 1)
+        cut: dict[str, Any] = {"truncate_sequence": True}
+        assert runner.embed(input=text, **cut).data == runner.embed(input=text[:9999], **cut).data
+        assert runner.rerank(query=text, documents=[text, "a word"], **cut).results
+        assert runner.tokenize_text(text)
+        for ask in (
+            lambda: runner.embed(input=["a", text]),
+            lambda: runner.rerank(query="a", documents=["a", text]),
+        ):
+            with pytest.raises(RequestError, match=r"\[1\] has .* characters"):
+                ask()
+    assert lengths
+    assert max(lengths) <= most_characters(longest)

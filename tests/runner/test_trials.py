@@ -11,8 +11,8 @@ import pytest
 from mixed import tiny_model
 
 from structgen import Runner
-from structgen.errors import RequestError, WorkerDied
-from structgen.runner import ChatRequest, Trials, hosts, management, trials
+from structgen.errors import PromptError, RequestError, WorkerDied
+from structgen.runner import ChatRequest, Trials, hosts, trials
 from structgen.runner.running import Places
 from structgen.storage import KeptByBytes
 from structgen.workers import STRANGER, Stranger, worker
@@ -236,15 +236,22 @@ def test_a_mask_of_a_strangers_form_is_bounded(runner: Runner) -> None:
     assert runner.chat(ask).choices
 
 
-def test_a_strangers_text_is_made_tokens_up_to_a_length(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_a_strangers_text_is_made_tokens_if_the_model_may_hold_it(
+    runner: Runner, is_chat: bool
 ) -> None:
-    monkeypatch.setattr(management, "_MOST_CHARACTERS", 5)
+    longest = runner.max_sequence_length()
+    assert longest is not None
+    short, long = "a" * (99 * longest), "a" * (101 * longest)
+
+    def tokens(text: str) -> list[int]:
+        return runner.tokenize_text([{"role": "user", "content": text}] if is_chat else text)
+
     with asking(Stranger("evil", 5, 5)):
-        assert runner.tokenize_text("abcde")
-        with pytest.raises(RequestError, match="6 characters are too many"):
-            runner.tokenize_text("abcdef")
-    assert runner.tokenize_text("abcdef")
+        assert tokens(short)
+        with pytest.raises(PromptError, match="Shorten it"):
+            tokens(long)
+    assert tokens(long)
 
 
 def test_prompts_are_cached_by_owner(runner: Runner) -> None:
