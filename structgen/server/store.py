@@ -56,6 +56,11 @@ class Stored:
     messages: list[dict[str, Any]]
     owner: str
 
+    def texts(self) -> list[str]:
+        """The answer, items and messages as JSON."""
+        parts = (self.response, self.items, self.messages)
+        return [json.dumps(one, ensure_ascii=False) for one in parts]
+
 
 @final
 class Store:
@@ -116,10 +121,7 @@ class Store:
             self._connection.close()
 
     def _put(self, stored: Stored) -> None:
-        texts = [
-            json.dumps(one, ensure_ascii=False)
-            for one in (stored.response, stored.items, stored.messages)
-        ]
+        texts = stored.texts()
         size = sum(len(text.encode()) for text in texts)
         with self._transaction() as connection:
             row = (stored.response["id"], stored.owner, self._clock(), size, *texts)

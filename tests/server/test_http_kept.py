@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -235,13 +236,47 @@ def test_a_model_that_cannot_be_loaded_is_told_of(tmp_path: Path) -> None:
 # -- answers that are followed ----------------------------------------------------------------
 
 
+def test_an_owner_has_so_many_answers_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(owner: str, size: int = 1) -> background.Job:
+        return background.Job(Stored({"id": f"resp_{next(numbers)}"}, [], [], owner), size)
+
+    numbers, jobs = itertools.count(), background.Jobs()
+    open_ = [job("a") for _ in range(background._MOST)]
+    for one in open_:
+        jobs.add(one)
+    with pytest.raises(ApiError, match="Wait for one, or end one with POST") as caught:
+        jobs.add(job("a"))
+    assert caught.value.status == 429
+    jobs.add(job("b", background._MOST_BYTES - 1))
+    last = job("b")
+    jobs.add(last)
+    with pytest.raises(ApiError, match="16,777,216 bytes, are"):
+        jobs.add(job("b"))
+    last.say(b"grown")
+    last.end()
+    assert last.size == len(b"grown")  # its input is the store's
+    jobs.add(job("b"))
+    open_[0].end()
+    jobs.add(job("a"))
+    monkeypatch.setattr(background, "_FINISHED_BYTES", 9)
+    assert jobs.get(last.stored.response["id"], "b") is last
+    for _ in range(2):
+        last = job("c")
+        jobs.add(last)
+        last.say(b"grown")
+        last.end()
+    jobs.add(job("c"))
+    kept = [id_ for id_, one in jobs._jobs.items() if one.is_finished]
+    assert kept == [last.stored.response["id"]]
+
+
 def test_an_answer_in_the_background_is_followed_from_any_place(
     client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[background.Job] = []
 
-    def job(stored: Stored) -> background.Job:
-        jobs.append(background.Job(stored))
+    def job(stored: Stored, size: int) -> background.Job:
+        jobs.append(background.Job(stored, size))
         return jobs[-1]
 
     monkeypatch.setattr(responses, "Job", job)

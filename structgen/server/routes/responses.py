@@ -97,10 +97,15 @@ async def _finished(pieces: AsyncIterator[ChatChunk], events: Events) -> None:
 async def _in_background(request: Request, turn: Turn, stored: Stored) -> Any:
     """Begin an answer that nobody waits for."""
     stored.response["status"] = "queued"
-    await _store(request).put(stored)
-    job = Job(stored)
-    job.task = asyncio.ensure_future(_done(request, turn, job))
+    size = await aside(request, lambda: sum(map(len, stored.texts())), is_large=True)
+    job = Job(stored, size)
     _jobs(request).add(job)
+    try:
+        await _store(request).put(stored)
+    except BaseException:
+        job.end()
+        raise
+    job.task = asyncio.ensure_future(_done(request, turn, job))
     if turn.asked.streams:
         return _followed(request, job.after(-1))
     return await written(request, stored.response)
@@ -319,7 +324,6 @@ async def cancel(response_id: str, request: Request) -> Response:
         await _jobs(request).stop(response_id)
         if job.stored.response["status"] == "queued":  # its task had not begun
             job.stored.response["status"] = "cancelled"
-            job.end()
             await _store(request).put(job.stored)
         return await written(request, job.stored.response)
     return await written(request, found.response)
