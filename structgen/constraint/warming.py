@@ -92,7 +92,7 @@ def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
     if not isinstance(vocabulary, Vocabulary):
         raise VocabularyError(
             f"warm_up takes a Vocabulary, got {type(vocabulary).__name__}: that of a model is "
-            "model.vocabulary, that of a constraint constraint.vocabulary."
+            "model.vocabulary, that of a constraint is constraint.vocabulary."
         )
     if grammars:
         # One that was compiled before, in whatever process, does without Lark.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from structgen import models
 from structgen.errors import OptionError
 from structgen.models.embedding import Embedder
 from structgen.workers import AsyncModel
@@ -58,6 +59,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.kind not in (None, "text", "embedding"):
             raise OptionError(f"kind={self.kind!r} is neither 'text' nor 'embedding'.")
+        place = Path(self.source) if isinstance(self.source, str) else None
+        if place is not None and place.name == self.source and not place.exists():
+            models.check(self.source)  # a folder may come later, a name does not
         if type(self.processes) is not int or not 1 <= self.processes <= 64:
             raise OptionError(f"processes={self.processes!r} is no whole number from 1 to 64.")
         if self.in_process and (self.processes > 1 or not isinstance(self.source, (str, Path))):

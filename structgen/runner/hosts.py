@@ -327,7 +327,7 @@ async def opened(config: ModelConfig) -> Host:
     Raises:
         StructgenError: it cannot be.
     """
-    kind = config.kind or await asyncio.to_thread(kind_of, config)
+    kind = await asyncio.to_thread(kind_of, config)
     return await (TextHost.open(config) if kind == "text" else EmbeddingHost.open(config))
 
 
@@ -337,19 +337,24 @@ def kind_of(config: ModelConfig) -> Kind:
     Raises:
         StructgenError: it is not there, or cannot be fetched.
     """
+    told = told_kind(config)
+    if told is not None:
+        return told
+    folder = models.path(config.source)
+    return "text" if (folder / "genai_config.json").is_file() else "embedding"
+
+
+def told_kind(config: ModelConfig) -> Kind | None:
+    """What a model does, as far as that is told without looking into its folder."""
     source = config.source
-    if isinstance(source, Embedder):
-        return "embedding"
+    if config.kind is not None or isinstance(source, Embedder):
+        return config.kind or "embedding"
     if not isinstance(source, (str, os.PathLike)):
         return "text"
     if os.fspath(source) in catalogue.ENTRIES and not Path(source).exists():
         entry = catalogue.ENTRIES[os.fspath(source)]
         return "text" if entry.task == "generate" else "embedding"
-    place = Path(source).expanduser()
-    if place.is_file():
-        return "embedding"
-    folder = models.path(source)
-    return "text" if (folder / "genai_config.json").is_file() else "embedding"
+    return "embedding" if Path(source).expanduser().is_file() else None
 
 
 def size_of(config: ModelConfig) -> int:

@@ -333,14 +333,12 @@ def text_host(host: Host, entry: Entry) -> TextHost:
     return host
 
 
-def embedding_host(host: Host, entry: Entry) -> EmbeddingHost:
-    """The host, which has to make vectors.
+def embedding_host(host: Host, entry: Entry, instead: str) -> EmbeddingHost:
+    """The host, which has to make vectors; ``instead`` says what to pass where it does not.
 
     Raises:
         RequestError: it makes text.
     """
     if not isinstance(host, EmbeddingHost):
-        raise RequestError(
-            f"{entry.id} is a text model. Pass the model= of an embedder.", param="model"
-        )
+        raise RequestError(f"{entry.id} is a text model. {instead}", param="model")
     return host

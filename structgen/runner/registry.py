@@ -24,7 +24,7 @@ from typing import Any, Literal, final
 from structgen.errors import ModelError, ModelNotFound, OptionError, Overloaded
 
 from .configuration import ModelConfig
-from .hosts import Host, opened, size_of
+from .hosts import Host, opened, size_of, told_kind
 
 Status = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
 
@@ -153,6 +153,17 @@ class Registry:
             known = ", ".join([*self.entries, *self.aliases]) or "none"
             raise ModelNotFound(f"There is no model {name!r}. There are: {known}.")
         return found
+
+    def embedders(self) -> str:
+        """What to pass in place of a model that makes no vectors, as the end of a message."""
+        known = [
+            f"model={entry.id!r}"
+            for entry in self.entries.values()
+            if (told_kind(entry.config) if entry.host is None else entry.host.kind) == "embedding"
+        ]
+        if known:
+            return f"Pass {' or '.join(known)}."
+        return "Add an embedder, such as 'all-minilm-l6-v2', and pass its model=."
 
     # -- use --------------------------------------------------------------------------------
 

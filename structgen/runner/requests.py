@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     PrivateAttr,
     StrictBool,
@@ -42,6 +43,13 @@ class StreamOptions(Part):
 
     include_usage: StrictBool = False
     include_obfuscation: Literal[False] | None = None
+
+
+def _no_count(given: Any) -> Any:
+    """A flag, which the API of completions has a number for."""
+    if type(given) is int:
+        raise Wrong(f"{given} is no bool. Pass logprobs=true and top_logprobs={given}.")
+    return given
 
 
 class Sampled(Request):
@@ -164,7 +172,7 @@ class ChatRequest(Sampled):
     tools: list[Any] | None = None
     tool_choice: Any = None
     parallel_tool_calls: StrictBool | None = None
-    logprobs: StrictBool | None = None
+    logprobs: Annotated[StrictBool | None, BeforeValidator(_no_count)] = None
     top_logprobs: StrictInt | None = None
     with_schema_hint: StrictBool = False
     enable_thinking: StrictBool | None = None

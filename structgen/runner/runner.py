@@ -259,14 +259,15 @@ class Runner(Chats, Models):
     async def _embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         with self._seen("embeddings", request.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                made = await vectors.embed(host, request, entry.id)
+                made = await vectors.embed(host, request, entry.id, self._registry.embedders())
             record.usage["prompt"] = made.usage.prompt_tokens
         return made
 
     async def _rerank(self, request: RerankRequest) -> RerankResponse:
         with self._seen("rerank", request.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                made = await vectors.rerank(embedding_host(host, entry), request, entry.id)
+                ranking = embedding_host(host, entry, self._registry.embedders())
+                made = await vectors.rerank(ranking, request, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
         return made
 

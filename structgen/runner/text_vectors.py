@@ -68,9 +68,13 @@ def _counted(
 
 
 async def text_vectors(
-    host: TextHost, request: EmbeddingRequest, texts: Sequence[str | tuple[int, ...]], model: str
+    host: TextHost,
+    request: EmbeddingRequest,
+    texts: Sequence[str | tuple[int, ...]],
+    model: str,
+    instead: str,
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """The vectors of texts, and how many tokens these have.
+    """The vectors of texts, and how many tokens these have; ``instead`` as for `vectors.embed`.
 
     Raises:
         RequestError: a field is wrong, a text too long, or the model has no vectors.
@@ -86,8 +90,7 @@ async def text_vectors(
         if "has no output" not in str(error):
             raise
         raise RequestError(
-            f"{model} makes text and no vectors: {error} Pass the model= of an embedder.",
-            param="model",
+            f"{model} makes text and no vectors. {instead} ({error})", param="model"
         ) from error
     except PromptError as error:
         raise RequestError(f"{error} Or pass truncate_sequence=True.", param="input") from error

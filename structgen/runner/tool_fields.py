@@ -112,6 +112,12 @@ def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
             f"{param}.type: {tool.get('type')!r} is not supported. It is 'function'.",
             param=f"{param}.type",
         )
+    if "function" not in tool and "name" in tool:
+        raise RequestError(
+            f"{param} has its name beside its type, as /v1/responses takes tools. A chat takes "
+            '{"type": "function", "function": {"name": …, "parameters": …}}.',
+            param=f"{param}.function",
+        )
     only(tool, {"type", "function"}, param)
     function = tool.get("function")
     param += ".function"

@@ -34,8 +34,10 @@ from .vector_responses import (
 )
 
 
-async def embed(host: Host, request: EmbeddingRequest, model: str) -> EmbeddingResponse:
-    """The vectors of texts.
+async def embed(
+    host: Host, request: EmbeddingRequest, model: str, instead: str
+) -> EmbeddingResponse:
+    """The vectors of texts; ``instead`` says what to pass where a model has none.
 
     Raises:
         RequestError: a field is wrong, a text too long, or the model has no vectors.
@@ -44,7 +46,7 @@ async def embed(host: Host, request: EmbeddingRequest, model: str) -> EmbeddingR
         raise RequestError("Pass prompt_name or input_type, not both.", param="input_type")
     inputs = await asyncio.to_thread(_inputs, host, request.input)
     if isinstance(host, TextHost):
-        found, n_tokens = await text_vectors(host, request, inputs, model)
+        found, n_tokens = await text_vectors(host, request, inputs, model, instead)
     else:
         found, n_tokens = await _embedded(host, request, inputs, model)
 

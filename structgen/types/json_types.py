@@ -52,9 +52,8 @@ class JsonType:
 
 
 _FOREIGN = (
-    " Classes of attrs and msgspec may be the whole, or stand in containers, unions and each "
-    "other; what is inside a Pydantic class, dataclass or TypedDict is read by Pydantic, which "
-    "knows neither: write the outer class with attrs or msgspec, too."
+    " Inside a Pydantic class, dataclass or TypedDict, no class of attrs or msgspec can stand: "
+    "write the outer one with the same library."
 )
 """Said where Pydantic met a class that it does not know."""
 
@@ -183,9 +182,8 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         match = re.search(r"schema for (.+?)\. Set", str(error))
         culprit = match[1] if match else name
         raise OutputTypeError(
-            f"{culprit} is not a type that structgen can generate (output type {name}). Use a "
-            "Pydantic model, dataclass, TypedDict, NamedTuple, Enum, Literal, a container or "
-            f"scalar type, a function, Regex, Choice or JsonSchema.{_FOREIGN}"
+            f"{culprit} is not a type that structgen can generate (output type {name}). Make it a "
+            f"dataclass or a Pydantic model, or see docs/output-types.md.{_FOREIGN}"
         ) from error
     except pydantic.errors.PydanticUserError as error:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error

@@ -399,6 +399,30 @@ def test_a_closed_runner_is_told() -> None:
         Runner({"a": SMALL}, default="b")
 
 
+def test_a_name_that_no_model_has_is_refused_at_once() -> None:
+    for models in ({"a": "smolm"}, {"a": {"source": "smolm"}}, "smolm"):
+        with pytest.raises(structgen.ModelNotFound, match=r"Did you mean smollm2-135m-instruct"):
+            Runner(models)
+    with Runner() as runner:
+        with pytest.raises(structgen.ModelNotFound, match="smollm2-135m-instruct"):
+            runner.add_model("a", "smolm")
+        runner.add_model("repository", "org/name")  # only asked for when it is wanted
+
+
+def test_an_embedder_is_named_where_a_text_model_was_asked(several: Runner) -> None:
+    for ask in (
+        lambda: several.rerank(query="a", documents=["b"]),
+        lambda: several.embed(input="a"),
+    ):
+        with pytest.raises(RequestError, match=r"small .* Pass model='vectors'\."):
+            ask()
+    with (
+        Runner({"a": SMALL}) as runner,
+        pytest.raises(RequestError, match="Add an embedder, such as 'all-minilm-l6-v2'"),
+    ):
+        runner.rerank(query="a", documents=["b"])
+
+
 def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
     with Runner({"none": str(tmp_path / "nothing")}) as runner:
         with pytest.raises(ModelError):

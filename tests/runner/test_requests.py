@@ -142,6 +142,11 @@ def test_what_is_wrong_is_told_with_its_path(fields: dict[str, Any], param: str)
 
 
 def test_what_other_programs_call_it_is_told() -> None:
+    assert "logprobs=true and top_logprobs=3" in str(refused(logprobs=3))
+    of_responses = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+    assert 'as /v1/responses takes tools. A chat takes {"type": "function", "function": ' in str(
+        refused(tools=[of_responses])
+    )
     assert "tools=" in str(refused(functions=[]))
     assert "Did you mean seed?" in str(refused(seeds=1))
 
@@ -405,7 +410,7 @@ def test_queries_and_documents_get_the_prompts_of_the_model(
 
     async def asked(**fields: Any) -> None:
         request = EmbeddingRequest(input="a", input_type=input_type, **fields)
-        await vectors.embed(EmbeddingHost(embedder), request, "tiny")
+        await vectors.embed(EmbeddingHost(embedder), request, "tiny", "")
 
     asyncio.run(asked())
     assert told == [taken]
