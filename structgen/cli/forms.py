@@ -18,7 +18,7 @@ import click
 import structgen
 from structgen.errors import GrammarError, OptionError, OutputTypeError
 
-DIALECTS = click.Choice(["lark", "gbnf", "ebnf", "iso-ebnf"])
+DIALECTS = click.Choice(["lark", "gbnf", "ebnf"])
 
 _OPTIONS = (
     click.option(

@@ -106,7 +106,6 @@ class _Reader:
         is_negated = self.pattern.startswith("^", self.at)
         self.at += is_negated
         parts: list[str] = []
-        has_operator = False
         sets = _INSIDE_NEGATED if is_negated else _INSIDE
         while not (self.pattern.startswith("]", self.at) and parts):
             named = _NAMED.match(self.pattern, self.at)
@@ -116,9 +115,7 @@ class _Reader:
                 parts.append(python_regex.POSIX_SETS[named[2]])
                 self.at = named.end()
             elif self.pattern[self.at : self.at + 2] in ("&&", "--", "~~"):
-                has_operator = True
-                parts.append(self.pattern[self.at : self.at + 2])
-                self.at += 2
+                raise self._refused("combines sets of characters", begin)
             elif self.pattern[self.at] == "[":
                 inner = self._class()
                 parts.append(inner)
@@ -130,11 +127,6 @@ class _Reader:
                 self.at += 1
         self.at += 1
         nested = [part for part in parts if part[0] == "["]
-        if has_operator:
-            raw = self.pattern[begin : self.at]
-            if "~~" in parts or re.search(r"\\[dDwWsS]|\[:", raw):
-                raise self._refused("combines sets of Unicode's characters", begin)
-            return raw  # flag v of ECMA-262 means the same
         if any(part.startswith("[^") for part in nested):
             raise self._refused("is a class with a negated one inside", begin)
         inside = "".join(part[1:-1] if part in nested else part for part in parts)

@@ -34,7 +34,7 @@ def check(*arguments: str, stdin: bytes | None = None) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", ["e.gbnf", "e.ebnf", "e.lark", "e.txt", "-"])
 @pytest.mark.parametrize("content", [b"", b"\n", b"hello\n", MARK, b"# nothing\n"])
-@pytest.mark.parametrize("dialect", [None, "gbnf", "ebnf", "iso-ebnf", "lark"])
+@pytest.mark.parametrize("dialect", [None, "gbnf", "ebnf", "lark"])
 def test_a_text_without_rules(
     name: str, content: bytes, dialect: str | None, tmp_path: Path
 ) -> None:
@@ -59,7 +59,6 @@ def test_a_text_without_rules(
         (".gbnf", 'root ::= "a" {}\n', "b"),
         (".lark", 'start: "a" {}\n', "b"),
         (".ebnf", "list ::= 'a' {}\n", "b"),
-        (".txt", "root = 'a', {};\n", "b"),
         (".txt", 'root ::= "a" {}\n', "b"),
     ],
 )
@@ -248,17 +247,8 @@ NOTATIONS = [
     ('root ::= "a" // b\nc ::= "d" /* e */ f', "gbnf",
      [(1, 14, "comment begins with #"), (2, 11, "comment begins"), (2, 19, "'f'")]),
     ("root ::= \\d+ a", "gbnf", [(1, 10, "in literals and classes only"), (1, 14, "'a'")]),
-    ('a = b { "+" c d } ( e ).\n', "iso-ebnf",
-     [(1, 5, "'b'"), (1, 7, "must come a comma"), (1, 13, "are written c, d."), (1, 21, "'e'")]),
     ("root ::= a.b", "ebnf", [(1, 10, "'a'"), (1, 11, "no dots here"), (1, 12, "'b'")]),
     ("root ::= [ wfc: x ] b", "ebnf", [(1, 10, "constraint"), (1, 21, "'b'")]),
-    ('a = b c - , "", 3 d;\ne = (f, ? g ?;\nh = "i, j;\nk = "l" -\nm = "n" n;', "iso-ebnf",
-     [(1, 5, "'b c'"), (1, 13, "never empty"), (1, 19, "come *"), (1, 19, "'d'"),
-      (2, 5, "never closed. Add )"), (2, 6, "'f'"), (2, 9, "sequence ? g ?"), (3, 5, "Add \"."),
-      (5, 1, "found 'm'"), (5, 9, "found 'n'"), (5, 9, "'n' is used")]),
-    ('a = ? %json {"a" ? , b;\nc = d ] e', "iso-ebnf",
-     [(1, 18, "JSON Schema"), (2, 5, "'d'"), (2, 7, "found ']'"),
-      (2, 9, "'e'"), (2, 10, "found the end")]),
 ]  # fmt: skip
 
 
@@ -284,7 +274,7 @@ def test_mistakes_end_at_every_text() -> None:
              "(/", "/)", "(*", "*)", ",", "/*", "!", ".", "<b> ::=", "a[x] ::="]  # fmt: skip
     for _ in range(3_000):
         text = "".join(rng.choices(parts, k=rng.randint(1, 12)))
-        for dialect in ("gbnf", "ebnf", "iso-ebnf"):
+        for dialect in ("gbnf", "ebnf"):
             errors: list[GrammarError] = []
             try:
                 cfg.parse(text, None, dialect, errors=errors)
@@ -347,12 +337,6 @@ def test_what_terminals_may_not_look_at_is_told_where_it_stands() -> None:
         with pytest.raises(OutputTypeError, match=r"at line \d, column \d+\n.*\n *\^$") as error:
             structgen.compile(Cfg(bad), TINY)
         assert line is None or f"at line {line}, column 9" in str(error.value)
-
-
-def test_an_arrow_is_no_iso() -> None:
-    (place,) = told('start => "a"')
-    assert place[:2] == (1, 7)
-    assert "not with =>" in place[2]
 
 
 def test_lines_are_counted_by_line_feeds() -> None:

@@ -41,7 +41,6 @@ MULTIPLIED = {
     ),
     "repeats": 'root ::= "a" | ("b" root){0,1000000000}',
     "repeats at least": 'root ::= "a" | ("b" root){1000000000,}',
-    "repeats of ISO 14977": 'a = 1000000000 * ("b", a);',
     "special tokens": "start: " + " ".join(f"<|token_{i}|>" for i in range(6000)) + " x" * 60_000,
 }
 
@@ -71,14 +70,13 @@ def test_parts_of_one_type_are_counted_together() -> None:
         structgen.compile(half | Cfg('start: "b"' + " " * 100), BYTES, max_work=1000)
 
 
-@pytest.mark.parametrize(("head", "end"), [("::=", ""), ("=", ";")])
-def test_long_chains_of_rules(head: str, end: str) -> None:
-    constraint = structgen.compile(Cfg(chain(head, end, '"a"', 4000)), BYTES)
+def test_long_chains_of_rules() -> None:
+    constraint = structgen.compile(Cfg(chain("::=", "", '"a"', 4000)), BYTES)
     assert constraint.allows("a")
     assert not constraint.allows("aa")
     # Rules in themselves at the end of the chain, and rules that may be empty.
-    rest = '"a" root | "b"' if head == "::=" else '"a", root | "b"'
-    assert structgen.compile(Cfg(chain(head, end, rest, 2000)), BYTES).allows("aab")
+    rest = '"a" root | "b"'
+    assert structgen.compile(Cfg(chain("::=", "", rest, 2000)), BYTES).allows("aab")
 
 
 def test_a_chain_of_rules_that_may_be_empty() -> None:

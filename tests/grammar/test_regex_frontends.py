@@ -701,3 +701,38 @@ def test_sets_that_python_warns_of_are_read_without_a_warning() -> None:
         parsed = parse_python(pattern)
         assert matches(parsed, good), pattern
         assert not matches(parsed, bad), pattern
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^[\p{L}--[a-z]]$",
+        r"^[[a-z]&&[aeiou]]$",
+        r"^[\w--\d]$",
+        r"^[\w--.]$",
+        r"^[\q{abc|d}a-c]+$",
+        r"^[[[a-c]x]&&[^b]]{2}$",
+        r"\-[\w--\d]",
+        "[a-z--[aeiou]]",
+    ],
+)
+def test_set_notation_of_flag_v_is_refused_with_what_to_write(pattern: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="flag v of ECMA-262, at position") as told:
+        parse_ecma(pattern)
+    assert "Write a lookahead" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fits_not"),
+    [
+        (r"^[a&&b]$", "a&b", "c"),
+        (r"^[!--]$", "!-&", "."),
+        (r"^[[a]$", "[a", "b"),
+        (r"^[\w-.]$", "a-.", "/"),
+        (r"^[a-z]&&[0-9]\-$", ["a&&0-"], ["a"]),
+        (r"^(?![aeiou])[a-z]$", "bz", "ae"),
+    ],
+)
+def test_what_flag_u_reads_is_no_set_notation(pattern: str, fits: str, fits_not: str) -> None:
+    matcher = Matcher(parse_ecma(pattern))
+    assert [text for text in (*fits, *fits_not) if matcher.matches(text)] == [*fits]

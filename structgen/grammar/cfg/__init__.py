@@ -1,10 +1,10 @@
-"""Context-free grammars in four notations, lowered to the grammar IR.
+"""Context-free grammars in three notations, lowered to the grammar IR.
 
 In reading order: `read` (the entry: which notation, its reader), `lark` and `lark_sizes` (what a
-Lark text comes to), `notation` (GBNF and W3C's EBNF), `iso` (ISO/IEC 14977), `builder` (expressions
-→ rules), `characters` (their literals and classes), `embedded` (``%json {…}`` and ``<token>``),
-`foreign` (other notations, for messages), `library` (grammars by name) and `cache` (what is known
-of grammars, on disk). ``lark`` is imported when a Lark text is read.
+Lark text comes to), `notation` (GBNF and W3C's EBNF), `builder` (expressions → rules), `characters`
+(their literals and classes), `embedded` (``%json {…}`` and ``<token>``), `foreign` (other
+notations, for messages), `library` (grammars by name) and `cache` (what is known of grammars, on
+disk). ``lark`` is imported when a Lark text is read.
 """
 
 from __future__ import annotations

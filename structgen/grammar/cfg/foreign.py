@@ -15,6 +15,10 @@ _ANTLR = re.compile(r"[ \t]*(?:(?:lexer|parser)[ \t]+)?grammar[ \t]+\w+[ \t]*;")
 _WORD = re.compile(r"\w+")
 _COUNT = re.compile(r"\{(\d*)(?:(,)(\d*))?\}")
 _LONGEST_LINE = 1000
+NO_ISO = "EBNF of ISO 14977 (a = b, c;) is not read: write a ::= b c, in 'ebnf'."
+"""What is said of a notation that some have in mind."""
+
+_ISO = re.compile(r"[ \t]*[A-Za-z][\w \t]*=(?![=>])[^\n]*[;.][ \t]*(?:\(\*[^\n]*)?$")
 _CLASS = re.compile(r"\[\^?(?:\\.|[^\]\\\n])-[^\]\n]*\]|\[\^[^\]\n]*\]")
 
 MACRO = re.compile(r"(?:Regex|Substring|TagDispatch|Token|ExcludeToken|Repeat)\(")
@@ -45,6 +49,8 @@ def in_lark(text: str, at: int) -> str:
             'This is ANTLR. Lark has no such line; it writes a rule as name: "text" OTHER, without '
             "; at its end, classes of characters as patterns, /[0-9]+/, and begins with start."
         )
+    if _ISO.match(line):
+        return NO_ISO
     found = _BNF_HEAD.match(line)
     if found:
         name = re.sub(r"\W+", "_", found["name"].strip())

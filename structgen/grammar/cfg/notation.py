@@ -1,4 +1,4 @@
-r"""GBNF (llama.cpp) and EBNF (W3C style, as XGrammar reads it; for ISO's see `iso`) → IR.
+r"""GBNF (llama.cpp) and EBNF (W3C style, as XGrammar reads it) → IR.
 
 Both write ``name ::= expression``, with literals, character classes, ``| ( ) * + ?`` and ``{m,n}``.
 They have no terminals: every character counts for itself, and a text belongs to the language if any

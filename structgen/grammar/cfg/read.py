@@ -1,8 +1,7 @@
-"""Context-free grammars in four dialects, lowered to the grammar IR.
+"""Context-free grammars in three dialects, lowered to the grammar IR.
 
 `parse` is the entry point; each dialect is a module of its own. Lark's is read by the ``lark``
-package itself (`loader`), the others by `notation` and `iso`. This module owns the
-choice.
+package itself (`lark`), the others by `notation`. This module owns the choice.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from collections.abc import Mapping
 from structgen.errors import GrammarError, OutputTypeError
 from structgen.grammar import ir, reading
 
-from . import embedded, iso, notation
+from . import embedded, foreign, notation
 from .embedded import Errors, Given
 
-DIALECTS = ("lark", "gbnf", "ebnf", "iso-ebnf")
-"""How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C, EBNF of ISO 14977."""
+DIALECTS = ("lark", "gbnf", "ebnf")
+"""How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C."""
 
 BYTE_ORDER_MARK = "\ufeff"
 """What some editors put before a text in UTF-8; no part of it."""
 
-_LARK_RULE = r"^[ \t]*[?!]*\w+(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:"
 _DECIDED = (".lark", ".gbnf", ".ebnf")
-NAMES = {"lark": "Lark", "gbnf": "GBNF", "ebnf": "EBNF", "iso-ebnf": "EBNF of ISO 14977"}
+NAMES = {"lark": "Lark", "gbnf": "GBNF", "ebnf": "EBNF"}
 """What the dialects are called in messages."""
 
 _EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf"}
@@ -91,8 +89,6 @@ def _parse(
     reading.spend_text(text, 1)
     if chosen in ("gbnf", "ebnf"):
         return notation.parse(text, start, chosen, given, errors)
-    if chosen == "iso-ebnf":
-        return iso.parse(text, start, given, errors)
     raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
 
 
@@ -112,7 +108,7 @@ def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeEr
 
 def choose_dialect() -> str:
     """Which dialects there are, for a message."""
-    return f"Choose {', '.join(map(repr, DIALECTS[:-1]))} or {DIALECTS[-1]!r}."
+    return f"Choose {', '.join(map(repr, DIALECTS[:-1]))} or {DIALECTS[-1]!r}. {foreign.NO_ISO}"
 
 
 def dialect_of(text: str, path: str | None = None) -> str:
@@ -121,10 +117,8 @@ def dialect_of(text: str, path: str | None = None) -> str:
     for extension, dialect in _EXTENSIONS.items():
         if path is not None and path.endswith(extension):
             return dialect
-    if not re.search(r"^[^\S\n]*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
-        bare = re.sub(r"\(\*.*?(?:\*\)|\Z)", "", text, flags=re.DOTALL)
-        is_iso = iso.RULE.search(bare) and not re.search(_LARK_RULE, bare, re.MULTILINE)
-        return "iso-ebnf" if is_iso or str(path).endswith(".ebnf") else "lark"
     if str(path).endswith(".ebnf"):
         return "ebnf"
+    if not re.search(r"^[^\S\n]*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
+        return "lark"
     return "gbnf" if re.search(r"^[^\S\n]*root\s*::=", text, re.MULTILINE) else "ebnf"

@@ -1,8 +1,8 @@
 """Regular expressions in two dialects, lowered to the grammar IR.
 
 In reading order: `read` (the entry), `tree` (what both parsers build), `python` and `ecma` (the
-dialects; `ecma_sets` for flag ``v``), `unicode_sets` (character classes), `algebra` (and, or, not,
-counts over whole languages), `context` (what surrounds an assertion) and `facts` (widths). Knows no
+dialects), `unicode_sets` (character classes), `algebra` (and, or, not, counts over whole
+languages), `context` (what surrounds an assertion) and `facts` (widths). Knows no
 automaton: nothing is decided here but what a pattern says.
 """
 

@@ -16,7 +16,8 @@ what only ``u`` forbids and can mean one thing alone is accepted (as ECMA-262's 
 Modifiers, ``(?i:…)`` and ``(?ms-i:…)``, are those of ECMA-262's edition of 2025; case is folded as
 under the flags ``iu`` (simple case folding, `unicode_sets.folded`).
 
-What flag ``v`` reads, and when, is `ecma_sets`'.
+Set notation in classes, flag ``v``, is refused where a pattern needs it: ``[\w--\d]``,
+``[[a-z]&&[aeiou]]``, ``\q{abc}``. What flag ``u`` reads as something else stays that: ``[a&&b]``.
 
 Everything else that ``u`` refuses is an error here: octal escapes, and letters without a meaning,
 ``\A \Z \a \h`` (Annex B reads ``\Z`` as the letter Z, which is never what its author meant).
@@ -51,6 +52,8 @@ _MODIFIERS = re.compile(r"\?([ims]*)(?:-([ims]*))?:")
 _ATOM = r"(?:[^\\\]\[^-]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4})"
 _CLASS_ITEM = re.compile(f"({_ATOM})(?:-({_ATOM}))?(?!-)")
 _SYNTAX = frozenset("^$\\.*+?()[]{}|/")
+_SET_PARTS = re.compile(r"\\q\{|\\[pP]\{[^}]{0,100}\}|\\.|--|&&|.", re.DOTALL)
+_SETS = ("\\d", "\\D", "\\s", "\\S", "\\w", "\\W", "\\p", "\\P")
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _HINTS = {
     "A": "write ^ for the start",
@@ -94,14 +97,48 @@ def parse(pattern: str) -> Tree:
         PatternError: malformed, or a backreference.
         UnsupportedFeature: a flag as elsewhere than in ECMA-262: ``(?i)``.
     """
-    return Parser(pattern).parse()
+    parser = _Parser(pattern)
+    try:
+        tree = parser.parse()
+        if parser.lenient_at is None:
+            return tree
+    except (PatternError, UnsupportedFeature):
+        _refuse_sets(pattern)
+        raise
+    _refuse_sets(pattern)
+    return tree
+
+
+def _refuse_sets(pattern: str) -> None:
+    """Look whether a pattern that flag ``u`` refuses has classes in the notation of flag ``v``.
+
+    Raises:
+        UnsupportedFeature: it has.
+    """
+    depth = 0
+    before = ""
+    for found in _SET_PARTS.finditer(pattern):
+        token = found[0]
+        is_operator = token in ("--", "&&")
+        beside = (
+            before == "]" or before[:2] in _SETS or pattern.startswith(("[", "\\"), found.end())
+        )
+        if depth and (token == "\\q{" or (is_operator and beside)):
+            raise UnsupportedFeature(
+                f"Set notation in a class, flag v of ECMA-262, at position {found.start()} of "
+                f"{pattern!r}.",
+                fix="Write a lookahead: (?![aeiou])[a-z] for [[a-z]--[aeiou]], and "
+                "(?=[aeiou])[a-z] for [[a-z]&&[aeiou]]; write alternatives for \\q{...}.",
+            )
+        depth += (token == "[") - (token == "]" and depth > 0)
+        before = token
 
 
 def _seq(terms: list[Tree]) -> Tree:
     return terms[0] if len(terms) == 1 else Seq(tuple(terms))
 
 
-class Parser:
+class _Parser:
     """A cursor over the pattern, and a stack of open groups instead of recursion.
 
     Attributes:
@@ -109,10 +146,7 @@ class Parser:
         i: how far it has been read.
         flags: those that hold here.
         lenient_at: the last place that flag ``u`` would refuse, None where there is none.
-        class_escapes: what a backslash may make a character of inside a class.
     """
-
-    class_escapes = _SYNTAX | {"-"}
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -269,7 +303,7 @@ class Parser:
         return least, int(high) if high else None, end + 1
 
     def character(self, char: str, at: int) -> Tree:
-        """What matches here: ``char`` has been read. (Classes of flag ``v`` may match strings.)"""
+        """What matches here: ``char`` has been read."""
         if char == ".":
             return ir.ANY_CHAR if "s" in self.flags else unicode_sets.ECMA_DOT
         if char == "[":
@@ -376,7 +410,7 @@ class Parser:
             if char in _LETTERS and char not in _HINTS:
                 hint = f"for the letter, write {char}"
             raise self.error(f"\\{char} has no meaning; {hint}", at)
-        if char not in (self.class_escapes if in_class else _SYNTAX):
+        if char not in (_SYNTAX | {"-"} if in_class else _SYNTAX):
             self.lenient_at = at
         return ord(char)
 
@@ -418,11 +452,7 @@ class Parser:
         if found is None:
             raise self.error("unknown Unicode property", at)
         self.i = end + 1
-        return self.without(found) if negate else found
-
-    def without(self, chars: ir.CharSet) -> ir.CharSet:
-        r"""What ``\P`` makes of a property."""
-        return ir.negate(chars)
+        return ir.negate(found) if negate else found
 
 
 @lru_cache(maxsize=512)

@@ -3,7 +3,7 @@ r"""Regular expressions in two dialects, lowered to the grammar IR.
 The public entry points of the regex front end: `parse_python` (Python's ``re``, meaning
 ``fullmatch``) and `parse_ecma` (ECMA-262, meaning search, as JSON Schema's ``pattern`` does). Both
 answer with one `ir.Regex` for the whole text. This module owns the limits and the meaning "from end
-to end" or "somewhere"; the syntaxes are `python`, `ecma` and `ecma_sets`.
+to end" or "somewhere"; the syntaxes are `python` and `ecma`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from structgen.errors import CompileLimitExceeded, PatternError
 from structgen.grammar import ir
 
-from . import ecma_sets
+from . import ecma
 from . import python as python_regex
 from . import tree as regex_tree
 
@@ -51,8 +51,8 @@ def parse_ecma(pattern: str) -> ir.Regex:
     """The language ``{s : new RegExp(pattern, "u").test(s)}``, the search included.
 
     Args:
-        pattern: the regular expression, without slashes; see `ecma` and `ecma_sets` for what is
-            accepted beyond the ``u`` flag's strict syntax, set notation among it.
+        pattern: the regular expression, without slashes; see `ecma` for what is accepted beyond the
+            ``u`` flag's strict syntax.
 
     Returns:
         A regular expression for the whole text: any text around, unless the pattern is anchored.
@@ -62,7 +62,7 @@ def parse_ecma(pattern: str) -> ir.Regex:
         UnsupportedFeature: regular, but not ECMA-262 (see `ecma`).
         CompileLimitExceeded: longer than `MAX_PATTERN_LENGTH` or nested too deeply.
     """
-    return _lower(pattern, lambda: ecma_sets.parse(pattern), search=True)
+    return _lower(pattern, lambda: ecma.parse(pattern), search=True)
 
 
 def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> ir.Regex:
