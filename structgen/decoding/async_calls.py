@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
 
 from structgen.types import T_co
 
-from .async_streams import AsyncStream, AsyncValueStream
 from .chat import Prompt, Prompts, check_several
 from .options import CallOptions
 from .results import GenerationResult
+from .stream import AsyncStream, AsyncValueStream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

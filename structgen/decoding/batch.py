@@ -29,9 +29,8 @@ from structgen.models.base import Model
 from structgen.models.passes import n_shared
 from structgen.sampling import Logits, TokenIds
 
-from .loop import decode, passes_of
+from .loop import Chunk, Run, decode, passes_of
 from .results import Usage
-from .run import Chunk, Run
 
 DEFAULT_BATCH_SIZE = 8
 """Most rows run together unless asked otherwise."""

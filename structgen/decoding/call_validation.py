@@ -18,8 +18,7 @@ from structgen.decoding import chat
 from structgen.decoding.chat import Prompt
 from structgen.decoding.chat_tokens import encode_chat, encode_text
 from structgen.decoding.options import SearchOptions
-from structgen.decoding.tool_history import with_calls
-from structgen.decoding.tool_prompts import told, with_tools
+from structgen.decoding.tools import told, with_calls, with_tools
 from structgen.errors import OptionError, PromptError
 from structgen.insight import (
     OpenSequence,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 from structgen.types import T_co
 
 from .chat import Prompt, Prompts, check_several
+from .loop import Output
 from .options import CallOptions
 from .results import GenerationResult
-from .run import Output
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -1,13 +1,14 @@
-"""Prompts: what a caller may pass, and what a model is handed.
+"""Prompts: what a caller may pass, what a model is handed, and what goes when it is too long.
 
-It owns the checks on strings and chat messages and nothing else: templates belong to the model,
-tokens to its tokenizer.
+Owns the checks on strings and chat messages, and what `truncate` removes: of a chat the oldest
+turns, whole, then the beginning of the last message; of a text its first tokens. Templates belong
+to the model, tokens to its tokenizer.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -240,3 +241,51 @@ def _shape(item: Any) -> str:
     if isinstance(item, Mapping):
         return f"keys {sorted(map(str, item))}" if item else "an empty mapping"
     return kind(item)
+
+
+_Messages = list[dict[str, Any]]
+
+
+def without_oldest(messages: _Messages, fits: Callable[[_Messages], bool]) -> _Messages:
+    """The messages without the oldest ones, as few as have to go.
+
+    The system's stay, and the last. What is left of a turn goes with it: an answer without its
+    question, a tool's result without its call. Where the last message alone is too long, its
+    beginning goes.
+
+    Args:
+        messages: of a chat, at least one.
+        fits: whether some are short enough.
+
+    Returns:
+        The messages, which fit unless the system's alone do not.
+
+    Cost: ``fits`` is asked some 5 times, 20 where the last message is cut.
+    """
+    if fits(messages):
+        return messages
+    head = [message for message in messages[:-1] if message["role"] == "system"]
+    turns = [message for message in messages[:-1] if message["role"] != "system"]
+    last = messages[-1]
+    starts = [i for i, message in enumerate(turns) if message["role"] == "user"]
+    starts = [start for start in starts if start > 0]
+    low, high = 0, len(starts)  # how many starts of turns to skip
+    while low < high:
+        middle = (low + high) // 2
+        if fits([*head, *turns[starts[middle] :], last]):
+            high = middle
+        else:
+            low = middle + 1
+    if low < len(starts):
+        return [*head, *turns[starts[low] :], last]
+    if fits([*head, last]):
+        return [*head, last]
+    text = str(last["content"])
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high) // 2
+        if fits([*head, {**last, "content": text[middle:]}]):
+            high = middle
+        else:
+            low = middle + 1
+    return [*head, {**last, "content": text[low:]}]

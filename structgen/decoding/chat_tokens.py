@@ -4,7 +4,7 @@ A chat template writes markers such as ``<|im_end|>`` around the messages, and t
 them as single tokens that control the model. Where a user, a tool or a document writes the same
 characters, they have to stay text, or whoever wrote them could end the turn and begin another in
 somebody else's name. This module owns telling the two apart; templates and tokenizers are the
-model's, and how characters are spelt in tokens is `structgen.decoding.spelling`'s business.
+model's.
 
 Which markers are the template's. The template is rendered a second time with messages in which the
 characters that begin or end a special token's name are replaced by long random numbers that nobody
@@ -17,6 +17,12 @@ is the prompt if it has the same markers, else the rendering before.
 Where no content holds such characters nothing is rendered twice, and where none holds a name the
 tokens are those of the text as a whole: what this module does is nothing, but for those who would
 notice.
+
+`Speller` writes forced text in tokens as the model's own tokenizer would. A model has only seen
+text as its tokenizer writes it, and that depends on what comes before: ``1`` may join the digits
+before it, a space the word after it. So the tokenizer reads the last few tokens' text together with
+the new bytes, and its answer counts where it begins with exactly those tokens. Where it does not,
+because the model chose a token that could have been longer, it reads less of the text before.
 """
 
 from __future__ import annotations
@@ -32,10 +38,56 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from structgen.decoding.spelling import Speller
 from structgen.errors import PromptError, VocabularyError
 from structgen.models.base import Model
 from structgen.sampling import TokenIds
+from structgen.vocabulary import Vocabulary, unfinished
+
+# Tokens of context: tokenizers cut text into words before anything else, and a word that is still
+# going on after so many tokens is no word of any language.
+_CONTEXT = 8
+
+
+@final
+class Speller:
+    """Spells bytes in tokens. Keeps no state; safe to share."""
+
+    def __init__(self, vocabulary: Vocabulary, encode: Callable[[str], Any]) -> None:
+        """Spell in ``vocabulary``, as ``encode`` does: text to token ids, special ones
+        included.
+        """
+        self._vocabulary = vocabulary
+        self._encode = encode
+
+    def __call__(self, before: TokenIds, data: bytes) -> list[int]:
+        """Return token ids whose bytes concatenate to exactly ``data``.
+
+        Args:
+            before: int32 ``[n]``, the tokens that stand before it.
+            data: UTF-8, perhaps cut inside its first or last character.
+
+        Cost: some 5 µs for a name and its punctuation.
+        """
+        cut = unfinished(data)
+        if cut:
+            end = len(data) - cut
+            return [*self(before, data[:end]), *self._vocabulary.encode_bytes(data[end:])]
+        tokens = self._vocabulary.tokens
+        context = [int(token) for token in before[-_CONTEXT:]]
+        for start in range(len(context) + 1):
+            kept = context[start:]
+            if not all(tokens[token] for token in kept):
+                continue  # text on either side of a special token is encoded apart
+            try:
+                text = (b"".join(tokens[token] for token in kept) + data).decode()
+            except UnicodeDecodeError:
+                continue
+            found = [int(token) for token in self._encode(text)]
+            rest = found[len(kept) :]
+            if found[: len(kept)] == kept and b"".join(tokens[t] for t in rest) == data:
+                return rest
+        return self._vocabulary.encode_bytes(data)
+
 
 _Messages = Sequence[Mapping[str, Any]]
 _DIGITS = 24

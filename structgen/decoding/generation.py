@@ -1,17 +1,15 @@
 """One output being made: everything about it but the model.
 
-It owns the order of events between two passes of the model, for one output, and what is said of it
-in the end. It never runs a model: whoever drives it (`structgen.decoding.loop`) asks for the tokens
-to run, and hands in the scores. So one output alone and each row of a batch are made by the same
-code.
+`Generation` owns the order of events between two passes of the model, for one output, and its
+result. It never runs a model: whoever drives it (`loop`) asks for the tokens to run, and hands in
+the scores. So the same code makes one output alone and each row of a batch.
 
     advance() ─▶ finished? ─▶ take_pending() ─▶ [the model runs over them] ─▶ choose(scores) ─▶ …
     the mask; forced tokens    tokens the model                             processors, mask,
                                has not seen                                 sampler, cursor, text
 
-What an output is made of are objects that know nothing of it: its tokens (`OutputTokens`), the text
-that is handed out (`Reporter`), its times (`Clock`). `Progress` has them go on and back together;
-`Forced` and `Chooser` say which token comes.
+`Progress` has the parts of an output go on and back together; `Forced` and `Chooser` say which
+token comes.
 """
 
 from __future__ import annotations
@@ -29,18 +27,13 @@ from structgen.values import Judging
 
 from . import options
 from .call_validation import budget, check_abstains, check_adapter, check_best, opener, opening
+from .chat_tokens import Speller
 from .checks import Trial
 from .choosing import Chooser
-from .clock import Clock
-from .forced import Forced
+from .loop import Chunk
 from .options import SearchOptions
-from .output_tokens import OutputTokens
-from .progress import Progress
-from .reporting import Report, Reporter
-from .results import GenerationResult, Parsed, Usage
-from .run import Chunk
-from .spelling import Speller
-from .text_assembler import FinishReason
+from .progress import Clock, Forced, OutputTokens, Progress, Report, Reporter
+from .results import FinishReason, GenerationResult, Parsed, Usage
 
 _WHOLE = ("stop", "budget")
 """Why an output ends that is whole."""

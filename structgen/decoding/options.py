@@ -20,8 +20,7 @@ from structgen.errors import OptionError
 from structgen.sampling import LogitsProcessor
 
 from . import option_checks as checks
-from .drafts import Draft
-from .thinking import Think
+from .thinking import Draft, Think
 
 MAX_SEED = 2**31 - 1
 

@@ -1,33 +1,539 @@
 """An output as it stands: what is done when a token is taken, taken back, or ends it.
 
-Owns that tokens, cursor, text, checks and recorders go on and go back together, and why an output
-ends. Which token comes is not its business: the model's choices come from `choosing`, what needs no
-choice from `forced`. Knows no model and no scores.
+`Progress` has tokens, cursor, text, checks and recorders go on and go back together, and says why
+an output ends. It is made of objects that do not know each other:
 
-    take ─▶ text told, or held until checks or weighing settle it ─▶ the end
-      ▲                          │ refused, or written anew
+- `OutputTokens`: one array for prompt and output; which tokens the model has seen, which were
+  forced.
+- `TextAssembler`: token bytes into pieces of text that are never taken back.
+- `Reporter`: what a reader may be given: text that is certain, with its steps and log
+  probabilities.
+- `Clock`: when the output began, gave out its first text and ended; ``timeout`` and ``cancel``.
+
+`Forced` takes what comes without the model (forced text, the one token of a mask, the end) up to a
+place with a choice, whose mask it has written then. The choice itself is `choosing`'s business.
+Knows no model and no scores.
+
+    take ─▶ text reported, or held until checks settle it ─▶ the end
+      ▲                          │ refused
       └──────── go_back ◀────────┘
+
+`Shortened` lists the values of which a token budget made something else than the model would have
+written: the token that the same scores, options and random number give under the mask of the type
+alone. Tokens that spell the same forced text in other pieces are one choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import codecs
+import copy
+import time
+from collections import deque
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
 
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import TokenNotAllowed
-from structgen.insight import BestValues, Opened, Passes, Recorder, Step
-from structgen.sampling import Logits, TokenMask
+from structgen.insight import (
+    TOP,
+    BestValues,
+    JsonPlaces,
+    Opened,
+    Passes,
+    Recorder,
+    Step,
+    StepRecorder,
+    Trace,
+    TraceStep,
+    headline,
+    is_json,
+    readable_prompt,
+)
+from structgen.models.base import Model
+from structgen.sampling import Logits, TokenIds, TokenLogprob, TokenMask
 from structgen.vocabulary import Vocabulary
 
+from .chat_tokens import Speller
 from .checks import Trial
-from .clock import Clock
-from .output_tokens import OutputTokens
-from .reporting import Reporter
-from .shortened import Shortened
-from .text_assembler import FinishReason
+from .loop import Chunk
+from .options import CancelEvent, SearchOptions
+from .results import FinishReason, Timings
+
+_COMMA = 0x2C
+
+
+@final
+class Shortened:
+    """The places at which the budget of one output kept the model from its own choice.
+
+    Attributes:
+        noted: JSON paths, each once, in the order in which it happened; ``$`` for what is no JSON;
+            each with how many tokens stood before.
+    """
+
+    def __init__(self, constraint: Constraint | None) -> None:
+        """Begin with none.
+
+        Args:
+            constraint: the output type; None: free text, in which a budget changes no choice.
+        """
+        self.noted: tuple[tuple[int, str], ...] = ()
+        self._constraint = constraint
+        self._places: JsonPlaces | None = None  # made when the first place is asked for
+        self._n_read = 0
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of `noted`."""
+        return tuple(path for _, path in self.noted)
+
+    def note(self, output_ids: TokenIds, wanted: int, chosen: int, forced: bytes) -> None:
+        """Take down a token that the budget barred.
+
+        Args:
+            output_ids: the output before it.
+            wanted: the token that would have been chosen without the budget.
+            chosen: the one that was.
+            forced: the bytes that had to follow here, whoever chose.
+        """
+        assert self._constraint is not None
+        texts = self._constraint.named.texts
+        barred, written = texts[wanted], texts[chosen]
+        if {wanted, chosen} <= {*self._constraint.vocabulary.eos_token_ids}:
+            return  # the end, by another id
+        if barred and written and forced.startswith(barred) and forced.startswith(written):
+            return  # the same text in other pieces
+        path = "$"
+        if is_json(self._constraint):
+            # What they have in common was written: it may end the value that was open.
+            same = 0
+            while same < min(len(barred), len(written)) and barred[same] == written[same]:
+                same += 1
+            places = copy.deepcopy(self._read(output_ids))
+            places.feed(barred[:same])
+            path = places.path_of(barred[same]) if same < len(barred) else places.path
+        self.note_path(path, len(output_ids))
+
+    def note_path(self, path: str, n_tokens: int) -> None:
+        """Take down a place that began after so many tokens."""
+        if path not in self.paths:
+            self.noted += ((n_tokens, path),)
+
+    def note_open(self, output_ids: TokenIds) -> None:
+        """Take down that the budget leaves nothing after ``output_ids``, where the type does."""
+        assert self._constraint is not None
+        path = self._read(output_ids).path if is_json(self._constraint) else "$"
+        self.note_path(path, len(output_ids))
+
+    def forget(self, n_tokens: int) -> None:
+        """Forget what was noted after so many tokens: what follows is not the budget's doing."""
+        self.noted = tuple(one for one in self.noted if one[0] < n_tokens)
+
+    def go_back(self, n_tokens: int) -> None:
+        """The output goes on from where it had so many tokens.
+
+        What was noted after them stands: where the budget had no part in it, the output might not
+        have gone back.
+        """
+        if self._n_read > n_tokens:
+            self._places, self._n_read = None, 0
+
+    def is_known_at(self, output_ids: TokenIds) -> bool:
+        """Whether whatever the budget bars after ``output_ids`` is at a place that is listed.
+
+        Then the model need not be asked what it would have chosen.
+        """
+        if not self.noted:
+            return False
+        assert self._constraint is not None
+        if not is_json(self._constraint):
+            return True
+        places = self._read(output_ids)
+        return {places.path, places.path_of(_COMMA)} <= {*self.paths}
+
+    def _read(self, output_ids: TokenIds) -> JsonPlaces:
+        assert self._constraint is not None
+        texts = self._constraint.named.texts
+        if self._places is None:
+            self._places = JsonPlaces()
+        for token_id in output_ids[self._n_read :].tolist():
+            self._places.feed(texts[token_id])
+        self._n_read = len(output_ids)
+        return self._places
+
+
+@final
+class Clock:
+    """The times of one output. May be cancelled from any thread.
+
+    Attributes:
+        is_cancelled: whether `cancel` was called.
+    """
+
+    def __init__(self, timeout: float | None = None, cancelled: CancelEvent | None = None) -> None:
+        """Begin now.
+
+        Args:
+            timeout: most seconds, which count from `count_from`; None: no limit.
+            cancelled: when it is set, the output is to end.
+        """
+        self._timeout = timeout
+        self._cancelled = cancelled
+        self._deadline: float | None = None
+        self._started = time.perf_counter()
+        self._first_chunk: float | None = None
+        self._ended: float | None = None
+        self.is_cancelled = False
+
+    def start(self) -> float:
+        """The model is about to run: times count from now, which is returned."""
+        self._started = time.perf_counter()
+        return self._started
+
+    def count_from(self, began: float) -> None:
+        """The call began then, by `time.perf_counter`; only the first time counts."""
+        if self._timeout is not None and self._deadline is None:
+            self._deadline = began + self._timeout
+
+    def note_text(self) -> None:
+        """Text has been given out."""
+        if self._first_chunk is None:
+            self._first_chunk = time.perf_counter()
+
+    def cancel(self) -> None:
+        """Ask that the output end where it is."""
+        self.is_cancelled = True
+
+    def end(self) -> None:
+        """The output has ended; only the first time counts."""
+        if self._ended is None:
+            self._ended = time.perf_counter()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has."""
+        return self._ended is not None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its time is over."""
+        return self._deadline is not None and time.perf_counter() > self._deadline
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it is to end where it is: cancelled, or out of time."""
+        if self.is_cancelled or (self._cancelled is not None and self._cancelled.is_set()):
+            return True
+        return self._deadline is not None and time.perf_counter() > self._deadline
+
+    @property
+    def timings(self) -> Timings:
+        """To the first text and to the end, or to now."""
+        first = None if self._first_chunk is None else self._first_chunk - self._started
+        ended = time.perf_counter() if self._ended is None else self._ended
+        return Timings(first, ended - self._started)
+
+
+@final
+class OutputTokens:
+    """The tokens of one output so far.
+
+    Attributes:
+        prompt_ids: int32 ``[n]``, the prompt.
+        length: how many tokens there are, the prompt's included.
+        left: how many there may be yet.
+        n_seen: how many of those that there are the model has seen.
+        n_forced: how many of the output's were the only way on.
+        n_unscored: how many at the end were forced and have not been seen by the model.
+        are_forced: of each token of the output, its end included.
+    """
+
+    __slots__ = (
+        "_ids",
+        "_n_prompt",
+        "are_forced",
+        "left",
+        "length",
+        "n_forced",
+        "n_seen",
+        "n_unscored",
+        "prompt_ids",
+    )
+
+    def __init__(self, prompt_ids: TokenIds, max_tokens: int) -> None:
+        """Begin with a prompt, of int32 ``[n]``; after it come ``max_tokens`` at most."""
+        self.prompt_ids = prompt_ids
+        self._n_prompt = len(prompt_ids)
+        self.left = max_tokens
+        self._ids = np.empty((1, self._n_prompt + max_tokens), np.int32)
+        self._ids[0, : self._n_prompt] = prompt_ids
+        self.length = self._n_prompt
+        self.n_seen = 0
+        self.n_forced = 0
+        self.n_unscored = 0
+        self.are_forced: list[bool] = []
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Prompt and output, int32 ``[1, n]``, read-only."""
+        view = self._ids[:, : self.length]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def row(self) -> TokenIds:
+        """The same, int32 ``[n]``; not to be changed."""
+        row: TokenIds = self._ids[0, : self.length]
+        return row
+
+    @property
+    def output_ids(self) -> TokenIds:
+        """The output, int32 ``[n]``; not to be changed."""
+        output_ids: TokenIds = self._ids[0, self._n_prompt : self.length]
+        return output_ids
+
+    @property
+    def n_output(self) -> int:
+        """How many tokens the output has."""
+        return self.length - self._n_prompt
+
+    def add(self, token: int) -> None:
+        """Add a token, which has room."""
+        self._ids[0, self.length] = token
+        self.length += 1
+        self.left -= 1
+
+    def note_unchosen(self, *, is_forced: bool) -> None:
+        """Take down that the next token comes without the model's having been asked for it.
+
+        Args:
+            is_forced: whether because it is the only way on.
+        """
+        self.are_forced.append(is_forced)
+        self.n_forced += is_forced
+        self.n_unscored += 1
+
+    def take_pending(self) -> TokenIds:
+        """The tokens that the model has not seen, int32 ``[n]``, which count as seen now."""
+        pending = self._ids[0, self.n_seen : self.length]
+        self.n_seen = self.length
+        return pending
+
+    def cut(self, n_output: int) -> int:
+        """Take back all but the first tokens of the output; return how many that were."""
+        n_steps = self.length - self._n_prompt - n_output
+        self.length -= n_steps
+        self.left += n_steps
+        self.n_seen = min(self.n_seen, self.length)
+        self.n_unscored = max(self.n_unscored - n_steps, 0)
+        self.n_forced -= sum(self.are_forced[n_output:])
+        del self.are_forced[n_output:]
+        return n_steps
+
+
+class TextAssembler:
+    """Token ids in, text out, in chunks that are never taken back.
+
+    Bytes are held back while they are an unfinished UTF-8 character, and text while it could be
+    the beginning of a stop string. Invalid UTF-8, which only a free text can contain, becomes
+    U+FFFD.
+
+    Attributes:
+        text: all text given out so far.
+        stopped_by: the stop string that ended the text, or None.
+    """
+
+    def __init__(self, tokens: Sequence[bytes], stop: Sequence[str] = ()) -> None:
+        self._tokens = tokens
+        self._stop = tuple(stop)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self._chunks: list[str] = []
+        self._n_given = 0
+        self.stopped_by: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All text given out so far."""
+        return "".join(self._chunks)
+
+    @property
+    def n_given(self) -> int:
+        """How many characters have been given out so far."""
+        return self._n_given
+
+    @property
+    def n_begun(self) -> int:
+        """How many characters there are, held ones and one that is not finished included."""
+        return self._n_given + len(self._held) + bool(self._decoder.getstate()[0])
+
+    def feed(self, token_id: int) -> str:
+        """Add a token; return the text that is now certain, perhaps none.
+
+        When a stop string is complete, returns what came before it and sets ``stopped_by``.
+        """
+        self._held += self._decoder.decode(self._tokens[token_id])
+        if not self._stop:
+            return self._give(len(self._held))
+        found = [(at, s) for s in self._stop if (at := self._held.find(s)) >= 0]
+        if found:
+            at, self.stopped_by = min(found)
+            chunk = self._give(at)
+            self._held = ""
+            return chunk
+        return self._give(len(self._held) - self._unsure())
+
+    def finish(self) -> str:
+        """No more tokens will come: return the text held back.
+
+        The bytes of an unfinished character are dropped.
+        """
+        return self._give(len(self._held))
+
+    def _give(self, length: int) -> str:
+        chunk, self._held = self._held[:length], self._held[length:]
+        if chunk:
+            self._chunks.append(chunk)
+            self._n_given += length
+        return chunk
+
+    def _unsure(self) -> int:
+        """Length of the longest end of the held text that a stop string begins with."""
+        longest = min(len(self._held), max(map(len, self._stop)) - 1)
+        for length in range(longest, 0, -1):
+            end = self._held[-length:]
+            if any(s.startswith(end) for s in self._stop):
+                return length
+        return 0
+
+
+@final
+class Report:
+    """The steps and log probabilities that a call asks for.
+
+    Attributes:
+        recorder: has to be told of each token.
+    """
+
+    def __init__(self, model: Model, constraint: Constraint | None, search: SearchOptions) -> None:
+        """Begin with none."""
+        n_top = max(search.top_logprobs, TOP if search.trace else 0)
+        self.recorder = StepRecorder(constraint, model.vocabulary, n_top)
+        self._model = model
+        self._constraint = constraint
+        self._search = search
+        self._ends: deque[int] = deque()  # where texts end of tokens whose scores are to be told
+        self._n_told = 0
+
+    def note_text(self, n_begun: int) -> None:
+        """The next token's text ends after so many characters."""
+        if self._search.logprobs:
+            self._ends.append(n_begun)
+
+    def news(self, n_given: int) -> tuple[tuple[TraceStep, ...], tuple[TokenLogprob, ...]]:
+        """Steps that are new, and the scores of tokens whose text has been given out since.
+
+        Args:
+            n_given: how many characters have been given out.
+        """
+        first = self._n_told
+        while self._ends and self._ends[0] <= n_given:
+            self._ends.popleft()
+            self._n_told += 1
+        steps = self.recorder.take_news() if self._search.trace else ()
+        return steps, self._listed(self.recorder.logprobs_of(first, self._n_told))
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...] | None:
+        """Of all tokens, if they were asked for."""
+        return self._listed(self.recorder.logprobs) if self._search.logprobs else None
+
+    def trace(self, prompt_ids: TokenIds, max_tokens: int) -> Trace | None:
+        """What happened so far, if that was asked for."""
+        if not self._search.trace:
+            return None
+        return Trace(
+            self.recorder.steps,
+            self._constraint,
+            title=headline(
+                None if self._constraint is None else self._constraint.output.name,
+                self._model.name,
+            ),
+            prompt=readable_prompt(prompt_ids.tolist(), self._model.vocabulary),
+            n_tokens=self._model.vocabulary.size,
+            max_tokens=max_tokens,
+        )
+
+    def _listed(self, found: Sequence[TokenLogprob]) -> tuple[TokenLogprob, ...]:
+        """With as many of the likeliest tokens as were asked for, where a trace has more."""
+        n_top = self._search.top_logprobs
+        return tuple(
+            replace(scores, top=scores.top[:n_top], unmasked_top=scores.unmasked_top[:n_top])
+            for scores in found
+        )
+
+
+@final
+class Reporter:
+    """The text of one output as it is handed out.
+
+    Attributes:
+        stopped_by: the stop string that ended it, or None.
+    """
+
+    def __init__(self, texts: Sequence[bytes], stop: Sequence[str], report: Report | None) -> None:
+        """Begin with none.
+
+        Args:
+            texts: the bytes of each token.
+            stop: what ends the text.
+            report: what goes with it, or None.
+        """
+        self._text = TextAssembler(texts, stop)
+        self.stopped_by: str | None = None
+        self._report = report
+        self._chunks: list[str] = []
+        self._n_told = 0  # tokens whose text has been taken down by `tell_up_to`
+
+    @property
+    def text(self) -> str:
+        """All text that is certain."""
+        return self._text.text
+
+    def tell(self, token: int) -> None:
+        """Take down the text of a token that stays."""
+        chunk = self._text.feed(token)
+        if chunk:
+            self._chunks.append(chunk)
+        self.stopped_by = self._text.stopped_by
+        if self._report is not None:
+            self._report.note_text(self._text.n_begun)
+
+    def tell_up_to(self, output_ids: TokenIds, n_tokens: int) -> None:
+        """Take down the text of the first tokens of an output, which stay."""
+        for token in output_ids[self._n_told : n_tokens].tolist():
+            self.tell(token)
+        self._n_told = n_tokens
+
+    def finish(self) -> None:
+        """No more tokens come."""
+        self._chunks.append(self._text.finish())
+
+    def take(self) -> list[Chunk]:
+        """The text that has become certain since the last call, in one piece if any."""
+        if not self._chunks:
+            return []
+        chunk = "".join(self._chunks)
+        self._chunks.clear()
+        if not chunk:
+            return []
+        if self._report is None:
+            return [Chunk(chunk)]
+        steps, logprobs = self._report.news(self._text.n_given)
+        return [Chunk(chunk, steps=steps, logprobs=logprobs)]
 
 
 @final
@@ -301,3 +807,96 @@ class Progress:
         words = np.zeros(self._n_words, np.uint32)
         self.cursor.fill_mask(words)
         return bool(words[token >> 5] >> np.uint32(token & 31) & 1)
+
+
+@final
+class Forced:
+    """The way on of one output that has an output type, where there is but one."""
+
+    def __init__(
+        self, progress: Progress, mask: TokenMask, speller: Speller, end: int, *, takes: bool
+    ) -> None:
+        """Begin.
+
+        Args:
+            progress: the output.
+            mask: its mask.
+            speller: writes forced text in tokens.
+            end: a token that ends it.
+            takes: whether forced tokens are taken; else the model is asked, and has no choice.
+        """
+        self._progress = progress
+        self._mask = mask
+        self._speller = speller
+        self._end = end
+        self._takes = takes
+        cursor, self._trial = progress.cursor, progress.trial
+        assert cursor is not None
+        self._cursor = cursor
+
+    def go_on(self) -> None:
+        """Take forced tokens until there is a choice, and write its mask; may end the output."""
+        progress, mask, trial = self._progress, self._mask, self._trial
+        while progress.is_plain or progress.goes_on():
+            barred: Collection[int] = () if trial is None else self._excluded(trial)
+            tokens, needless = self._cursor.forced(self._spell)
+            if tokens and tokens[0] in barred:
+                self._leave(by_text=True)
+                continue
+            if tokens and not self._takes:
+                mask.begin(instead=tokens[0])
+                return
+            if tokens:
+                if not self._take_all(tokens):
+                    continue
+                if progress.finish_reason is not None:
+                    return
+                if trial is not None:
+                    barred = self._excluded(trial)
+            is_end = mask.begin(needless, barred=barred)
+            if barred and trial is not None and not mask.allows_beside(trial.idle()):
+                self._leave(by_text=not mask.is_shortening)
+                continue
+            shortened = progress.shortened
+            if mask.is_shortening and not shortened.is_known_at(progress.tokens.output_ids):
+                return  # the model is asked what it would have chosen
+            if is_end:
+                if trial is not None:
+                    trial.barred.go_on(self._end)
+                if progress.end():
+                    return
+                continue
+            only = mask.only() if self._takes else None
+            if only is None:
+                return
+            if self._take_all([only]) and progress.finish_reason is not None:
+                return
+
+    def _take_all(self, tokens: Sequence[int]) -> bool:
+        """Take tokens that are the only way on; False if the output did not come to their end."""
+        progress = self._progress
+        for index, token in enumerate(tokens):
+            if index and self._trial is not None and token in self._trial.excluded():
+                self._leave(by_text=True)
+                return False
+            if not progress.take_forced(token) or progress.is_weighing:
+                return False
+            if progress.finish_reason is not None:
+                return True
+        return True
+
+    def _excluded(self, trial: Trial) -> Collection[int]:
+        """The tokens that checks bar here."""
+        return trial.excluded(self._progress.tokens.left, self._progress.place_after)
+
+    def _leave(self, *, by_text: bool) -> None:
+        """Go back from where all is barred that the mask allows."""
+        assert self._trial is not None
+        progress = self._progress
+        if not by_text:
+            progress.shortened.note_open(progress.tokens.output_ids)
+        left, place = progress.tokens.left, self._cursor.place
+        progress.go_back(self._trial.dead_end(by_text=by_text, left=left, place=place))
+
+    def _spell(self, data: bytes) -> list[int]:
+        return self._speller(self._progress.tokens.row, data)

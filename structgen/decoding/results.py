@@ -1,7 +1,7 @@
 """What a call returns besides its text: its value, tokens, why it ended, counts, times, confidence.
 
-Plain frozen data, but for the value and the confidence, which are worked out when they are asked
-for. It knows nothing of how any of it comes about.
+Plain frozen data, but for the value and the confidence, which are computed when they are asked for.
+`Enforcement` says who saw to it that the answer of a remote model is of its type;
 """
 
 from __future__ import annotations
@@ -10,16 +10,64 @@ import functools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic
+from typing import Any, Generic, Literal, TypeAlias
 
 from structgen.constraint import Constraint
-from structgen.errors import Abstained, Attempt, IncompleteOutput, OptionError, ParseError
-from structgen.insight import GivenUp, Trace, TraceStep, ValueConfidence, below
+from structgen.errors import (
+    Abstained,
+    Attempt,
+    IncompleteOutput,
+    OptionError,
+    ParseError,
+)
+from structgen.insight import (
+    GivenUp,
+    Trace,
+    TraceStep,
+    ValueConfidence,
+    below,
+)
 from structgen.sampling import TokenLogprob
 from structgen.types import T_co
 
-from .enforcement import Enforcement
-from .text_assembler import FinishReason
+FinishReason: TypeAlias = Literal["stop", "budget", "length", "stop_string", "cancelled"]
+"""Why an output ended: by itself; whole, but shortened by its budget; at a limit, at a stop string,
+or by its reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """Who saw to it that an answer of a remote model is of its output type.
+
+    Each entry is a JSON path and a keyword: ``$.properties.age minimum``; of other types ``$`` and
+    ``pattern``, ``choice`` or ``grammar``.
+
+    Attributes:
+        dialect: how the server was asked.
+        sent: what was sent, in words.
+        server: what the server was asked to enforce, and is known to enforce in that dialect. It
+            was validated here, too.
+        here: what only the validation of the answer saw to: keywords that were not sent, or that
+            such servers do not enforce, and validators of the type's own.
+        neither: what nobody saw to: keywords that ``on_unsupported="warn"`` left out.
+    """
+
+    dialect: str
+    sent: str
+    server: tuple[str, ...]
+    here: tuple[str, ...]
+    neither: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.dialect}: {self.sent}"]
+        for who, places in (
+            ("by the server, validated here", self.server),
+            ("validated here alone", self.here),
+            ("by nobody", self.neither),
+        ):
+            if places:
+                lines += [who, *(f"  {place}" for place in places)]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +178,7 @@ class GenerationResult(Generic[T_co]):
         shortened: JSON paths of the values in which the limit on tokens kept the model from the
             token it would have chosen, in the order in which that happened; ``$`` where a text is
             no JSON. The limit is ``max_new_tokens``, ``max_length`` or the model's context. See
-            `structgen.decoding.shortened`.
+            `structgen.decoding.choosing`.
         reasoning: what the model thought before, without the tags; None without ``think=``.
         draft: what it drafted before; None without ``draft=``, or before it began.
         attempts: the values that checks refused before they took others, with ``retries=``.

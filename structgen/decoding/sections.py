@@ -4,7 +4,7 @@ Each section is a `structgen.decoding.generation.Generation` of its own, with it
 own budget, whose prompt is all that stands before it; so the model sees every section that came
 first, and masks, sampling and confidence work in each as they do alone. `Sections` puts them after
 one another and looks, to whoever drives it, like one. Between two of them stand tokens that nobody
-chooses: what closes a thought (`thinking`), and what asks for the answer after a draft (`drafts`).
+chooses: what closes a thought (`thinking`), and what asks for the answer after a draft.
 
     prompt, <think> ─▶ reasoning ─▶ </think> ─▶ draft ─▶ request ─▶ answer
 
@@ -29,12 +29,11 @@ from structgen.models.base import Model
 from structgen.sampling import Logits, LogitsProcessor, TokenIds
 from structgen.values import Judging
 
-from .clock import Clock
 from .generation import Generation
+from .loop import Chunk, SectionName
 from .options import SearchOptions
-from .results import GenerationResult, Usage
-from .run import Chunk, SectionName
-from .text_assembler import FinishReason
+from .progress import Clock
+from .results import FinishReason, GenerationResult, Usage
 from .thinking import Thoughts
 
 _ENDED = ("stop", "budget", "length", "stop_string")

@@ -1,21 +1,25 @@
-"""Stream: one output handed to its reader piece by piece.
+"""One output, handed to its reader piece by piece: as text, or as its growing value.
 
-It owns the life of a sequence, from the first piece to the last or to wherever the reader leaves.
+`Stream` owns the life of a sequence, from the first piece to the last or to wherever the reader
+leaves. `ValueStream` makes a `structgen.Partial` of each piece that says something new.
+`AsyncStream` and `AsyncValueStream` are the same for asynchronous code; where their text comes from
+is left to whoever inherits from them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Generic, final
 
 from structgen.errors import StructgenError
 from structgen.models.base import Model
-from structgen.types import T_co
+from structgen.types import OutputType, T_co
+from structgen.values import GrowingValue, Partial, Shapes
 
-from .loop import decode
+from .loop import Chunk, Output, Run, SectionName, decode
 from .results import GenerationResult
-from .run import Chunk, Output, Run, SectionName
 
 
 @final
@@ -132,3 +136,173 @@ def pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
         run.stop()
         sequence.close()
     run.check_whole()
+
+
+@final
+class ValueStream(Iterator[Partial[T_co]]):
+    """An output being generated: an iterator over its value as far as it has been written.
+
+    Each `structgen.Partial` has more than the one before it; the last one is `Partial.complete`,
+    and its `Partial.value` is what `Generator.parse` gives. Use it as a context manager, or call
+    `close`, to stop early; `cancel` from another thread. It has one reader.
+    """
+
+    def __init__(
+        self, stream: Stream[T_co], output: OutputType[T_co] | None, shapes: Shapes | None = None
+    ) -> None:
+        self._stream = stream
+        self._growing = GrowingValue(output, shapes)
+        self._is_over = False
+        self._whole: GenerationResult[T_co] | None = None
+
+    def __iter__(self) -> ValueStream[T_co]:
+        """Return itself, to be read once.
+
+        Raises:
+            StructgenError: it has been read to its end, so that nothing would come.
+        """
+        iter(self._stream)
+        return self
+
+    def __next__(self) -> Partial[T_co]:
+        """Return the value with what has become known of it.
+
+        Raises:
+            ParseError: the output is whole, and a check that only its class can make refuses it.
+            IncompleteOutput: it was cut before it was whole.
+            StructgenError: another thread is reading.
+        """
+        for chunk in () if self._is_over else self._stream:
+            if chunk.section != "answer":
+                continue
+            found = self._growing.feed(chunk)
+            if found is not None:
+                return found
+        result = self._stream.result
+        if self._is_over or result.finish_reason == "cancelled":
+            self._is_over = True
+            raise StopIteration
+        self._is_over = True
+        self._whole = result
+        return self._growing.finish(result.value)
+
+    def close(self) -> None:
+        """Stop generating and give the sequence back. A second call does nothing."""
+        self._stream.close()
+
+    def cancel(self) -> None:
+        """End the output where it is, within one step, from any thread."""
+        self._stream.cancel()
+
+    def __enter__(self) -> ValueStream[T_co]:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def result(self) -> GenerationResult[T_co]:
+        """What has been generated so far, as `Stream.result`."""
+        return self._stream.result if self._whole is None else self._whole
+
+
+class AsyncStream(AsyncIterator[Chunk], Generic[T_co]):
+    """An output being generated: an asynchronous iterator over pieces of text, none of them empty.
+
+    Nothing runs before the first piece is asked for. Use it with ``async with``, or call `aclose`,
+    to stop early; cancelling the task that reads it stops it too. It has one reader.
+    """
+
+    @abstractmethod
+    async def __anext__(self) -> Chunk:
+        """Return the next piece of text: a str, whose ``section`` says what it is part of.
+
+        Raises:
+            IncompleteOutput: the output was cut before it was whole.
+            StructgenError: another task is reading.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Stop generating. A second call does nothing."""
+
+    @property
+    @abstractmethod
+    def section(self) -> SectionName | None:
+        """Which section the latest piece belongs to; None before the first."""
+
+    @property
+    @abstractmethod
+    def result(self) -> GenerationResult[T_co]:
+        """What was generated, once the stream has been read to its end.
+
+        Raises:
+            StructgenError: it has not.
+        """
+
+    def __aiter__(self) -> AsyncStream[T_co]:
+        return self
+
+    async def __aenter__(self) -> AsyncStream[T_co]:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+
+@final
+class AsyncValueStream(AsyncIterator[Partial[T_co]]):
+    """An output being generated: an asynchronous iterator over its value as far as it is written.
+
+    What `structgen.ValueStream` is, for asynchronous code. It has one reader.
+    """
+
+    def __init__(
+        self,
+        stream: AsyncStream[T_co],
+        output: OutputType[T_co] | None,
+        shapes: Shapes | None = None,
+    ) -> None:
+        self._stream = stream
+        self._growing = GrowingValue(output, shapes)
+        self._is_over = False
+
+    def __aiter__(self) -> AsyncValueStream[T_co]:
+        return self
+
+    async def __anext__(self) -> Partial[T_co]:
+        """Return the value with what has become known of it.
+
+        Raises:
+            ParseError: the output is whole, and a check that only its class can make refuses it.
+            IncompleteOutput: it was cut before it was whole.
+            StructgenError: another task is reading.
+        """
+        if self._is_over:
+            raise StopAsyncIteration
+        async for chunk in self._stream:
+            if chunk.section != "answer":
+                continue
+            found = self._growing.feed(chunk)
+            if found is not None:
+                return found
+        self._is_over = True
+        result = self._stream.result
+        if result.finish_reason == "cancelled":
+            raise StopAsyncIteration
+        return self._growing.finish(result.value)
+
+    async def aclose(self) -> None:
+        """Stop generating. A second call does nothing."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> AsyncValueStream[T_co]:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    @property
+    def result(self) -> GenerationResult[T_co]:
+        """What was generated, as `AsyncStream.result`."""
+        return self._stream.result

@@ -1,13 +1,18 @@
-"""What a generator makes outputs of: a model, an output type, and the sections before the answer.
+"""What a generator makes outputs of, and the outputs of one call.
 
-Owns the way from a prompt to an output that can be made: the messages with what they tell of tools
-and thoughts, their tokens, and which sections there are. How an output is then made is
-`generation`'s business, or `sections`'.
+`Task` owns the way from a prompt to an output that can be made: the messages with what they tell of
+tools and thoughts, their tokens, and which sections there are. `make_outputs` owns the order of a
+call, for one output or several by prompts or ``n=``: options are checked, prompts encoded, outputs
+made and converted, and several errors become one. `generation` makes one output, `batch` many side
+by side. `probabilities` gives the model's probability of each output there can be, for types of few
+texts, within limits of time; `insight.confidence` computes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import numbers
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
@@ -15,23 +20,40 @@ import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
-from structgen.errors import OptionError, PromptError
+from structgen.errors import (
+    BatchError,
+    BudgetTooSmall,
+    IncompleteOutput,
+    OptionError,
+    PromptError,
+    StructgenError,
+)
+from structgen.insight import MAX_ALTERNATIVES, GivenUp, Site, measure, names_of, whole_texts
 from structgen.models.base import Model
 from structgen.models.passes import most_characters
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
 from structgen.values import Checks, Judging, checks_of
 
-from .call_validation import check_may_fit, messages_of, tokens_of
-from .chat import TokenPrompt
-from .drafts import Draft, after_draft
+from . import chat
+from . import options as search_options
+from .batch import make_all
+from .call_validation import (
+    check_adapter,
+    check_fits,
+    check_may_fit,
+    messages_of,
+    opener,
+    tokens_of,
+)
+from .chat import Prompt, TokenPrompt, without_oldest
 from .generation import Generation
-from .options import SearchOptions
-from .run import Run
+from .loop import Output, Run
+from .options import CancelEvent, SearchOptions
 from .sections import Drafted, Sections
-from .thinking import Think, Thoughts
-from .tool_prompts import SCHEMA
-from .truncation import without_oldest
+from .stream import Stream, pieces
+from .thinking import Draft, Think, Thoughts, after_draft
+from .tools import SCHEMA
 
 _ANY = 1 << 20
 """A budget with room for all tags."""
@@ -279,3 +301,210 @@ def checks_for(
 
 def _begins_the_answer(messages: Sequence[Mapping[str, Any]]) -> bool:
     return bool(messages[-1]["role"] == "assistant")
+
+
+def make_outputs(
+    task: Task, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
+) -> Any:
+    """Make one output or several; each is converted, and what fails there fails there.
+
+    Args:
+        task: makes outputs of prompts.
+        prompt: one, or several.
+        options: of the call.
+        convert: makes what the caller gets of an output that has ended.
+
+    Raises:
+        StructgenError: what the one output failed with; `BatchError` where several were asked for
+            and some failed.
+    """
+    began = time.perf_counter()
+    model, constraint = task.model, task.constraint
+    search = search_options.parse(options)
+    is_batch = chat.are_several(prompt)
+    if not is_batch and search.n is None:
+        run = task.run(task.prepare(prompt, search), search)
+        for _ in Stream(run, pieces(model, run)):
+            pass
+        return convert(run)
+    prompts: Sequence[Any] = prompt if is_batch else [prompt]
+    n = search.n or 1
+    settings = search_options.resolve(search, model.search_defaults)
+    search_options.check_samples(search, settings)
+    runs: dict[int, Run] = {}
+    errors: dict[int, Exception] = {}
+    for i, one in enumerate(prompts):
+        try:
+            prepared = task.prepare(one, search)
+            for k in range(n):
+                runs[i * n + k] = task.run(prepared, search, index=k)
+        except StructgenError as error:
+            errors.update((i * n + k, error) for k in range(n))
+            for k in range(n):
+                runs.pop(i * n + k, None)
+    places = list(runs)
+    forces = constraint is not None and search.forced
+    batch_size = search.batch_size
+    if batch_size is None and settings.get("random_seed", -1) >= 0:
+        # In a batch, forced text and rows that outlast others are run in other passes, which
+        # round differently. Who gives a seed wants what a call for one gives.
+        batch_size = 1
+    if search.retries or search.best:
+        batch_size = 1  # no row of a batch can be rewound
+    failed = make_all(
+        model,
+        [runs[place] for place in places],
+        batch_size,
+        forces=forces,
+        began=began,
+    )
+    errors.update((places[i], error) for i, error in failed.items())
+    outputs: list[Any] = [None] * (len(prompts) * n)
+    for place, run in runs.items():
+        if place not in errors:
+            try:
+                outputs[place] = convert(run)
+            except StructgenError as error:
+                errors[place] = error
+    results = gathered(outputs, errors, len(prompts), search)
+    return results if is_batch else results[0]
+
+
+def gathered(
+    outputs: list[Any], errors: Mapping[int, Exception], n_prompts: int, search: SearchOptions
+) -> list[Any]:
+    """What a call for several returns: by prompt, and with ``n=`` a list for each.
+
+    Args:
+        outputs: what was made, ``n`` for each prompt.
+        errors: what failed, by its place among them.
+        n_prompts: how many prompts there were.
+        search: the options of the call.
+
+    Raises:
+        StructgenError: some failed, and ``return_errors`` was not asked for.
+    """
+    n = search.n or 1
+    if search.return_errors:
+        for place in errors:
+            outputs[place] = errors[place]
+    results = outputs
+    if search.n is not None:
+        results = [outputs[i * n : (i + 1) * n] for i in range(n_prompts)]
+    if errors and not search.return_errors:
+        raise failure(errors, results, len(outputs), None if search.n is None else n)
+    return results
+
+
+def failure(
+    errors: Mapping[int, Exception],
+    results: list[Any],
+    n_outputs: int,
+    n_samples: int | None = None,
+) -> Exception:
+    """What a call for several raises when some failed.
+
+    Args:
+        errors: of each output that failed.
+        results: what the call would have returned.
+        n_outputs: of how many outputs.
+        n_samples: how many for each prompt; None: one, and the results are no lists.
+    """
+    first = errors[min(errors)]
+    if len(errors) == n_outputs and _is_one_mistake(list(errors.values())):
+        return first
+    error = BatchError(
+        _what_failed(errors, n_outputs),
+        results=results,
+        errors={
+            (place if n_samples is None else divmod(place, n_samples)): errors[place]
+            for place in sorted(errors)
+        },
+    )
+    error.__cause__ = first
+    return error
+
+
+def _is_one_mistake(errors: Sequence[Exception]) -> bool:
+    """Whether it is the call that is wrong, and not any of its outputs."""
+    return isinstance(errors[0], (OptionError, BudgetTooSmall)) and all(
+        type(error) is type(errors[0]) and str(error) == str(errors[0]) for error in errors
+    )
+
+
+def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
+    first = min(errors)
+    said = str(errors[first]).rstrip()
+    said += "" if said.endswith((".", "?", "…")) else "."
+    if n_outputs == 1:
+        return f"The only output failed: {said}"
+    if len(errors) == n_outputs:
+        return (
+            f"All {n_outputs:,} outputs failed; the first: {said} Each one's error is in .errors."
+        )
+    return (
+        f"{len(errors):,} of {n_outputs:,} outputs failed; the first: output {first}: "
+        f"{said} The others are in .results; return_errors=True returns errors in "
+        "their places instead."
+    )
+
+
+def probabilities(
+    task: Task,
+    prompt: Prompt,
+    *,
+    tolerance: float,
+    adapter: str | None,
+    special_tokens: str,
+    timeout: float | None,
+    cancel: CancelEvent | None,
+) -> dict[str, float]:
+    """See `structgen.Generator.probabilities`; ``task`` makes the generator's outputs."""
+    model, constraint = task.model, task.constraint
+    texts = None if constraint is None else whole_texts(constraint)
+    if constraint is None or texts is None:
+        what = "free text" if constraint is None else constraint.output.name
+        raise OptionError(
+            f"probabilities needs an output type of at most {MAX_ALTERNATIVES:,} texts and no "
+            f"objects or arrays, which {what} is not. For the fields of an object: "
+            "generator.result(...).confidence."
+        )
+    began = time.perf_counter()
+    search = search_options.parse(
+        {
+            "timeout": timeout,
+            "cancel": cancel,
+            "adapter": adapter,
+            "special_tokens": special_tokens,
+        }
+    )
+    if isinstance(tolerance, bool) or not isinstance(tolerance, numbers.Real):
+        raise OptionError(f"tolerance={tolerance!r} is not a number.")
+    if not 0 <= tolerance < 1:
+        raise OptionError(f"tolerance={tolerance!r} is out of range. It must be from 0 to 1.")
+    check_adapter(model, adapter)
+    if chat.is_batch(prompt):
+        raise PromptError(
+            "probabilities takes one prompt. For several: "
+            "[generator.probabilities(prompt) for prompt in prompts]."
+        )
+    site = Site("$", 0, 0, texts, names_of(constraint, texts))
+    prompt_ids = task.prepare(prompt, search).token_ids
+    check_fits(model, len(prompt_ids))
+    is_late = False
+
+    def give_up() -> bool:
+        nonlocal is_late
+        is_late = search.timeout is not None and time.perf_counter() > began + search.timeout
+        return is_late or (search.cancel is not None and search.cancel.is_set())
+
+    open_sequence = opener(model, prompt_ids, adapter, give_up)
+    try:
+        found = measure(constraint, site, (), open_sequence, tolerance=tolerance, give_up=give_up)
+    except GivenUp:
+        why = f"timeout={timeout:g} seconds were over" if is_late else "it was cancelled"
+        raise IncompleteOutput(
+            f"The probabilities are not known: {why}. A greater tolerance= takes fewer passes.",
+            text="",
+        ) from None
+    return {alternative.text: alternative.probability for alternative in found.alternatives}

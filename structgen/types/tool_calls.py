@@ -120,7 +120,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         instructions: what the system message tells the model, where a prompt is a chat: ``{tools}``
             in it becomes their schemas, one a line, ``{example}`` a call. None: the chat template
             tells it, or where that takes no tools, a text of ours
-            (`structgen.decoding.tool_prompts`); ``""``: nothing.
+            (`structgen.decoding.tools`); ``""``: nothing.
         answer: an output type whose values stand where free text would, with ``"auto"`` or
             ``"none"``; None: free text. Then no text stands before calls.
         plain: where free text may stand, and calls have a marker: whether an answer that begins

@@ -14,7 +14,7 @@ from rounding import TIE, cold, gap, near
 import structgen
 from structgen import Generator, JsonSchema, Regex
 from structgen.decoding import batch
-from structgen.decoding.outputs import _what_failed
+from structgen.decoding.tasks import _what_failed
 from structgen.models.genai.batches import TextBatch, pads_exactly
 
 PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]

@@ -19,7 +19,7 @@ from structgen import Generator, models
 from structgen.decoding import chat
 from structgen.decoding.call_validation import encode
 from structgen.decoding.chat_tokens import encode_chat
-from structgen.decoding.tool_history import with_calls
+from structgen.decoding.tools import with_calls
 from structgen.models.genai import TextModel
 from structgen.vocabulary import Vocabulary
 

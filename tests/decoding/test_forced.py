@@ -14,7 +14,7 @@ from rounding import TIE, gap, near
 
 import structgen
 from structgen import Choice, Generator, JsonSchema, Regex
-from structgen.decoding.spelling import Speller
+from structgen.decoding.chat_tokens import Speller
 from structgen.insight.recording import Step
 from structgen.vocabulary.tokens import Vocabulary
 

@@ -29,8 +29,7 @@ from structgen import (
     ToolCalls,
     Vocabulary,
 )
-from structgen.decoding.drafts import CHAT_REQUEST, TEXT_REQUEST
-from structgen.decoding.thinking import ThinkTags, think_tags
+from structgen.decoding.thinking import CHAT_REQUEST, TEXT_REQUEST, ThinkTags, think_tags
 from structgen.models.genai import TextModel
 
 Tea = Literal["tea", "coffee"]

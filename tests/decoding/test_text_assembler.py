@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structgen.decoding.text_assembler import TextAssembler
+from structgen.decoding.progress import TextAssembler
 
 
 def split_at(data: bytes, cuts: list[int]) -> list[bytes]:

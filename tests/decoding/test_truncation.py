@@ -8,7 +8,7 @@ import pytest
 from fakes import PAD, FakeModel, encode
 
 from structgen import Generator, PromptError
-from structgen.decoding.truncation import without_oldest
+from structgen.decoding.chat import without_oldest
 from structgen.models.passes import most_characters
 
 

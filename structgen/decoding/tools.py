@@ -1,0 +1,427 @@
+r"""How a model calls tools: by its chat template, in prompts, and in earlier turns.
+
+**Syntax.** The template renders an answer that calls a probe, and once a text in its place. What
+differs is the call: what stands before its name, between name and arguments, and after them; an
+answer with two calls shows what separates those. So every syntax whose arguments are a JSON object
+is read without being known: Hermes and Qwen (``<tool_call>\n{"name": …``), Llama 3 (``{"name": …,
+"parameters": …}``), Mistral (``[TOOL_CALLS][{…}]``, ``[TOOL_CALLS]name[ARGS]{…}``), DeepSeek (a
+fenced block after the name). For templates that show no calls, a token by which models of one
+family call (``<|tool_call|>`` of Phi, ``[TOOL_CALLS]``, ``<tool_call>``, ``<|python_tag|>``)
+selects that family's syntax; without one it is `NEUTRAL`.
+
+**Prompts.** Tools and schemas go through the template where it takes them, or in our words. A
+prompt that is a text is given to the model as it is.
+
+**Earlier turns.** Templates differ in how they want calls (arguments as a value or as text, no
+content or an empty one), and many show none. A probe, rendered once a model, tells which. Where no
+form shows calls and results, they are written as text: calls in the model's syntax, results as the
+user's words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from structgen.errors import PromptError
+from structgen.models.base import Model
+from structgen.types import NEUTRAL, OutputType, ToolCalls, ToolsOffered, ToolSyntax
+
+_NAMES = ("probe_tool_one", "probe_tool_two")
+_ANSWER = "Zprobe answerZ"
+_ID = "probeid01"  # Mistral's ids are nine letters and digits
+_QUESTION = {"role": "user", "content": "probe question"}
+_FURTHER = {"role": "user", "content": "probe further"}
+
+_HERMES = ToolSyntax(NEUTRAL.marker, NEUTRAL.before, NEUTRAL.between, NEUTRAL.again, NEUTRAL.after)
+
+
+def _listed(marker: str, end: str) -> ToolSyntax:
+    """A list of calls behind a marker."""
+    return ToolSyntax(
+        marker, marker + '[{"name": "', '", "arguments": ', '}, {"name": "', "}]" + end
+    )
+
+
+_BY_TOKEN = {
+    "<|tool_call|>": _listed("<|tool_call|>", "<|/tool_call|>"),
+    "[TOOL_CALLS]": _listed("[TOOL_CALLS]", ""),
+    "<tool_call>": _HERMES,
+    "<|python_tag|>": ToolSyntax("", '{"name": "', '", "parameters": ', None, "}"),
+}
+"""What models of a family write, where their template does not show it."""
+
+_JSON_START = re.compile(r'\s*(?:\[\s*)?(?:\{\s*"(?:name|function)"\s*:\s*")?\Z')
+_SYNTAXES: weakref.WeakKeyDictionary[Model, ToolSyntax] = weakref.WeakKeyDictionary()
+
+
+def tool_syntax(model: Model) -> ToolSyntax:
+    """The syntax in which ``model`` calls tools.
+
+    Cost: some renderings of the chat template, once a model.
+    """
+    found = _SYNTAXES.get(model)
+    if found is None:
+        found = _SYNTAXES[model] = _found(model)
+    return found
+
+
+def as_model_writes(model: Model, output_type: Any) -> Any:
+    """``output_type``, and of `ToolCalls`, lowered or not, the same in the syntax of ``model``."""
+    return written_in(lambda: tool_syntax(model), output_type)
+
+
+def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
+    """The same in a syntax, which is asked for where it is needed."""
+    if isinstance(output_type, ToolCalls) and output_type.syntax is None:
+        return output_type.written_as(syntax())
+    if isinstance(output_type, OutputType) and output_type.offered is not None:
+        rewritten = output_type.offered.rewritten
+        return output_type if rewritten is None else rewritten(syntax())
+    return output_type
+
+
+def takes_tools(model: Model) -> bool:
+    """Whether the chat template tells the model of tools that it is given."""
+    try:
+        return model.apply_chat_template([_QUESTION], tools=_tools()) != (
+            model.apply_chat_template([_QUESTION])
+        )
+    except PromptError:
+        return False
+
+
+def _found(model: Model) -> ToolSyntax:
+    vocabulary = model.vocabulary
+    named, ending = vocabulary.named_tokens.items(), vocabulary.eos_token_ids
+    ends = [name for name, i in named if i in ending and name]
+    for plain, one, two in _renderings(model):
+        syntax = read_syntax(plain, one, two, ends)
+        if syntax is not None:
+            return syntax
+    for name, syntax in _BY_TOKEN.items():
+        if name in vocabulary.named_tokens:
+            return syntax
+    try:
+        told = model.apply_chat_template([_QUESTION], tools=_tools())
+    except PromptError:
+        told = ""
+    return _HERMES if NEUTRAL.marker in told else NEUTRAL
+
+
+def _renderings(model: Model) -> Iterator[tuple[str, str, str | None]]:
+    """Chats with a text, with one call, and with two, in the ways that templates want them."""
+    further: list[list[Mapping[str, Any]]] = [[_FURTHER], []]
+    for tools, as_text, content, after in itertools.product(
+        (_tools(), None), (False, True), (None, ""), further
+    ):
+
+        def render(
+            calls: int,
+            tools: Any = tools,
+            as_text: bool = as_text,
+            content: str | None = content,
+            after: list[Mapping[str, Any]] = after,
+        ) -> str | None:
+            answer: dict[str, Any] = {"role": "assistant", "content": _ANSWER}
+            if calls:
+                made = [_call(i, as_text) for i in range(calls)]
+                answer = {"role": "assistant", "content": content, "tool_calls": made}
+            try:
+                return model.apply_chat_template([_QUESTION, answer, *after], tools=tools)
+            except PromptError:
+                return None
+
+        plain, one = render(0), render(1)
+        if plain is not None and one is not None:
+            yield plain, one, render(2)
+
+
+def _call(index: int, as_text: bool) -> dict[str, Any]:
+    arguments: Any = {f"probe_key_{index}": "probe_value"}
+    return {
+        "id": _ID,
+        "type": "function",
+        "function": {
+            "name": _NAMES[index],
+            "arguments": json.dumps(arguments) if as_text else arguments,
+        },
+    }
+
+
+def _tools() -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": f"offered_{name}",
+                "description": "A probe.",
+                "parameters": {"type": "object", "properties": {}},
+            },
+        }
+        for name in _NAMES
+    ]
+
+
+# -- what renderings show ---------------------------------------------------------------------
+
+
+def read_syntax(
+    plain: str, one: str, two: str | None, ends: Collection[str] = ()
+) -> ToolSyntax | None:
+    """The syntax that three renderings of a chat show.
+
+    Args:
+        plain: with a text for an answer.
+        one: with one call of the probe.
+        two: with two calls; None where the template refuses them.
+        ends: names of the tokens that end a sequence.
+
+    Returns:
+        None where they show none whose arguments are an object in JSON.
+    """
+    at = plain.find(_ANSWER)
+    if at < 0:
+        return None
+    start = _n_alike(plain[:at], one)
+    tail = plain[at + len(_ANSWER) :]
+    end = len(one) - _n_alike(tail[::-1], one[start:][::-1])
+    first = _parts(one[start:end], 0)
+    if first is None:
+        return None
+    before, between, after = first
+    for name in ends:
+        after = after.partition(name)[0]
+    again = None
+    if two is not None:
+        second = _parts(two[start:], 1)
+        one_more = None if second is None else _parts(second[0], 0)
+        if one_more is not None and second is not None and second[1] == between:
+            again = one_more[2]
+    before = before.lstrip()
+    marker = _JSON_START.sub("", before, count=1)
+    if (not marker and not before.startswith("{")) or before.startswith("None"):
+        return None  # or it wrote that there is no text
+    return ToolSyntax(marker, before, between, again, after.rstrip())
+
+
+def _parts(body: str, index: int) -> tuple[str, str, str] | None:
+    """What stands before a probe's name, between that and its arguments, and after these."""
+    body = re.sub(rf'\s*"id"\s*:\s*"{_ID}"\s*,|,\s*"id"\s*:\s*"{_ID}"', "", body)
+    pattern = rf'{_NAMES[index]}(.*?)\{{\s*"probe_key_{index}"\s*:\s*"probe_value"\s*\}}'
+    found = re.search(pattern, body, re.DOTALL)
+    if found is None or not found[1]:
+        return None
+    return body[: found.start()], found[1], body[found.end() :]
+
+
+def _n_alike(a: str, b: str) -> int:
+    """How many characters two texts begin with in common."""
+    n = 0
+    for one, other in zip(a, b, strict=False):
+        if one != other:
+            break
+        n += 1
+    return n
+
+
+INSTRUCTIONS = """You may call these tools. Each line is one of them, in JSON:
+{tools}
+To call a tool, write its name and its arguments like this:
+{example}"""
+"""What a model is told whose template takes no tools."""
+
+SCHEMA = """Answer in JSON that is valid under this JSON Schema:
+{schema}"""
+"""What ``with_schema_hint=True`` tells a model."""
+
+_Messages = list[dict[str, Any]]
+
+
+def with_tools(
+    model: Model, messages: _Messages, offered: ToolsOffered | None
+) -> tuple[_Messages, Sequence[Mapping[str, Any]] | None]:
+    """The messages to render, and the tools to give to the template."""
+    if offered is None or offered.instructions == "":
+        return messages, None
+    if offered.instructions is None and takes_tools(model):
+        return messages, offered.schemas
+    text = INSTRUCTIONS if offered.instructions is None else offered.instructions
+    lines = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in offered.schemas)
+    example = offered.syntax.example("NAME", '{"PARAMETER": "VALUE"}')
+    text = text.replace("{tools}", lines).replace("{example}", example)
+    return told(model, messages, text), None
+
+
+def told(model: Model, messages: _Messages, text: str) -> _Messages:
+    """The messages with a text in the system's; the user's, where there can be none."""
+    first, *rest = messages
+    if first["role"] in ("system", "developer"):
+        return [{**first, "content": f"{first['content']}\n\n{text}".strip()}, *rest]
+    system = {"role": "system", "content": text}
+    try:
+        model.apply_chat_template([system, {"role": "user", "content": "probe"}])
+    except PromptError:
+        return [{**first, "content": f"{text}\n\n{first['content']}"}, *rest]
+    return [system, *messages]
+
+
+_RESULT = "<tool_response>\n{}\n</tool_response>"
+_IDS = ("probeid01", "probeid02")  # Mistral's ids are nine letters and digits
+
+
+class _Form(NamedTuple):
+    """How a template wants calls.
+
+    Attributes:
+        as_text: arguments as JSON text, not as a value.
+        content: what an answer without text has for content.
+    """
+
+    as_text: bool
+    content: str | None
+
+
+_FORMS = tuple(itertools.starmap(_Form, itertools.product((False, True), ("", None))))
+_HISTORIES: weakref.WeakKeyDictionary[Model, dict[bool, _Form | None]] = weakref.WeakKeyDictionary()
+
+
+def with_calls(model: Model, messages: _Messages) -> _Messages:
+    """The messages in a form in which the template shows their calls and the results of these.
+
+    Raises:
+        PromptError: the last message calls tools: it is none that an answer could go on from.
+
+    Cost: nothing where there are none; some renderings of the template, once a model.
+    """
+    calls = [len(message.get("tool_calls") or ()) for message in messages]
+    if not any(calls) and all(message["role"] != "tool" for message in messages):
+        return messages
+    if calls[-1]:
+        raise PromptError(
+            f"Message {len(messages) - 1}, the last, calls tools. Put their results after it: "
+            '{"role": "tool", "tool_call_id": ..., "content": ...}.'
+        )
+    several = max(calls) > 1
+    known = _HISTORIES.setdefault(model, {})
+    if several not in known:
+        known[several] = next((form for form in _FORMS if _shows(model, form, several)), None)
+    form = known[several]
+    if form is None:
+        return _as_text(model, messages)
+    return [_formed(message, form) for message in messages]
+
+
+def _formed(message: dict[str, Any], form: _Form) -> dict[str, Any]:
+    """A message as a template wants it."""
+    if not message.get("tool_calls"):
+        return message
+    calls = []
+    for call in message["tool_calls"]:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping):
+            arguments = _written(function.get("arguments"), form.as_text)
+            call = {**call, "function": {**function, "arguments": arguments}}
+        calls.append(call)
+    return {**message, "content": message["content"] or form.content, "tool_calls": calls}
+
+
+def _written(arguments: Any, as_text: bool) -> Any:
+    if as_text:
+        return (
+            arguments
+            if isinstance(arguments, str)
+            else json.dumps(arguments or {}, ensure_ascii=False)
+        )
+    if isinstance(arguments, str):
+        try:
+            return json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            return arguments
+    return arguments
+
+
+def _as_text(model: Model, messages: _Messages) -> _Messages:
+    """Calls and results as text. Results side by side are one message: some templates refuse two
+    of one role."""
+    syntax = tool_syntax(model)
+    written: _Messages = []
+    after_result = False
+    for message in messages:
+        if message["role"] == "tool":
+            text = _RESULT.format(message["content"])
+            if after_result:
+                written[-1]["content"] += f"\n{text}"
+            else:
+                written.append({"role": "user", "content": text})
+            after_result = True
+            continue
+        after_result = False
+        if not message.get("tool_calls"):
+            written.append(message)
+            continue
+        parts = [message["content"]] if message["content"] else []
+        for call in message["tool_calls"]:
+            function = call.get("function", call) if isinstance(call, Mapping) else {}
+            arguments = _written(function.get("arguments"), as_text=True)
+            parts.append(syntax.example(str(function.get("name", "")), arguments))
+        kept = {key: value for key, value in message.items() if key != "tool_calls"}
+        written.append({**kept, "content": "\n".join(parts)})
+    return written
+
+
+def _shows(model: Model, form: _Form, several: bool) -> bool:
+    """Whether the template shows calls in this form, and their results, in their order."""
+    n = 2 if several else 1
+    messages = [
+        {"role": "user", "content": "probe question"},
+        _formed(
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [_sample_call(index) for index in range(n)],
+            },
+            form,
+        ),
+        *(
+            {
+                "role": "tool",
+                "tool_call_id": _IDS[index],
+                "name": f"probe_tool_{index}",
+                "content": f"probe result {index}",
+            }
+            for index in range(n)
+        ),
+    ]
+    further = [
+        {"role": "assistant", "content": "probe answer"},
+        {"role": "user", "content": "probe further"},
+    ]
+    # In quotes: where a text is wanted, a value is written as Python writes it, not as JSON.
+    order = [part for index in range(n) for part in (f"probe_tool_{index}", f'"probe_key_{index}"')]
+    order += [f"probe result {index}" for index in range(n)]
+    # Some show less of what lies behind the last question: both have to be there.
+    return all(_has(model, [*messages, *more], order) for more in ([], further))
+
+
+def _has(model: Model, messages: Sequence[Mapping[str, Any]], order: Sequence[str]) -> bool:
+    try:
+        text = model.apply_chat_template(messages)
+    except PromptError:
+        return False
+    at = 0
+    for part in order:
+        at = text.find(part, at)
+        if at < 0:
+            return False
+    return "None" not in text
+
+
+def _sample_call(index: int) -> dict[str, Any]:
+    arguments = {f"probe_key_{index}": "probe value"}
+    function = {"name": f"probe_tool_{index}", "arguments": arguments}
+    return {"id": _IDS[index], "type": "function", "function": function}
