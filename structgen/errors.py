@@ -489,3 +489,11 @@ class ValidationFailed(ParseError):
 
 
 _LONGEST_SHOWN = 200
+
+
+def printable(text: str) -> str:
+    """A foreign text for a message or a log, with escapes for what could end its line or steer a
+    terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

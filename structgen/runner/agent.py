@@ -43,7 +43,6 @@ from .tools import (
     Tool,
     ToolOutcome,
     check_seconds,
-    raised,
     shown,
     tools_of,
 )
@@ -290,7 +289,7 @@ class Agent:
         except ParseError as error:
             return self._failed(record, f"The arguments are not valid: {error}"), None
         except Exception as error:  # of a class's own checks
-            return self._failed(record, raised(error)), None
+            return self._failed(record, await tool.raised(error)), None
         if self._request.approve is not None:
             leave = await self._asked(ToolRequest(name, checked.arguments, call.id, number))
             record.approved = leave is True

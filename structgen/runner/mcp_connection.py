@@ -13,13 +13,15 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
+from pydantic import ValidationError
+
 from structgen.constraint import compile as compile_constraint
-from structgen.errors import OptionError, OutputTypeError, ToolServerError
+from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
 from structgen.vocabulary import Vocabulary
 
 from .running import in_thread
@@ -33,6 +35,11 @@ if TYPE_CHECKING:  # an extra
 _MOST_PAGES = 100  # of a server's list of tools
 _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
+
+
+class _Unreadable(Exception):
+    """What a server sent is no message."""
+
 
 Opening: TypeAlias = "Callable[[contextlib.AsyncExitStack, TextIO], Any]"
 """Makes a transport of the ``mcp`` package, with where a program's errors go."""
@@ -61,6 +68,8 @@ class Connection:
         self._ended: BaseException | None = None
         self._client: Client | None = None
         self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._calls: set[asyncio.Task[CallToolResult]] = set()
+        self._unreadable: _Unreadable | None = None
         self._thread = threading.Thread(target=self._run, name=f"mcp {server.name}", daemon=True)
         self._thread.start()
         try:
@@ -99,11 +108,23 @@ class Connection:
 
         mcp = package()
         deadline = anyio.current_time() + self._server.connect_timeout
+
+        async def hear(message: object) -> None:
+            """Give up what is waited for where an answer cannot be read: nobody knows to what."""
+            why = _why_unreadable(message)
+            if why is not None:
+                self._unreadable = _Unreadable(why)
+                waiting: Iterable[Any] = self._calls if self._ready.done() else [scope]
+                for one in waiting:
+                    one.cancel()
+
         with anyio.CancelScope(deadline=deadline) as scope:
             async with contextlib.AsyncExitStack() as stack:
                 errors = stack.enter_context(_lines_to(self._last_lines))
                 transport = await self._server.opening(stack, errors)
-                client = await stack.enter_async_context(mcp.Client(transport))
+                client = await stack.enter_async_context(
+                    mcp.Client(transport, message_handler=hear)
+                )
                 self._client = client
                 listed = [tool async for tool in self._listed(client)]
                 # In another thread: what the server lists may take long to compile.
@@ -112,7 +133,7 @@ class Connection:
                 self._ready.set_result(tools)
                 await self._stop.wait()
         if scope.cancelled_caught:
-            raise TimeoutError
+            raise self._unreadable or TimeoutError
 
     async def _listed(self, client: Client) -> AsyncIterator[McpTool]:
         cursor: str | None = None
@@ -133,9 +154,9 @@ class Connection:
         names = [tool.name for tool in listed]
         missing = [name for name in only or () if name not in names]
         if missing:
+            known = printable(", ".join(names)) or "none"
             raise ToolServerError(
-                f"The MCP server {server.name} has no tool {missing[0]!r}. It has: "
-                f"{', '.join(names) or 'none'}.",
+                f"The MCP server {server.name} has no tool {missing[0]!r}. It has: {known}.",
                 server=server.name,
             )
         offered = []
@@ -162,9 +183,10 @@ class Connection:
             compile_constraint(made.definition.output, _bytes())
             return made
         except OutputTypeError as error:
+            why = "\n".join(map(printable, str(error).split("\n")))
             raise ToolServerError(
                 f"The tool {tool.name!r} of the MCP server {self._server.name} cannot be offered: "
-                f"{error}\n  Name the tools to offer with only=[...], without this one.",
+                f"{why}\n  Name the tools to offer with only=[...], without this one.",
                 server=self._server.name,
             ) from error
 
@@ -197,8 +219,17 @@ class Connection:
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
         assert self._client is not None
+        call = asyncio.ensure_future(self._client.call_tool(name, arguments))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
         try:
-            result = await self._client.call_tool(name, arguments)
+            await asyncio.wait([call])
+            if call.cancelled() and self._unreadable is not None:
+                raise self._unreadable
+            result = call.result()
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
         except Exception as error:
             raise self._told(f"failed in a call of {name}", error) from error
         text = _text(result)
@@ -217,7 +248,9 @@ class Connection:
         inner = getattr(error, "exceptions", ())
         if inner:  # of a group, as anyio raises
             return self._failure(what, inner[0])
-        why = f"{type(error).__name__}: {error}".rstrip(": ")
+        why = printable(f"{type(error).__name__}: {error}".rstrip(": "))
+        if isinstance(error, _Unreadable):
+            why = f"it sent what cannot be read: {error}"
         if isinstance(error, TimeoutError):
             why = f"it did not answer within {self._server.connect_timeout:g} s"
         said = "".join(f"\n    {line}" for line in self._last_lines)
@@ -226,6 +259,20 @@ class Connection:
         return ToolServerError(
             f"The MCP server {self._server.name} {what}: {why}.{said}", server=self._server.name
         )
+
+
+def _why_unreadable(message: object) -> str | None:
+    """Why something that was heard is no message, where it is none and should have been."""
+    if not isinstance(message, ValidationError):
+        return None
+    first = message.errors(include_url=False)[0]
+    given = first["input"]
+    if isinstance(given, (str, bytes)) and given[:1] not in ("{", b"{"):
+        return None  # a program that prints
+    why = printable(first["msg"])
+    if "recursion" in why:
+        why += " (values are nested too deep; have the tool return flatter ones)"
+    return why
 
 
 async def _ended(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -243,7 +290,7 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
         with open(read, encoding="utf-8", errors="replace") as lines:
             while piece := lines.readline(_LONGEST_LINE):  # a line may never end
                 if begins:
-                    kept.append(piece.rstrip())
+                    kept.append(printable(piece.rstrip()))
                 begins = piece.endswith("\n")
 
     thread = threading.Thread(target=follow, name="mcp errors", daemon=True)

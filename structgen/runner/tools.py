@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
 from pydantic_core import to_json
 
@@ -39,8 +39,12 @@ LONGEST_RESULT = 20_000
 """Characters of a result that the model is shown, where nothing else is said."""
 
 _LONGEST_ERROR = 100_000
+_SAYING_SECONDS = 1.0  # that an exception has to say what it is
 _MOST_LEFT_RUNNING = 8  # calls of one tool that ran out of time and whose threads still run
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+
+
+ResultT = TypeVar("ResultT")
 
 
 class ToolFailure(Exception):
@@ -206,13 +210,13 @@ class Tool:
         except ParseError as error:
             wrong = f"The arguments are not valid: {error}"
         except ToolFailure as error:
-            wrong, detail = _said(error) or "The tool failed.", error.detail
+            wrong, detail = await self._said(error, limit) or "The tool failed.", error.detail
         except OutOfTime:
             wrong = f"The tool ran out of time: it did not return within {limit:g} s."
         except CancelledInside:
             wrong = "The tool raised CancelledError."
         except Exception as error:
-            wrong = raised(error)
+            wrong = await self.raised(error, limit)
         else:
             told, cut = shown(text, longest)
             return ToolOutcome(told, result, None, _since(started), checked, cut)
@@ -223,14 +227,34 @@ class Tool:
     async def _result(self, call: Call, limit: float | None) -> tuple[Any, str]:
         """What the call gives, and the text of it."""
         function = self._function(call)
+
+        def called() -> tuple[Any, str | None]:
+            result = function()
+            # Also the text: making it may take long, and runs code of the result's classes.
+            return result, None if inspect.isawaitable(result) else as_text(result)
+
         if is_async(self._callback or self.source):
             result: Any = function()
         else:
-            result, text = await self._in_thread(function, limit)
-            if not inspect.isawaitable(result):
+            result, text = await self._in_thread(called, limit)
+            if text is not None:
                 return result, text
         result = await within(limit, result)
-        return await self._in_thread(lambda: result, limit)
+        return result, await self._in_thread(lambda: as_text(result), limit)
+
+    async def raised(self, error: Exception, limit: float | None = None) -> str:
+        """What its code has raised, in a sentence."""
+        return f"The tool raised {_kind(error)}: {await self._said(error, limit)}"
+
+    async def _said(self, error: Exception, limit: float | None) -> str:
+        """What an exception says; nothing, where its own code raises another or takes long."""
+        if type(error) is ToolFailure and all(type(arg) is str for arg in error.args):
+            return str(error)
+        seconds = _SAYING_SECONDS if limit is None else min(limit, _SAYING_SECONDS)
+        try:
+            return await self._in_thread(lambda: str(error), seconds)
+        except Exception:  # OutOfTime and CancelledInside among them
+            return ""
 
     def _function(self, call: Call) -> Callable[[], Any]:
         if not self.is_runnable:
@@ -246,8 +270,8 @@ class Tool:
             return instance
         return call.call
 
-    async def _in_thread(self, function: Callable[[], Any], limit: float | None) -> tuple[Any, str]:
-        """What a function returns, and the text of it, made in a thread."""
+    async def _in_thread(self, function: Callable[[], ResultT], limit: float | None) -> ResultT:
+        """What a function returns, in a thread."""
         with self._lock:
             if self._left_running >= _MOST_LEFT_RUNNING:
                 raise ToolFailure(
@@ -256,16 +280,14 @@ class Tool:
                 )
         run = _Run(self)
 
-        def work() -> tuple[Any, str]:
+        def work() -> ResultT:
             try:
-                result = function()
-                # Also the text: making it may take long, and runs code of the result's classes.
-                return result, "" if inspect.isawaitable(result) else as_text(result)
+                return function()
             finally:
                 run.end()
 
         try:
-            made: tuple[Any, str] = await within(limit, in_thread(work, f"tool {self.name}"))
+            made: ResultT = await within(limit, in_thread(work, f"tool {self.name}"))
             return made
         except BaseException:
             run.leave()
@@ -323,30 +345,26 @@ def as_text(value: Any) -> str:
         return value
     if isinstance(value, Iterator):
         raise ToolFailure(
-            f"The tool returned a {type(value).__name__}, which may never end. It has to return "
-            "a value: a list, say."
+            f"The tool returned a {_kind(value)}, which may never end. It has to return a value: "
+            "a list, say."
         )
     try:
         text = to_json(value, inf_nan_mode="strings").decode()
     except Exception as error:  # of any class in it
+        try:
+            why = str(error)
+        except (Exception, asyncio.CancelledError):
+            why = ""
         raise ToolFailure(
-            f"The tool returned a {type(value).__name__} that cannot be written as JSON: "
-            f"{_said(error)}"
+            f"The tool returned a {_kind(value)} that cannot be written as JSON: {why}"
         ) from error
     return text
 
 
-def _said(error: Exception) -> str:
-    """What an exception says; nothing, where its own code raises another."""
-    try:
-        return str(error)
-    except (Exception, asyncio.CancelledError):
-        return ""
-
-
-def raised(error: Exception) -> str:
-    """What a tool's code has raised, in a sentence."""
-    return f"The tool raised {type(error).__name__}: {_said(error)}"
+def _kind(value: object) -> str:
+    """The name of a value's class, whatever its metaclass says of names."""
+    name: str = vars(type)["__name__"].__get__(type(value))
+    return name
 
 
 def shown(text: str, longest: int) -> tuple[str, bool]:

@@ -17,7 +17,7 @@ from typing import Any, Literal, final
 import uvicorn
 
 from structgen import models
-from structgen.errors import ModelNotFound, OptionError
+from structgen.errors import ModelNotFound, OptionError, printable
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
@@ -177,20 +177,13 @@ class _Text(logging.Formatter):
             said = {k: v for k, v in entry.items() if v is not None}
             head = " ".join(str(said.pop(name, "")) for name in ("method", "path", "status"))
             record.msg, record.args = " ".join([head, *(f"{k}={v}" for k, v in said.items())]), ()
-        record.msg, record.args = _printable(record.getMessage()), ()
+        record.msg, record.args = printable(record.getMessage()), ()
         return super().format(record)
 
     def formatException(self, ei: Any) -> str:
         """A traceback, whose lines nobody takes for lines of the log."""
         lines = super().formatException(ei).split("\n")
-        return "\n".join(f"  {_printable(line)}" for line in lines)
-
-
-def _printable(text: str) -> str:
-    """A text with escapes for what could end a line, or steer a terminal: it may be foreign."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return "\n".join(f"  {printable(line)}" for line in lines)
 
 
 @final

@@ -11,6 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import BaseModel, Field
 
 server = MCPServer("cities")
+messages = os.dup(1)
 
 
 class City(BaseModel):
@@ -49,6 +50,33 @@ async def hang() -> str:
     """Never returns."""
     await asyncio.sleep(3600)
     return "never"
+
+
+def sent(line: str) -> None:
+    """Write what is no message where messages are read."""
+    os.write(messages, line.encode() + b"\n")
+
+
+@server.tool()
+async def deep() -> str:
+    """Answers with what is nested too deep, and with words that steer a terminal."""
+    sent('{"jsonrpc":"2.0","id":1,"result":' + "[" * 500 + "]" * 500 + "}")
+    await asyncio.sleep(3600)
+    return "never"
+
+
+@server.tool()
+async def prints() -> str:
+    """Prints among its messages."""
+    sent("Listening to nobody.")
+    return "yes"
+
+
+@server.tool()
+def steers() -> str:
+    """Ends the server with a word to the terminal."""
+    print("\x1b]0;owned\x07\x1b[2J", file=sys.stderr, flush=True)
+    os._exit(3)
 
 
 @server.tool()

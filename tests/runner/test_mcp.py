@@ -34,7 +34,7 @@ def run(server: McpServer, name: str, arguments: str = "{}", **options: Any) -> 
     return asyncio.run(tools_of([server])[name].run(arguments, **options))
 
 
-FINE = ("population", "details", "noon", "hang", "environment")
+FINE = ("population", "details", "noon", "hang", "deep", "prints", "environment")
 
 
 def stdio(**options: Any) -> McpServer:
@@ -109,6 +109,22 @@ def test_calls_side_by_side_from_several_threads_and_loops(server: McpServer) ->
 def test_a_call_that_never_returns_runs_out_of_time(server: McpServer) -> None:
     assert "within 0.05 s" in str(run(server, "hang", timeout=0.05).error)
     assert run(server, "population", '{"city": "Oslo"}').content == "717000"
+
+
+def test_an_answer_that_cannot_be_read_is_told(server: McpServer) -> None:
+    said = str(run(server, "deep", timeout=60).error)
+    assert "failed in a call of deep: it sent what cannot be read" in said
+    assert "nested too deep" in said
+    assert run(server, "prints").content == "yes"
+    assert run(server, "population", '{"city": "Oslo"}').content == "717000"
+
+
+def test_what_a_server_writes_steers_no_terminal() -> None:
+    with stdio(only=["steers"]) as server:
+        said = str(run(server, "steers").error)
+        said += str(run(server, "steers").error)
+    assert r"\x1b]0;owned\x07\x1b[2J" in said
+    assert all(line.isprintable() for line in said.split("\n"))
 
 
 def test_a_server_that_dies_is_told_and_may_be_started_anew() -> None:

@@ -7,7 +7,7 @@ import itertools
 import threading
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
@@ -347,6 +347,63 @@ class Cancelling(Exception):
 
 class UnspeakableFailure(ToolFailure, Unspeakable):
     __str__ = Unspeakable.__str__
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:
+        raise RuntimeError("there is no name")
+
+
+class OfNoName(Exception, metaclass=Nameless):
+    pass
+
+
+class Slow(Exception):
+    ends = threading.Event()
+    threads: ClassVar[list[threading.Thread]] = []
+
+    def __str__(self) -> str:
+        self.threads.append(threading.current_thread())
+        self.ends.wait(10)
+        return "said"
+
+
+class SlowFailure(ToolFailure, Slow):
+    __str__ = Slow.__str__
+
+
+def test_an_exception_of_no_name_is_told() -> None:
+    def stop() -> None:
+        raise OfNoName("told")
+
+    def returned() -> object:
+        return Nameless("It", (), {})()
+
+    assert run(Tool(stop)).error == "The tool raised OfNoName: told"
+    assert "returned a It that" in str(run(Tool(returned)).error)
+
+
+@pytest.mark.parametrize("error", [Slow, SlowFailure])
+def test_an_exception_that_takes_for_ever_to_be_told_is_not_waited_for(
+    error: type[Exception],
+) -> None:
+    def stop() -> None:
+        raise error
+
+    async def stop_later() -> None:
+        raise error
+
+    Slow.ends.clear()
+    try:
+        for function in (stop, stop_later):
+            said = str(run(Tool(stop, function), timeout=0.01).error)
+            assert said in (f"The tool raised {error.__name__}: ", "The tool failed.") or (
+                "out of time" in said  # the machine is busy
+            )
+        assert threading.main_thread() not in Slow.threads  # the loop's, which others share
+    finally:
+        Slow.ends.set()
 
 
 @pytest.mark.parametrize(
