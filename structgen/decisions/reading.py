@@ -2,7 +2,7 @@
 
 It owns one sequence of the model for many prompts, the order in which they are run, and the count
 of what that cost. It knows tokens and labels' texts, and nothing of questions, bias or calibration.
-How much a label gets, and how exactly: `structgen.insight.token_tree`.
+How much a label gets, and how exactly: `structgen.insight.confidence`.
 
 Prompts are run in the order of their tokens, so that neighbours share the most (those whose
 distributions others need come first): the sequence is rewound to what the next one has in common

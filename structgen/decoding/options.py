@@ -95,7 +95,7 @@ class SearchOptions:
             such a number for each of some JSON paths. See `structgen.insight.confidence`.
         best: write each value that is a choice among few as the likeliest whole text, summed over
             all the ways to write it in tokens, rather than token by token. See
-            `structgen.insight.best_values`.
+            `structgen.insight.confidence`.
         forced: whether text that is the only way on is appended in one pass, rather than token by
             token. It is spelt in the same tokens either way, but scores are rounded differently,
             so what is chosen after it may differ.

@@ -1,26 +1,53 @@
 """What can be said of an output beside its text: why each token, how sure of each value.
 
-In reading order: `byte_reader` (a text read byte by byte) and `json_places` (paths of its bytes);
-`recording`, `trace`, `trace_page` and `rejections` (what happened at each step, and why);
-`alternatives`, `path_suggestions`, `written_values`, `token_tree` and `confidence` (the model's
-probability of each value), `best_values` (the likeliest written instead); `regex_picture` (what a
-small automaton looks like). Runs no model: scores come in through functions.
+In reading order: `json_places` (paths and spans of a document's bytes), `trace` (what happened at
+each step, and why a token was not allowed), `alternatives` (values that were a choice among few),
+`confidence` (the model's probability of each of them, and the likeliest written instead),
+`path_suggestions`, `regex_picture` (what a small automaton looks like). Runs no model: scores come
+in through functions.
 """
 
 from __future__ import annotations
 
-from .alternatives import MAX_ALTERNATIVES, Site, is_json, may_have_sites, names_of, whole_texts
-from .best_values import BestValues, Opened
-from .confidence import TOLERANCE, Alternative, Confidence, ValueConfidence, below, measure
+from .alternatives import (
+    MAX_ALTERNATIVES,
+    Site,
+    WrittenTexts,
+    is_json,
+    may_have_sites,
+    names_of,
+    whole_texts,
+)
+from .confidence import (
+    TOLERANCE,
+    Alternative,
+    BestValues,
+    Confidence,
+    GivenUp,
+    Opened,
+    OpenSequence,
+    Passes,
+    Scores,
+    TokenTree,
+    ValueConfidence,
+    below,
+    measure,
+    run_passes,
+)
 from .json_places import JsonPlaces
 from .path_suggestions import suggestion
-from .recording import Recorder, Step
 from .regex_picture import Picture, picture
-from .rejections import why_barred
-from .token_tree import GivenUp, OpenSequence, Passes, Scores, TokenTree, run_passes
-from .trace import TOP, StepRecorder, Trace, headline, readable_prompt
-from .trace_step import TraceStep
-from .written_values import WrittenTexts
+from .trace import (
+    TOP,
+    Recorder,
+    Step,
+    StepRecorder,
+    Trace,
+    TraceStep,
+    headline,
+    readable_prompt,
+    why_barred,
+)
 
 __all__ = [
     "MAX_ALTERNATIVES",

@@ -1,31 +1,588 @@
 """A trace: what happened at each step of one output, and why.
 
 It owns recording and the data. It knows nothing of models; it is told of each token by the run, and
-asks the output type's automaton afterwards what it was asked about. The page is
-`trace_page`'s business, reasons are `rejections`'s.
+asks the output type's automaton afterwards what it was asked about.
+
+`TraceStep` is one step: which token, where in the output, among how many allowed ones. `why_barred`
+says why a token was not allowed at a place, by asking the automaton again: which byte was refused,
+where, and what could follow. The page is one HTML document, with nothing to fetch.
 """
 
 from __future__ import annotations
 
 import ast
+import codecs
+import html
+import json
+import math
 import operator
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
+from structgen.automaton.cfg import MARK
+from structgen.automaton.core import DEAD
+from structgen.automaton.texts import head
 from structgen.constraint import Constraint
-from structgen.errors import OptionError
-from structgen.sampling import Logits, Scorer, TokenLogprob
+from structgen.errors import OptionError, TokenNotAllowed
+from structgen.sampling import Logits, Scorer, TokenLogprob, TopToken
 from structgen.vocabulary import Vocabulary
 
 from .alternatives import is_json
-from .json_places import JsonPlaces
-from .recording import Step
-from .rejections import shown, why_barred
-from .trace_page import page
-from .trace_step import TraceStep
+from .json_places import ByteReader, JsonPlaces
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStep:
+    """One token of an output.
+
+    Attributes:
+        index: which step it was, from 0.
+        start: offset of its first byte in the output.
+        path: JSON path of the value it begins in, ``$`` for the whole or for no JSON; between the
+            values of an object or array, and in a key, that of the object or array.
+        is_end: whether it is the end of the sequence, which is no part of the output.
+        n_allowed: tokens the mask allowed; all of them for free text, 1 where it was forced.
+        logprob: its log probabilities, and the likeliest tokens.
+    """
+
+    index: int
+    start: int
+    path: str
+    is_end: bool
+    n_allowed: int
+    logprob: TokenLogprob
+
+    @property
+    def token_id(self) -> int:
+        """The token's id."""
+        return self.logprob.token_id
+
+    @property
+    def token(self) -> bytes:
+        """The token's bytes."""
+        return self.logprob.token
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether it was the only way on, and not chosen."""
+        return self.logprob.is_forced
+
+    @property
+    def removed(self) -> float | None:
+        """The probability the model gave to all that was not allowed; None: it was not asked."""
+        return self.logprob.removed
+
+    @property
+    def masked_favourite(self) -> TopToken | None:
+        """The model's own favourite, if it was not allowed."""
+        favourite = self.logprob.unmasked_top[:1]
+        return favourite[0] if favourite and not favourite[0].is_allowed else None
+
+
+@dataclass(slots=True)
+class Step:
+    """One token of an output, as a `Recorder` is told of it.
+
+    Attributes:
+        token_id: the token; an end-of-sequence id ends the output and is no part of it.
+        is_forced: whether it was the only way on, so that nobody was asked.
+        model_logits: float32 ``[vocab]``, the model's own scores, before any processor; None where
+            it is forced (see `Recorder.forced_logits`).
+        logits: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None where
+            it is forced.
+        n_allowed: tokens the mask allowed, end-of-sequence ids included; None without a mask.
+    """
+
+    token_id: int
+    is_forced: bool
+    model_logits: Logits | None
+    logits: Logits | None
+    n_allowed: int | None
+
+
+class Recorder(Protocol):
+    """Something that wants to know about every token: logprobs, a trace.
+
+    Attributes:
+        wants_forced_logits: whether `forced_logits` should be called. Costs a copy of the scores
+            of all forced tokens, and a pass over those at the very end, which is skipped otherwise.
+    """
+
+    wants_forced_logits: bool
+
+    def record(self, step: Step) -> None:
+        """Note a token. The arrays are this recorder's to keep, not to change."""
+
+    def forced_logits(self, logits: Logits) -> None:
+        """Note the model's own scores of ``n`` forced tokens, float32 ``[n, vocab]``.
+
+        Those that have been recorded and not been scored, in their order: all of a run of forced
+        tokens at once, or in a batch one after the other. Forced tokens that come first are scored
+        by the prompt.
+        """
+
+    def keep(self, n_steps: int) -> None:
+        """Forget all but the first ``n_steps``: the output goes on from there."""
+
+
+_CONTEXT = 24
+"""Bytes of the text before a place that are shown."""
+
+_SHOWN = 10_000
+"""Bytes of what is missing to the end that are shown."""
+
+
+def shown(data: bytes) -> str:
+    """Bytes for a reader: characters where they are some, escapes elsewhere."""
+    try:
+        return repr(data.decode())
+    except UnicodeDecodeError:
+        return repr(data)[1:]
+
+
+def why_barred(
+    constraint: Constraint,
+    before: Sequence[int],
+    token: int | str | bytes,
+    *,
+    chosen: int,
+    max_tokens: int | None = None,
+) -> str:
+    """Say why a token was barred at a place, or that it was not.
+
+    Args:
+        constraint: the output type.
+        before: the tokens of the output that stand before the place.
+        token: a token id, the name of a special token, or text, which need not be one token.
+        chosen: the token that stands there.
+        max_tokens: the budget of the output.
+
+    Raises:
+        OptionError: there is no such token.
+
+    Cost: that of reading the output up to the place again.
+    """
+    vocabulary = constraint.vocabulary
+    tokens = constraint.named.tokens
+    output = b"".join(tokens[token_id] for token_id in before)
+    where = _where(constraint, output)
+    named = token if isinstance(token, str) else None
+    if named is not None:
+        # What the tokenizer calls a special token is that one token, however it could be spelt.
+        token = vocabulary.named_tokens.get(named, named)
+    if isinstance(token, int):
+        if not 0 <= token < vocabulary.size:
+            raise OptionError(f"token {token} does not exist: there are {vocabulary.size:,} ids.")
+        if token in vocabulary.eos_token_ids:
+            return _why_no_end(constraint, output, where)
+        data = tokens[token]
+        if not data:
+            what = f"Token {token}" if named is None else f"The special token {named}"
+            return f"{what} stands for no text, so no output has it."
+    else:
+        data = token.encode() if isinstance(token, str) else token
+        if not data:
+            raise OptionError("the token is empty. Pass its text or its id.")
+    refusal = _refusal(constraint, output, data)
+    if refusal is not None:
+        return refusal
+    name = shown(constraint.named.shown(data))
+    token_id = token if isinstance(token, int) else _token_of(constraint, data)
+    if token_id == chosen:
+        return f"{name} was chosen {where}."
+    if token_id is None:
+        return f"{name} fits {where}, but is not one token: it would take several."
+    cursor = constraint.start(max_tokens)
+    for accepted in before:
+        cursor.accept(accepted)
+    try:
+        cursor.accept(token_id)
+    except TokenNotAllowed:
+        assert max_tokens is not None
+        left = max_tokens - len(before)
+        return (
+            f"{name} fits {where}, but with {left:,} of {max_tokens:,} tokens left the output "
+            "could not have been finished after it."
+        )
+    forced = _forced(constraint, output)
+    if len(forced) > len(data):
+        return (
+            f"{name} fits {where}, but it only begins what is forced there, {shown(forced)}. Such "
+            "text is written in the tokens that the tokenizer itself would use, so other ways to "
+            "cut it are left out."
+        )
+    return (
+        f"{name} was allowed {where}: {shown(constraint.named.texts[chosen])} was chosen instead."
+    )
+
+
+def _where(constraint: Constraint, output: bytes) -> str:
+    """The place after ``output``, in words."""
+    if not is_json(constraint):
+        return f"after {_tail(constraint, output)}" if output else "at the start"
+    reader = JsonPlaces()
+    reader.feed(output)
+    return f"at {reader.path}"
+
+
+def _tail(constraint: Constraint, output: bytes) -> str:
+    """The last few characters of a text."""
+    return repr(constraint.named.shown(output)[-_CONTEXT:].decode(errors="ignore"))
+
+
+def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
+    walk = ByteReader(constraint)
+    walk.go_on(output)
+    if walk.machine.is_accepting(walk.state):
+        return f"The end was allowed {where}."
+    shortest = walk.shortest_completion()
+    rest = head(shortest, _SHOWN)
+    more = "" if len(rest) == len(shortest) else f"…, {len(shortest):,} bytes in all"
+    return (
+        f"The end was not allowed {where}: the output was not whole. The least that was missing "
+        f"is {shown(constraint.named.shown(rest))}{more}."
+    )
+
+
+def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
+    """Which byte of ``data`` the automaton refuses after ``output``; None: none."""
+    walk = ByteReader(constraint)
+    walk.go_on(output)
+    for i, byte in enumerate(data):
+        if walk.step(walk.state, byte, bytes([byte])) != DEAD:
+            walk.go_on(bytes([byte]))
+            continue
+        before = output + data[:i]
+        after = f" after {_tail(constraint, before)}" if before else " at the start"
+        where = f" {_where(constraint, before)}" if is_json(constraint) else ""
+        named = data[:1] == bytes([MARK])
+        which = (
+            "" if len(data) == 1 or named else f": {_character(byte)}, its byte {i + 1}, is refused"
+        )
+        # A value that must not come twice is refused by the byte that ends it.
+        following = walk.next_bytes(walk.state) - {byte}
+        ends = walk.machine.is_accepting(walk.state)
+        listed = [_listed(following - {MARK})] if following - {MARK} else []
+        listed += ["a special token"] if MARK in following else []
+        could = f"there may come {' or '.join(listed)}" if listed else ""
+        could += (", or the output may end" if could else "the output has to end") if ends else ""
+        name = shown(constraint.named.shown(data))
+        return f"{name} was not allowed{which}{where}{after}; {could}."
+    return None
+
+
+def _forced(constraint: Constraint, output: bytes) -> bytes:
+    """The text that has to come after ``output``, as far as there is one way on."""
+    walk = ByteReader(constraint)
+    walk.go_on(output)
+    forced = bytearray()
+    while (byte := walk.forced_byte()) >= 0 and len(forced) < 200:
+        forced.append(byte)
+        walk.go_on(bytes([byte]))
+    return bytes(forced)
+
+
+def _token_of(constraint: Constraint, data: bytes) -> int | None:
+    """The token with exactly these bytes."""
+    trie = constraint.vocabulary.trie
+    node = trie.node_of(data)
+    return None if node is None else next(iter(trie.ids_at(node)), None)
+
+
+def _listed(values: Iterable[int]) -> str:
+    """Bytes in words: runs of ASCII characters, and anything beyond as a whole."""
+    ascii_only = sorted(value for value in values if value < 0x80)
+    words = []
+    for first, last in _runs(ascii_only):
+        if last - first < 2:
+            words += [_character(value) for value in range(first, last + 1)]
+        else:
+            words.append(f"{_character(first)} to {_character(last)}")
+    if any(value >= 0x80 for value in values):
+        words.append("characters beyond ASCII")
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _runs(values: Sequence[int]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for i in range(1, len(values) + 1):
+        if i == len(values) or values[i] != values[i - 1] + 1:
+            yield values[start], values[i - 1]
+            start = i
+
+
+def _character(byte: int) -> str:
+    return repr(chr(byte)) if byte < 0x80 else f"0x{byte:02X}"
+
+
+class Shown(Protocol):
+    """What of a trace is shown; see `trace.Trace`."""
+
+    title: str
+    prompt: str
+    n_tokens: int
+
+    def __len__(self) -> int:
+        """How many steps."""
+
+    def __iter__(self) -> Iterator[TraceStep]:
+        """The steps."""
+
+
+def page(trace: Shown) -> str:
+    """Return the page of a trace."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    spans = []
+    details = []
+    for step in trace:
+        text = "" if step.is_end else decoder.decode(step.token)
+        spans.append(_span(step, text, trace.n_tokens))
+        details.append(_details(step))
+    n_forced = sum(step.is_forced for step in trace)
+    removed = [step.removed for step in trace if step.removed is not None and not step.is_forced]
+    overruled = sum(step.masked_favourite is not None for step in trace if not step.is_forced)
+    chosen = len(trace) - n_forced
+    mean = sum(removed) / max(len(removed), 1)
+    facts = [
+        (f"{len(trace):,}", "tokens"),
+        (f"{n_forced:,}", "forced"),
+        (f"{overruled:,} of {chosen:,}", "favourites of the model barred"),
+        (f"{mean:.1%}", "of the mass removed, on average"),
+    ]
+    fields = {
+        "TITLE": html.escape(trace.title),
+        "PROMPT": html.escape(trace.prompt),
+        "FACTS": "".join(f"<div><b>{value}</b><span>{name}</span></div>" for value, name in facts),
+        "SPANS": "".join(spans),
+        "BARS": "".join(_bar(step) for step in trace),
+        "SIZE": f"{trace.n_tokens:,}",
+        "DATA": json.dumps({"size": trace.n_tokens, "steps": details}).replace("<", "\\u003c"),
+    }
+    document = _PAGE
+    for name, value in fields.items():
+        document = document.replace(f"<!--{name}-->", value)
+    return document
+
+
+def _span(step: TraceStep, text: str, size: int) -> str:
+    kind = " f" if step.is_forced else ""
+    if step.is_end:
+        text, kind = "end", kind + " x"
+    elif not text:
+        text, kind = "·", kind + " x"  # a character that the next token finishes
+    # 0 where anything goes, 1 where one token was left: a log scale, as widths differ by 10,000.
+    narrow = 1 - math.log(max(step.n_allowed, 1)) / math.log(max(size, 2))
+    shade = f"{max(narrow, 0):.2f}"
+    escaped = html.escape(text).replace("\n", '<i class="nl">↵</i>\n')
+    return f'<span class="t{kind}" style="--n:{shade}" data-i="{step.index}">{escaped}</span>'
+
+
+def _bar(step: TraceStep) -> str:
+    height = 100 * (step.removed or 0)
+    kind = "f" if step.is_forced else ""
+    return f'<i class="{kind}" data-i="{step.index}" style="--h:{height:.1f}%"></i>'
+
+
+def _details(step: TraceStep) -> dict[str, Any]:
+    scores = step.logprob
+    unmasked = scores.unmasked_logprob
+    favourite = step.masked_favourite
+    return {
+        "token": "end of sequence" if step.is_end else shown(step.token),
+        "id": step.token_id,
+        "forced": step.is_forced,
+        "allowed": step.n_allowed,
+        "path": step.path,
+        "p": math.exp(scores.logprob),
+        "own": None if unmasked is None else math.exp(unmasked),
+        "removed": step.removed,
+        "favourite": None if favourite is None else _row(favourite),
+        "top": [] if step.is_forced else [_row(token) for token in scores.top],
+        "ownTop": [_row(token) for token in scores.unmasked_top],
+    }
+
+
+def _row(token: TopToken) -> list[Any]:
+    name = shown(token.token) if token.token else f"end or special ({token.token_id})"
+    return [name, math.exp(token.logprob), token.is_allowed, token.token_id]
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Trace: <!--TITLE--></title>
+<style>
+:root {
+  color-scheme: light dark;
+  --page: light-dark(#f6f7f9, #14161a); --card: light-dark(#fff, #1c1f25);
+  --ink: light-dark(#1b1f27, #e7e9ee); --soft: light-dark(#626a78, #98a0ae);
+  --line: light-dark(#dfe3e9, #2f343d); --few: light-dark(#f0a23b, #b86a12);
+  --own: light-dark(#4471d6, #6d95f0); --bad: light-dark(#c5384b, #ee7182);
+  --good: light-dark(#23825a, #55bb8d);
+  --mono: ui-monospace, "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", Menlo, monospace;
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+main { max-width: 1240px; margin: 0 auto; padding: 28px 24px 48px; }
+h1 { font-size: 20px; font-weight: 600; margin: 0 0 16px; }
+h2 { font-size: 12px; font-weight: 600; letter-spacing: .04em; text-transform: uppercase;
+  color: var(--soft); margin: 20px 0 8px; }
+.facts { display: flex; flex-wrap: wrap; gap: 10px 34px; margin-bottom: 20px; }
+.facts b { display: block; font-size: 20px; font-weight: 600; line-height: 1.2;
+  font-variant-numeric: tabular-nums; }
+.facts span { color: var(--soft); font-size: 13px; }
+.columns { display: grid; grid-template-columns: minmax(0, 1fr) 360px; gap: 20px; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
+  padding: 18px 20px; }
+.text { font: 15px/2 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }
+.prompt { font-size: 13px; line-height: 1.5; color: var(--soft); max-height: 220px;
+  overflow: auto; }
+.columns h2:first-child { margin-top: 0; }
+.t { border-radius: 3px; padding: 3px 0; cursor: default;
+  background: color-mix(in oklab, var(--few) calc(var(--n) * 78%), transparent);
+  box-shadow: inset -1px 0 var(--card); }
+.t.f { background: none; color: var(--soft);
+  box-shadow: inset 0 -2px color-mix(in oklab, var(--soft) 45%, transparent); }
+.t.x { font-size: 11px; color: var(--soft); padding: 3px 2px; }
+.t.on { outline: 2px solid var(--own); outline-offset: 1px; color: var(--ink); }
+.nl { font-style: normal; color: var(--soft); opacity: .7; }
+.legend { display: flex; align-items: center; gap: 10px; margin-top: 18px; flex-wrap: wrap;
+  font-size: 12.5px; color: var(--soft); }
+.legend u { width: 150px; height: 12px; border-radius: 3px; background: linear-gradient(90deg,
+  color-mix(in oklab, var(--few) 78%, transparent), transparent); border: 1px solid var(--line); }
+.legend .t { padding: 0 4px; margin-left: 14px; }
+.bars { display: flex; align-items: stretch; height: 56px; gap: 1px; }
+.bars i { flex: 1 1 0; min-width: 1px; max-width: 14px; position: relative; }
+.bars i::after { content: ""; position: absolute; inset: auto 0 0; height: max(var(--h), 1px);
+  background: var(--bad); opacity: .75; border-radius: 1px 1px 0 0; }
+.bars i.f::after { background: var(--soft); opacity: .4; }
+.bars i.on { background: color-mix(in oklab, var(--own) 22%, transparent); }
+aside { position: sticky; top: 20px; align-self: start; min-height: 420px; }
+.big { font: 600 19px/1.4 var(--mono); overflow-wrap: anywhere; white-space: pre-wrap; }
+.path { font: 13px/1.5 var(--mono); color: var(--soft); overflow-wrap: anywhere; }
+.tag { display: inline-block; font-size: 12px; padding: 1px 8px; border-radius: 99px;
+  border: 1px solid var(--line); color: var(--soft); margin: 8px 6px 0 0; }
+.why { margin-top: 12px; padding: 9px 12px; border-radius: 7px; font-size: 13.5px;
+  background: color-mix(in oklab, var(--bad) 11%, transparent); }
+.why code, .row code { font-family: var(--mono); overflow-wrap: anywhere; white-space: pre-wrap; }
+.row { display: grid; grid-template-columns: minmax(0, 1fr) 58px; gap: 8px; font-size: 13px;
+  padding: 2px 6px; position: relative; border-radius: 4px; overflow: hidden; }
+.row::before { content: ""; position: absolute; inset: 1px auto 1px 0; width: var(--w);
+  background: color-mix(in oklab, var(--tint) 24%, transparent); border-radius: 4px; }
+.row * { position: relative; }
+.row span { text-align: right; font-variant-numeric: tabular-nums; }
+.row.no code { text-decoration: line-through; color: var(--bad); }
+.row.it { font-weight: 650; }
+footer { margin-top: 18px; font-size: 12.5px; color: var(--soft); }
+kbd { font: inherit; border: 1px solid var(--line); border-radius: 4px; padding: 0 5px; }
+@media (max-width: 880px) {
+  .columns { grid-template-columns: minmax(0, 1fr); }
+  aside { top: auto; bottom: 12px; min-height: 0; max-height: 46vh; overflow: auto;
+    box-shadow: 0 6px 28px rgb(0 0 0 / .22); }
+}
+</style>
+</head>
+<body>
+<main>
+<h1><!--TITLE--></h1>
+<div class="facts"><!--FACTS--></div>
+<div class="columns">
+<div>
+<h2>Prompt</h2>
+<section class="card"><pre class="text prompt"><!--PROMPT--></pre></section>
+<h2>Output</h2>
+<section class="card">
+<pre class="text"><!--SPANS--></pre>
+<div class="legend">1 token allowed <u></u> all <!--SIZE--> <span class="t f">forced</span>
+the only way on, not chosen</div>
+</section>
+<h2>Mass removed, step by step</h2>
+<section class="card"><div class="bars"><!--BARS--></div></section>
+<footer>Point at a token, click to hold it, <kbd>←</kbd> <kbd>→</kbd> to step,
+<kbd>Esc</kbd> to let go. Mass removed: the probability that the model gave to what was not
+allowed.</footer>
+</div>
+<aside class="card" id="panel" aria-live="polite"></aside>
+</div>
+</main>
+<script type="application/json" id="data"><!--DATA--></script>
+<script>
+"use strict";
+const {size, steps} = JSON.parse(document.getElementById("data").textContent);
+const panel = document.getElementById("panel");
+const number = value => value.toLocaleString("en");
+const percent = p => p >= .9995 ? "100%" : p >= .1 ? (100 * p).toFixed(1) + "%"
+  : p >= 1e-4 ? (100 * p).toFixed(2) + "%" : p ? p.toExponential(1) : "0";
+function make(tag, name, text) {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+function rows(title, list, tint, id) {
+  if (!list.length) return;
+  panel.append(make("h2", "", title));
+  for (const [name, p, allowed, token] of list) {
+    const row = make("div", "row" + (allowed ? "" : " no") + (token === id ? " it" : ""));
+    row.style.setProperty("--w", (100 * p).toFixed(2) + "%");
+    row.style.setProperty("--tint", `var(--${tint})`);
+    row.append(make("code", "", name), make("span", "", percent(p)));
+    panel.append(row);
+  }
+}
+let at = 0, held = false;
+function show(i) {
+  at = Math.max(0, Math.min(i, steps.length - 1));
+  for (const old of document.querySelectorAll(".on")) old.classList.remove("on");
+  for (const now of document.querySelectorAll(`[data-i="${at}"]`)) now.classList.add("on");
+  const step = steps[at];
+  panel.replaceChildren();
+  if (!step) return;
+  panel.append(make("div", "big", step.token), make("div", "path", step.path));
+  const tags = [`step ${at + 1} of ${steps.length}`, `id ${step.id}`, step.forced ? "forced"
+    : step.allowed === size ? "anything allowed" : `${number(step.allowed)} allowed`];
+  if (step.removed !== null) tags.push(`${percent(step.removed)} removed`);
+  for (const tag of tags) panel.append(make("span", "tag", tag));
+  if (step.favourite) {
+    const why = make("div", "why", "The model would rather have written ");
+    why.append(make("code", "", step.favourite[0]), ` (${percent(step.favourite[1])}), `
+      + "which was not allowed here.");
+    panel.append(why);
+  }
+  rows("The model's own view", step.ownTop, "own", step.id);
+  rows("Among what was allowed", step.top, "good", step.id);
+  if (step.forced) panel.append(make("h2", "", "Forced: no choice was made"));
+}
+const indexOf = event => {
+  const target = event.target.closest("[data-i]");
+  return target ? Number(target.dataset.i) : -1;
+};
+document.addEventListener("pointerover", event => {
+  const i = indexOf(event);
+  if (i >= 0 && !held) show(i);
+});
+document.addEventListener("click", event => {
+  const i = indexOf(event);
+  if (i >= 0) { held = true; show(i); }
+});
+document.addEventListener("keydown", event => {
+  const by = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+  if (by) { held = true; show(at + by); event.preventDefault(); }
+  if (event.key === "Escape") held = false;
+});
+const first = steps.findIndex(step => step.favourite && !step.forced);
+show(first < 0 ? 0 : first);
+</script>
+</body>
+</html>
+"""
+
 
 _OPENED = re.compile(r"(Choice|Literal|Regex|JsonSchema|Cfg)[(\[](.*?)[)\]]?", re.DOTALL)
 _KINDS = {

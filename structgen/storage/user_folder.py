@@ -1,7 +1,7 @@
-"""Where structgen keeps files for its user, whether nobody else can have put them there, and which
-files of a folder a name from elsewhere may mean.
+"""Where structgen keeps files for its user, and which files a name from elsewhere may mean.
 
-It knows nothing of what is kept there.
+Also whether nobody else can have put them there, and `written_whole`, which writes a file whole or
+leaves what was there. It knows nothing of what is kept.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import functools
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import BinaryIO
 
 
 def root() -> Path:
@@ -104,3 +107,27 @@ def _others(found: os.stat_result) -> str | None:
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
     return None
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the name once it is whole; a pipe or device is written as it is.
+
+    Raises:
+        OSError: it cannot be written; a file of that name is as it was.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()  # a link goes on leading to it
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        if path.exists():
+            temporary.chmod(path.stat().st_mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

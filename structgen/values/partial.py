@@ -3,20 +3,100 @@
 Owns what users see of a growing document: fields as attributes and items, what is whole, and the
 value itself. It is a view of the document at one moment, made without a copy; what comes later does
 not change it.
+
+`GrowingValue` takes the text of an output and gives partial values: of JSON, of text in parts (the
+holes of a template, the pieces of tagged text; a `PartReader` of the type says where they begin and
+end), of text that is its own value, or of text of which nothing is settled before its end. It is
+fed text, so that it serves streams of any origin.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, final
+from typing import Any, Generic, NamedTuple, Protocol, final
 
 from structgen.errors import IncompleteOutput, ParseError
-from structgen.types import T_co
+from structgen.grammar import ir
+from structgen.types import OutputType, PartReader, T_co
 
 from .document import MISSING, Document, Node
-from .parts import Seen
-from .shapes import ANYTHING, Place
+from .shapes import ANYTHING, Place, Shapes
+
+
+class Grows(Protocol):
+    """A value that grows, see `growing.GrowingValue`."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the value is the text."""
+
+    def feed(self, text: str) -> Any:
+        """The text goes on; returns what there is, or None where nothing is new."""
+
+
+class Seen(NamedTuple):
+    """A part that is there.
+
+    Attributes:
+        value: as far as it is there; a `ParseError` where its own checks refuse it.
+        is_done: whether it is whole.
+    """
+
+    value: Any
+    is_done: bool
+
+    def read(self) -> Any:
+        """The value.
+
+        Raises:
+            ParseError: its own checks refuse it.
+        """
+        if isinstance(self.value, ParseError):
+            raise self.value
+        return self.value
+
+
+class GrowingParts:
+    """The parts of one text.
+
+    Attributes:
+        seen: by name or index, those that are there; a new dict whenever one has changed.
+
+    Args:
+        reader: what divides the text.
+        begin: begins the value of a part.
+    """
+
+    def __init__(self, reader: PartReader, begin: Callable[[OutputType], Grows]) -> None:
+        self._reader = reader
+        self._begin = begin
+        self._open: Grows | None = None
+        self._pieces: list[str] = []
+        self.seen: dict[str | int, Seen] = {}
+
+    def feed(self, text: str) -> bool:
+        """The text goes on; returns whether something new is there."""
+        before = self.seen
+        for part, more, is_closed in self._reader.feed(text):
+            self._pieces.append(more)
+            value: Any = None
+            if is_closed:
+                try:
+                    value = part.output.parse("".join(self._pieces))
+                except ParseError as error:
+                    value = error
+                self._open, self._pieces = None, []
+            else:
+                if self._open is None:
+                    self._open = self._begin(part.output)
+                value = self._open.feed(more)
+                if value is None:
+                    continue
+                if self._open.is_text:  # a str grows as it does in JSON
+                    value = value.so_far
+            self.seen = {**self.seen, part.step: Seen(value, is_closed)}
+        return self.seen is not before
 
 
 @final
@@ -378,3 +458,75 @@ def _has(value: Any, path: tuple[str | int, ...]) -> bool:
         if value is MISSING:
             return False
     return True
+
+
+def shapes_of(output: OutputType) -> Shapes:
+    """What the parts of an output of a type are."""
+    return Shapes(output.values)
+
+
+class GrowingValue(Generic[T_co]):
+    """One output of a type, while it is written."""
+
+    def __init__(self, output: OutputType[T_co] | None, shapes: Shapes | None = None) -> None:
+        """Begin an output.
+
+        Args:
+            output: its type; None: free text.
+            shapes: of that type, `shapes_of`, to be used by its outputs one after another; None:
+                they are read now.
+        """
+        self._pieces: list[str] = []
+        self._document: Document | None = None
+        self._parts: GrowingParts | None = None
+        self._grows = True
+        if output is not None:
+            shapes = shapes_of(output) if shapes is None else shapes
+            if isinstance(output.grammar, ir.Json):
+                self._document = Document(shapes)
+            elif output.growing is not None:
+                self._parts = GrowingParts(output.growing(), GrowingValue)
+            else:
+                parse: Any = output.parse
+                is_text = isinstance(output.grammar, ir.Pattern) and output.values is not None
+                self._grows = parse is str or (is_text and shapes.grows(shapes.root))
+        self._n_changes = 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the value is the text, which grows."""
+        return self._document is None and self._parts is None
+
+    def feed(self, text: str) -> Partial[T_co] | None:
+        """The output goes on; returns what there is of the value, or None where nothing is new.
+
+        Cost: that of the new text, however long the output is.
+        """
+        if self._document is not None:
+            self._document.feed(text.encode("utf-8", "surrogatepass"))
+            changes = self._document.n_changes
+            if changes == self._n_changes:
+                return None
+            self._n_changes = changes
+            return Partial(self._document, self._document.root, self._document.n_bytes)
+        if self._parts is not None:
+            is_new = self._parts.feed(text)
+            return Partial(None, None, 0, parts=self._parts.seen) if is_new else None
+        self._pieces.append(text)
+        if not self._grows:
+            return None
+        pieces, n = self._pieces, len(self._pieces)
+        return Partial(None, None, 0, lambda: "".join(pieces[:n]))
+
+    def finish(self, value: Any) -> Partial[T_co]:
+        """The output is whole.
+
+        Args:
+            value: what its text parses to.
+        """
+        if self._document is None:
+            parts = None if self._parts is None else self._parts.seen
+            return Partial(None, None, 0, None, (value,), parts)
+        self._document.finish()
+        document = self._document
+        return Partial(document, document.root, document.n_bytes, None, (value,))

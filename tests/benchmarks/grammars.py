@@ -37,7 +37,7 @@ from structgen.automaton.core.shared import AUTOMATA
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import python as python_regex
 from structgen.masks.cfg import shared
-from structgen.storage import write_behind
+from structgen.storage import array_cache
 from structgen.types import lowering
 
 JSON = r"""
@@ -197,13 +197,13 @@ def main() -> None:
                 for engine in order:
                     if not number and measure == "ttfm":
                         engine.start(engine.compile(grammar)).mask()
-                        write_behind.flush()
+                        array_cache.flush()
                     started = clock()
                     made = compiled[engine.name, measure] = engine.compile(grammar)
                     engine.start(made).mask()
                     took = (clock() - started) / 1000
                     rows[engine.name].setdefault(measure, []).append(took)
-                    write_behind.flush()
+                    array_cache.flush()
             for engine in order:
                 row = rows[engine.name]
                 for phase in ("new", "once", "again"):

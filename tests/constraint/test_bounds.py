@@ -33,7 +33,7 @@ from structgen import (
     VocabularyError,
 )
 from structgen.automaton.work import WORK, Limits, within
-from structgen.insight.byte_reader import ByteReader
+from structgen.insight.json_places import ByteReader
 
 MEGABYTES = 1200
 WORK_OF_TESTS = 200_000

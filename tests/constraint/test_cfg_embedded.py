@@ -42,7 +42,7 @@ from structgen import (
 from structgen.automaton.cfg.embedding import EmbeddingMachine
 from structgen.automaton.cfg.machine import CfgMachine
 from structgen.grammar import cfg, ir
-from structgen.insight.byte_reader import ByteReader
+from structgen.insight.json_places import ByteReader
 from structgen.types import OutputType
 
 CALLS = r"""

@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "structgen"
 OWN_WAY = {
-    "storage/write_behind.py": "has a reset of its own",
+    "storage/array_cache.py": "has a reset of its own",
     "storage/locks.py": "makes none",
     "decoding/stream.py": "of one output, which nobody reads on in a child",
     "models/genai/sequences.py": "of one model, which does not live on in a child",

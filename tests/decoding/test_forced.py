@@ -15,7 +15,7 @@ from rounding import TIE, gap, near
 import structgen
 from structgen import Choice, Generator, JsonSchema, Regex
 from structgen.decoding.chat_tokens import Speller
-from structgen.insight.recording import Step
+from structgen.insight.trace import Step
 from structgen.vocabulary.tokens import Vocabulary
 
 NOTHING = np.empty(0, np.int32)

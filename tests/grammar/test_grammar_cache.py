@@ -18,7 +18,7 @@ from structgen.grammar.cfg import lark as loader
 from structgen.grammar.cfg import library as grammars
 from structgen.masks.cfg.masks import CfgMaskEngine
 from structgen.masks.mask import fill
-from structgen.storage import array_cache, write_behind
+from structgen.storage import array_cache
 from structgen.types import lowering
 
 SUMS = 'start: sum\nsum: sum "+" term | term\nterm: NUMBER | "(" sum ")"\nNUMBER: /[0-9]+/\n'
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
-    write_behind.flush()
+    array_cache.flush()
     return sorted(folder.glob("*")) if folder.exists() else []
 
 
@@ -56,7 +56,7 @@ def test_damaged_files_are_read_anew(folder: Path) -> None:
     for data in (b"", whole[:-1], whole[:-70] + b"[" + whole[-69:], b"x" * len(whole)):
         file.write_bytes(data)
         assert loader.parse(SUMS) == fresh
-        write_behind.flush()
+        array_cache.flush()
     assert file.read_bytes() == whole
 
 
@@ -138,13 +138,13 @@ def test_of_a_new_grammar_only_the_rules_are_looked_for(
 ) -> None:
     vocabulary = real_tokenizers.vocabulary("smollm2")
     looked_for: list[str] = []
-    find = write_behind.find
+    find = array_cache.find
 
     def counted(folder: str, name: str, key: str) -> array_cache.Arrays | None:
         looked_for.append(name)
         return find(folder, name, key)
 
-    monkeypatch.setattr(write_behind, "find", counted)
+    monkeypatch.setattr(array_cache, "find", counted)
     row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
     for files_met in (1, 3, 3):
         lowering._lower_cached.cache_clear()
@@ -153,7 +153,7 @@ def test_of_a_new_grammar_only_the_rules_are_looked_for(
         assert len(looked_for) == files_met
         # What this process has kept is found, on its way or on disk.
         monkeypatch.setattr(CfgMaskEngine, "_compute", None)
-        write_behind.flush()
+        array_cache.flush()
 
 
 def test_grammars_without_a_text_are_refused_every_time(folder: Path) -> None:

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field
 import structgen
 from structgen import Generator, JsonSchema, Regex
 from structgen.decoding.call_validation import opener
-from structgen.insight import alternatives, token_tree
+from structgen.insight import alternatives, confidence
 from structgen.insight.alternatives import MAX_ALTERNATIVES, sites, whole_texts
 from structgen.insight.confidence import Confidence
 
@@ -182,7 +182,7 @@ def test_the_spellings_of_a_string_are_summed():
 
 
 def test_nothing_found_is_no_confidence(monkeypatch):
-    monkeypatch.setattr(token_tree, "_MAX_PASSES", 1)
+    monkeypatch.setattr(confidence, "_MAX_PASSES", 1)
     generator = Generator(FakeModel(), Literal["q" * 40, "z" * 40])
     assert set(generator.probabilities("x").values()) == {0.5}
     result = generator.result("x", abstain_below=0.1)
@@ -192,7 +192,7 @@ def test_nothing_found_is_no_confidence(monkeypatch):
     # Nor is what is too small for a float.
     monkeypatch.undo()
     tree = SimpleNamespace(masses=np.zeros(2), cut=0.0)
-    assert token_tree.TokenTree._error(tree, 0.0) == 1
+    assert confidence.TokenTree._error(tree, 0.0) == 1
 
 
 def test_where_the_context_ends_what_does_not_fit_is_an_error():

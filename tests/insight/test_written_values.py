@@ -10,8 +10,15 @@ from fakes import FakeModel
 
 import structgen
 from structgen import JsonSchema
-from structgen.insight.alternatives import boundary, sites, whole_texts
-from structgen.insight.written_values import canonical, is_closed, longest, may_become
+from structgen.insight.alternatives import (
+    boundary,
+    canonical,
+    is_closed,
+    longest,
+    may_become,
+    sites,
+    whole_texts,
+)
 
 CHARS = ["a", "ö", "日", "😀", '"', "\\", "\n", "/", "\x01"]
 LABELS = ["положительный", "отрицательный", "größe", "日本語テスト", "東京タワー", "😀😀😀"]

@@ -17,8 +17,8 @@ import structgen
 from structgen import Cfg, Choice, JsonSchema, Regex, Template
 from structgen.constraint import Constraint
 from structgen.remote.dialects import DIALECTS
-from structgen.remote.patterns import as_gbnf, as_pattern
 from structgen.remote.reading import Answer, NotOfType
+from structgen.remote.schemas import as_gbnf, as_pattern
 from structgen.remote.task import Task
 from structgen.types import lower
 

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.grammar import ir
-from structgen.storage import array_cache, write_behind
+from structgen.storage import array_cache
 
 MAX_FILES = 300
 """About as many files as there may be; the oldest go when there are more."""
@@ -66,7 +66,7 @@ def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir
     Cost: 0.3 ms when on disk; else that of ``read``.
     """
     key = _key("rules", _larks_code(), start, text)
-    known = write_behind.find(_FOLDER, key, key)
+    known = array_cache.find(_FOLDER, key, key)
     if known is not None:
         grammar = _decoded(known["grammar"].tobytes())
     else:
@@ -109,7 +109,7 @@ def find_row(name: str, of: str) -> npt.NDArray[np.uint32] | None:
     kept = _unseen.get(of[: len(key)])
     if kept is not None and key not in kept:
         return None
-    known = write_behind.find(_FOLDER, key, key)
+    known = array_cache.find(_FOLDER, key, key)
     return None if known is None else known["array"].astype(np.uint32, copy=False)
 
 
@@ -165,7 +165,7 @@ def _keep(key: str, make: Callable[[], array_cache.Arrays]) -> None:
     is_counted = int(key[:4], 16) % _ONE_IN == 0
     folder = array_cache.root() / _FOLDER
     then = functools.partial(_count, folder) if is_counted else _nothing
-    write_behind.keep(_FOLDER, key, key, make, then)
+    array_cache.keep(_FOLDER, key, key, make, then)
 
 
 def _nothing() -> None:
