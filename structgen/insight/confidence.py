@@ -620,7 +620,7 @@ def grown(
 
 
 Opened: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[Scores, int]]]
-"""As `structgen.insight.token_tree.OpenSequence`, pass by pass."""
+"""As `OpenSequence`, pass by pass."""
 
 
 @final

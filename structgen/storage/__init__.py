@@ -22,6 +22,5 @@ __all__ = [
     "fork_safe",
     "in_child",
     "user_folder",
-    "write_behind",
     "written_whole",
 ]

@@ -115,10 +115,10 @@ _PROCESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from structgen.storage import array_cache, write_behind
+from structgen.storage import array_cache
 array_cache.root = lambda: Path(sys.argv[1])
-write_behind.DELAY = 1e6
-write_behind.keep("some", "a", "key", lambda: {"numbers": np.array([1, 2], np.int32)})
+array_cache.DELAY = 1e6
+array_cache.keep("some", "a", "key", lambda: {"numbers": np.array([1, 2], np.int32)})
 """
 
 

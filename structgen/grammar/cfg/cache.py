@@ -8,7 +8,7 @@ outside, is read each time.
 It owns what these things depend on. Besides the grammar that is this package's own code, and that
 of Lark: by the size and date of their files, so that no change meets what older code has written.
 It knows no syntax and no automata; `array_cache` owns the files, of which there are about
-`MAX_FILES` at most, and `write_behind` writes them when nobody waits.
+`MAX_FILES` at most, and `storage.array_cache` writes them when nobody waits.
 """
 
 from __future__ import annotations
