@@ -44,9 +44,8 @@ from structgen.types import (
     Functions,
     ItemT,
     Own,
-    PlainText,
-    Schemas,
     T_co,
+    TextT,
     schema_hint,
 )
 from structgen.values import Shapes, shapes_of
@@ -153,17 +152,15 @@ class Generator(Calls[T_co]):
     # that a function may be a type form, which none is.
     @overload
     def __new__(  # type: ignore[misc]
-        cls, model: AsyncMaker, output_type: PlainText = None, **options: Unpack[GeneratorOptions]
-    ) -> AsyncGenerator[str]: ...
+        cls,
+        model: AsyncMaker,
+        output_type: Own[TextT] | None = None,
+        **options: Unpack[GeneratorOptions],
+    ) -> AsyncGenerator[TextT]: ...
 
     @overload
     def __new__(  # type: ignore[misc, overload-overlap]
         cls, model: AsyncMaker, output_type: TypeForm[T_co], **options: Unpack[GeneratorOptions]
-    ) -> AsyncGenerator[T_co]: ...
-
-    @overload
-    def __new__(  # type: ignore[misc]
-        cls, model: AsyncMaker, output_type: Own[T_co], **options: Unpack[GeneratorOptions]
     ) -> AsyncGenerator[T_co]: ...
 
     @overload
@@ -177,26 +174,16 @@ class Generator(Calls[T_co]):
     ) -> AsyncGenerator[Call]: ...
 
     @overload
-    def __new__(  # type: ignore[misc]
-        cls, model: AsyncMaker, output_type: Schemas, **options: Unpack[GeneratorOptions]
-    ) -> AsyncGenerator[Any]: ...
-
-    @overload
     def __new__(
         cls,
         model: Model | Maker,
-        output_type: PlainText = None,
+        output_type: Own[TextT] | None = None,
         **options: Unpack[GeneratorOptions],
-    ) -> Generator[str]: ...
+    ) -> Generator[TextT]: ...
 
     @overload
     def __new__(  # type: ignore[overload-overlap]
         cls, model: Model | Maker, output_type: TypeForm[T_co], **options: Unpack[GeneratorOptions]
-    ) -> Generator[T_co]: ...
-
-    @overload
-    def __new__(
-        cls, model: Model | Maker, output_type: Own[T_co], **options: Unpack[GeneratorOptions]
     ) -> Generator[T_co]: ...
 
     @overload
@@ -208,11 +195,6 @@ class Generator(Calls[T_co]):
     def __new__(
         cls, model: Model | Maker, output_type: Functions, **options: Unpack[GeneratorOptions]
     ) -> Generator[Call]: ...
-
-    @overload
-    def __new__(
-        cls, model: Model | Maker, output_type: Schemas, **options: Unpack[GeneratorOptions]
-    ) -> Generator[Any]: ...
 
     def __new__(cls, model: Any, output_type: Any = None, **options: Any) -> Any:
         """Compile ``output_type`` for ``model``.

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from structgen.decoding import AskOptions, Prompt, Stream, ValueStream
-from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T
+from structgen.decoding import AskOptions, Prompt, Stream, ValueStream, check_by_name
+from structgen.types import AnyT, Call, Choices, Functions, ItemT, Others, Own, T, TextT
 
 from .kept import KeptGenerators, divided
 
@@ -33,16 +33,13 @@ class Asked(ABC):
 
     @overload
     def __call__(
-        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
-    ) -> str: ...
+        self, prompt: Prompt, output_type: Own[TextT] | None = None, **options: Unpack[AskOptions]
+    ) -> TextT: ...
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
     ) -> T: ...
-
-    @overload
-    def __call__(self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]) -> T: ...
 
     @overload
     def __call__(
@@ -54,12 +51,7 @@ class Asked(ABC):
         self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
     ) -> Call: ...
 
-    @overload
-    def __call__(
-        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
-    ) -> Any: ...
-
-    def __call__(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+    def __call__(self, prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt`` as a value of ``output_type``; a str without one.
 
         The same as ``Generator(model, output_type).parse(prompt)``. The last 8 output types stay
@@ -74,85 +66,50 @@ class Asked(ABC):
         Raises:
             As `Generator` and its calls.
         """
+        check_by_name(more)
         generator, call = self._generator(output_type, options)
         return generator.parse(prompt, **call)
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
-    ) -> Stream[str]: ...
-
-    @overload
-    def stream(  # type: ignore[overload-overlap]
         self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
     ) -> Stream[T]: ...
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
-    ) -> Stream[T]: ...
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> Stream[AnyT]: ...
 
-    @overload
-    def stream(
-        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
-    ) -> Stream[ItemT]: ...
-
-    @overload
-    def stream(
-        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
-    ) -> Stream[Call]: ...
-
-    @overload
-    def stream(
-        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
-    ) -> Stream[Any]: ...
-
-    def stream(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+    def stream(self, prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt`` piece by piece, as text, while it is generated.
 
         The same as ``Generator(model, output_type).stream(prompt)``; ``stream.result.value`` is
         the value once it has been read. Args and raises as for calling the model.
         """
+        check_by_name(more)
         generator, call = self._generator(output_type, options)
         return generator.stream(prompt, **call)
 
     @overload
     def stream_values(
-        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
-    ) -> ValueStream[str]: ...
-
-    @overload
-    def stream_values(  # type: ignore[overload-overlap]
         self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
     ) -> ValueStream[T]: ...
 
     @overload
     def stream_values(
-        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
-    ) -> ValueStream[T]: ...
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> ValueStream[AnyT]: ...
 
-    @overload
     def stream_values(
-        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
-    ) -> ValueStream[ItemT]: ...
-
-    @overload
-    def stream_values(
-        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
-    ) -> ValueStream[Call]: ...
-
-    @overload
-    def stream_values(
-        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
-    ) -> ValueStream[Any]: ...
-
-    def stream_values(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
+    ) -> Any:
         """Return the value for ``prompt`` again and again while it is written, as far as it is.
 
         The same as ``Generator(model, output_type).stream_values(prompt)``: each is a
         `structgen.Partial`, the last one has the whole value. Args and raises as for calling the
         model.
         """
+        check_by_name(more)
         generator, call = self._generator(output_type, options)
         return generator.stream_values(prompt, **call)
 

@@ -11,8 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from structgen.decoding import AskOptions, AsyncStream, AsyncValueStream, Prompt
-from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T
+from structgen.decoding import (
+    AskOptions,
+    AsyncStream,
+    AsyncValueStream,
+    Prompt,
+    check_by_name,
+)
+from structgen.types import AnyT, Call, Choices, Functions, ItemT, Others, Own, T, TextT
 
 from .kept import KeptGenerators, divided
 
@@ -37,17 +43,12 @@ class AskedAsync(ABC):
 
     @overload
     async def __call__(
-        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
-    ) -> str: ...
+        self, prompt: Prompt, output_type: Own[TextT] | None = None, **options: Unpack[AskOptions]
+    ) -> TextT: ...
 
     @overload
     async def __call__(  # type: ignore[overload-overlap]
         self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
-    ) -> T: ...
-
-    @overload
-    async def __call__(
-        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
     ) -> T: ...
 
     @overload
@@ -60,12 +61,9 @@ class AskedAsync(ABC):
         self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
     ) -> Call: ...
 
-    @overload
     async def __call__(
-        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
-    ) -> Any: ...
-
-    async def __call__(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
+    ) -> Any:
         """Return the output for ``prompt`` as a value of ``output_type``; a str without one.
 
         The same as ``await Generator(model, output_type).parse(prompt)``. The last 8 output types
@@ -81,84 +79,49 @@ class AskedAsync(ABC):
         Raises:
             As `Generator` and its calls.
         """
+        check_by_name(more)
         generator, call = self._generator(output_type, options)
         return await generator.parse(prompt, **call)
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
-    ) -> AsyncStream[str]: ...
-
-    @overload
-    def stream(  # type: ignore[overload-overlap]
         self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
     ) -> AsyncStream[T]: ...
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
-    ) -> AsyncStream[T]: ...
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> AsyncStream[AnyT]: ...
 
-    @overload
-    def stream(
-        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
-    ) -> AsyncStream[ItemT]: ...
-
-    @overload
-    def stream(
-        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
-    ) -> AsyncStream[Call]: ...
-
-    @overload
-    def stream(
-        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
-    ) -> AsyncStream[Any]: ...
-
-    def stream(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+    def stream(self, prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt`` piece by piece, as text, while it is generated.
 
         The same as ``Generator(model, output_type).stream(prompt)``. Args and raises as for calling
         the model.
         """
+        check_by_name(more)
         generator, call = self._generator(output_type, options)
         return generator.stream(prompt, **call)
 
     @overload
     def stream_values(
-        self, prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
-    ) -> AsyncValueStream[str]: ...
-
-    @overload
-    def stream_values(  # type: ignore[overload-overlap]
         self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
     ) -> AsyncValueStream[T]: ...
 
     @overload
     def stream_values(
-        self, prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]
-    ) -> AsyncValueStream[T]: ...
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[AnyT]: ...
 
-    @overload
     def stream_values(
-        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
-    ) -> AsyncValueStream[ItemT]: ...
-
-    @overload
-    def stream_values(
-        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
-    ) -> AsyncValueStream[Call]: ...
-
-    @overload
-    def stream_values(
-        self, prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]
-    ) -> AsyncValueStream[Any]: ...
-
-    def stream_values(self, prompt: Any, output_type: Any = None, **options: Any) -> Any:
+        self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
+    ) -> Any:
         """Return the value for ``prompt`` again and again while it is written, as far as it is.
 
         The same as ``Generator(model, output_type).stream_values(prompt)``. Args and raises as for
         calling the model.
         """
+        check_by_name(more)
         generator, call = self._generator(output_type, options)
         return generator.stream_values(prompt, **call)
 

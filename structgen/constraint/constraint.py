@@ -35,9 +35,9 @@ from structgen.types import (
     ItemT,
     OutputType,
     Own,
-    Schemas,
     T,
     T_co,
+    TextT,
     Typed,
     lower,
 )
@@ -48,8 +48,6 @@ from .cursor import Cursor
 from .engine import Engine, Engines
 
 if TYPE_CHECKING:
-    import re
-
     from typing_extensions import TypeForm, Unpack
 
     from structgen.automaton.cfg import CfgMachine
@@ -76,21 +74,15 @@ _BYTES_A_STEP = 60
 
 
 @overload
+def compile(
+    output_type: Own[TextT], vocabulary: Vocabulary, **options: Unpack[CompileOptions]
+) -> Constraint[TextT]: ...
+
+
+@overload
 def compile(  # type: ignore[overload-overlap]  # a function is no type form
     output_type: TypeForm[T], vocabulary: Vocabulary, **options: Unpack[CompileOptions]
 ) -> Constraint[T]: ...
-
-
-@overload
-def compile(
-    output_type: Own[T], vocabulary: Vocabulary, **options: Unpack[CompileOptions]
-) -> Constraint[T]: ...
-
-
-@overload
-def compile(
-    output_type: re.Pattern[str], vocabulary: Vocabulary, **options: Unpack[CompileOptions]
-) -> Constraint[str]: ...
 
 
 @overload
@@ -103,12 +95,6 @@ def compile(
 def compile(
     output_type: Functions, vocabulary: Vocabulary, **options: Unpack[CompileOptions]
 ) -> Constraint[Call]: ...
-
-
-@overload
-def compile(
-    output_type: Schemas, vocabulary: Vocabulary, **options: Unpack[CompileOptions]
-) -> Constraint[Any]: ...
 
 
 def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constraint[Any]:

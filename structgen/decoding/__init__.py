@@ -34,8 +34,10 @@ from .options import (
     CallOptions,
     CancelEvent,
     GeneratorOptions,
+    ManyOptions,
     SearchOptions,
     TypeOptions,
+    check_by_name,
 )
 from .results import Enforcement, GenerationResult, Parsed, Timings, Usage
 from .stream import AsyncStream, AsyncValueStream, Stream, ValueStream, pieces
@@ -67,6 +69,7 @@ __all__ = [
     "Generation",
     "GenerationResult",
     "GeneratorOptions",
+    "ManyOptions",
     "Output",
     "Parsed",
     "Prepared",
@@ -89,6 +92,7 @@ __all__ = [
     "batch_pays",
     "chat",
     "check_adapter",
+    "check_by_name",
     "check_fits",
     "check_may_fit",
     "checks_for",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from structgen.types import T_co
 
 from .chat import Prompt, Prompts, check_several
-from .options import CallOptions
+from .options import CallOptions, ManyOptions, check_by_name
 from .results import GenerationResult
 from .stream import AsyncStream, AsyncValueStream
 
@@ -30,7 +30,8 @@ class AsyncGenerator(ABC, Generic[T_co]):
 
     What ``Generator(model, output_type)`` is for an asynchronous model. Every call takes one
     prompt, and gives one output; or a list of prompts, and gives a list; with ``n=`` a list of so
-    many stands in the place of each. With ``return_errors=True`` errors may stand among them.
+    many stands in the place of each. With ``return_errors=True`` errors may stand among them. With
+    either of these a type checker knows no more than ``list[Any]``.
     """
 
     @abstractmethod
@@ -57,47 +58,19 @@ class AsyncGenerator(ABC, Generic[T_co]):
         """The value for ``prompt`` again and again while it is written, as far as it is."""
 
     @overload
-    async def __call__(self, prompt: Prompt, **options: Unpack[CallOptions]) -> str: ...
+    async def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> str: ...
 
     @overload
     async def __call__(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[str]: ...
 
     @overload
     async def __call__(
-        self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[str]: ...
+        self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]
+    ) -> list[Any]: ...
 
-    @overload
-    async def __call__(
-        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[list[str]]: ...
-
-    @overload
-    async def __call__(
-        self,
-        prompt: Prompt,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[str | Exception]: ...
-
-    @overload
-    async def __call__(
-        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
-    ) -> list[str | Exception]: ...
-
-    @overload
-    async def __call__(
-        self,
-        prompt: Prompts,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[list[str | Exception]]: ...
-
-    async def __call__(self, prompt: Any, **options: Any) -> Any:
+    async def __call__(self, prompt: Any, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt``, a str; for several prompts a list of them.
 
         Args:
@@ -111,59 +84,33 @@ class AsyncGenerator(ABC, Generic[T_co]):
 
         Cancelling the task that waits ends the outputs.
         """
+        check_by_name(more)
         return await self._outputs(prompt, options, _text, is_sure=True)
 
     @overload
-    async def parse(self, prompt: Prompt, **options: Unpack[CallOptions]) -> T_co: ...
+    async def parse(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> T_co: ...
 
     @overload
     async def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
 
     @overload
     async def parse(
-        self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[T_co]: ...
+        self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]
+    ) -> list[Any]: ...
 
-    @overload
-    async def parse(
-        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[list[T_co]]: ...
-
-    @overload
-    async def parse(
-        self,
-        prompt: Prompt,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[T_co | Exception]: ...
-
-    @overload
-    async def parse(
-        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
-    ) -> list[T_co | Exception]: ...
-
-    @overload
-    async def parse(
-        self,
-        prompt: Prompts,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[list[T_co | Exception]]: ...
-
-    async def parse(self, prompt: Any, **options: Any) -> Any:
+    async def parse(self, prompt: Any, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt`` as a value of the output type; or a list, as above.
 
         Args and raises as for calling the generator, and also:
             ParseError: as for a `Generator`.
         """
+        check_by_name(more)
         return await self._outputs(prompt, options, _value, is_sure=True)
 
     @overload
-    async def result(
+    async def result(  # type: ignore[overload-overlap]
         self, prompt: Prompt, **options: Unpack[CallOptions]
     ) -> GenerationResult[T_co]: ...
 
@@ -174,76 +121,31 @@ class AsyncGenerator(ABC, Generic[T_co]):
 
     @overload
     async def result(
-        self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[GenerationResult[T_co]]: ...
+        self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]
+    ) -> list[Any]: ...
 
-    @overload
-    async def result(
-        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[list[GenerationResult[T_co]]]: ...
-
-    @overload
-    async def result(
-        self,
-        prompt: Prompt,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[GenerationResult[T_co] | Exception]: ...
-
-    @overload
-    async def result(
-        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
-    ) -> list[GenerationResult[T_co] | Exception]: ...
-
-    @overload
-    async def result(
-        self,
-        prompt: Prompts,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[list[GenerationResult[T_co] | Exception]]: ...
-
-    async def result(self, prompt: Any, **options: Any) -> Any:
+    async def result(self, prompt: Any, *more: Any, **options: Any) -> Any:
         """Return the `GenerationResult` for ``prompt``; or a list, as above.
 
         Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
         says it.
         """
+        check_by_name(more)
         return await self._outputs(prompt, options, _itself, is_sure=False)
 
     @overload
     async def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
 
     @overload
-    async def batch(
-        self, prompts: Prompts, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[list[T_co]]: ...
+    async def batch(self, prompts: Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
 
-    @overload
-    async def batch(
-        self, prompts: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
-    ) -> list[T_co | Exception]: ...
-
-    @overload
-    async def batch(
-        self,
-        prompts: Prompts,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[list[T_co | Exception]]: ...
-
-    async def batch(self, prompts: Any, **options: Any) -> Any:
+    async def batch(self, prompts: Any, *more: Any, **options: Any) -> Any:
         """Return the outputs for several prompts as values of the output type, in their order.
 
         What `parse` gives for a list; but one prompt is refused, however it is written. Args and
         raises as for calling the generator.
         """
+        check_by_name(more)
         check_several(prompts)
         return await self._outputs(prompts, options, _value, is_sure=True)
 

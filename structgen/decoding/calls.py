@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from structgen.types import T_co
 
 from .chat import Prompt, Prompts, check_several
 from .loop import Output
-from .options import CallOptions
+from .options import CallOptions, ManyOptions, check_by_name
 from .results import GenerationResult
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Calls(ABC, Generic[T_co]):
 
     Every call takes one prompt, and gives one output; or a list of prompts, and gives a list; with
     ``n=`` a list of so many stands in the place of each. With ``return_errors=True`` errors may
-    stand among them.
+    stand among them. With either of these a type checker knows no more than ``list[Any]``.
     """
 
     __slots__ = ()
@@ -38,45 +38,17 @@ class Calls(ABC, Generic[T_co]):
         """Make one output or several, and return what ``convert`` makes of each."""
 
     @overload
-    def __call__(self, prompt: Prompt, **options: Unpack[CallOptions]) -> str: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> str: ...
 
     @overload
     def __call__(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[str]: ...
 
     @overload
-    def __call__(self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]) -> list[str]: ...
+    def __call__(self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
 
-    @overload
-    def __call__(
-        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[list[str]]: ...
-
-    @overload
-    def __call__(
-        self,
-        prompt: Prompt,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[str | Exception]: ...
-
-    @overload
-    def __call__(
-        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
-    ) -> list[str | Exception]: ...
-
-    @overload
-    def __call__(
-        self,
-        prompt: Prompts,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[list[str | Exception]]: ...
-
-    def __call__(self, prompt: Any, **options: Any) -> Any:
+    def __call__(self, prompt: Any, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt``, a str; for several prompts a list of them.
 
         Args:
@@ -102,48 +74,21 @@ class Calls(ABC, Generic[T_co]):
             BatchError: of several outputs, some failed; it has the others. An `OptionError` or
                 `BudgetTooSmall` that is the same for all of them is raised as itself.
         """
+        check_by_name(more)
         return self._outputs(prompt, options, _text)
 
     @overload
-    def parse(self, prompt: Prompt, **options: Unpack[CallOptions]) -> T_co: ...
+    def parse(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> T_co: ...
 
     @overload
     def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
 
     @overload
-    def parse(self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]) -> list[T_co]: ...
+    def parse(self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
 
-    @overload
-    def parse(
-        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[list[T_co]]: ...
-
-    @overload
-    def parse(
-        self,
-        prompt: Prompt,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[T_co | Exception]: ...
-
-    @overload
-    def parse(
-        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
-    ) -> list[T_co | Exception]: ...
-
-    @overload
-    def parse(
-        self,
-        prompt: Prompts,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[list[T_co | Exception]]: ...
-
-    def parse(self, prompt: Any, **options: Any) -> Any:
+    def parse(self, prompt: Any, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt`` as a value of the output type; or a list, as above.
 
         Without an output type it is the text itself.
@@ -152,10 +97,13 @@ class Calls(ABC, Generic[T_co]):
             ParseError: the text fits the type's grammar, but not a check that only its class can
                 make (a Pydantic validator, say).
         """
+        check_by_name(more)
         return self._outputs(prompt, options, _value)
 
     @overload
-    def result(self, prompt: Prompt, **options: Unpack[CallOptions]) -> GenerationResult[T_co]: ...
+    def result(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> GenerationResult[T_co]: ...
 
     @overload
     def result(
@@ -163,72 +111,24 @@ class Calls(ABC, Generic[T_co]):
     ) -> list[GenerationResult[T_co]]: ...
 
     @overload
-    def result(
-        self, prompt: Prompt, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[GenerationResult[T_co]]: ...
+    def result(self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
 
-    @overload
-    def result(
-        self, prompt: Prompts, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[list[GenerationResult[T_co]]]: ...
-
-    @overload
-    def result(
-        self,
-        prompt: Prompt,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[GenerationResult[T_co] | Exception]: ...
-
-    @overload
-    def result(
-        self, prompt: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
-    ) -> list[GenerationResult[T_co] | Exception]: ...
-
-    @overload
-    def result(
-        self,
-        prompt: Prompts,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[list[GenerationResult[T_co] | Exception]]: ...
-
-    def result(self, prompt: Any, **options: Any) -> Any:
+    def result(self, prompt: Any, *more: Any, **options: Any) -> Any:
         """Return the `GenerationResult` for ``prompt``: tokens, counts, times; or a list, as above.
 
         Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
         says it.
         """
+        check_by_name(more)
         return self._outputs(prompt, options, _result)
 
     @overload
     def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
 
     @overload
-    def batch(
-        self, prompts: Prompts, *, n: int, **options: Unpack[CallOptions]
-    ) -> list[list[T_co]]: ...
+    def batch(self, prompts: Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
 
-    @overload
-    def batch(
-        self, prompts: Prompts, *, return_errors: Literal[True], **options: Unpack[CallOptions]
-    ) -> list[T_co | Exception]: ...
-
-    @overload
-    def batch(
-        self,
-        prompts: Prompts,
-        *,
-        n: int,
-        return_errors: Literal[True],
-        **options: Unpack[CallOptions],
-    ) -> list[list[T_co | Exception]]: ...
-
-    def batch(self, prompts: Any, **options: Any) -> Any:
+    def batch(self, prompts: Any, *more: Any, **options: Any) -> Any:
         """Return the outputs for several prompts as values of the output type, in their order.
 
         What `parse` gives for a list; but one prompt is refused, however it is written.
@@ -243,6 +143,7 @@ class Calls(ABC, Generic[T_co]):
 
         Cost: several outputs share the passes of the model where that is faster.
         """
+        check_by_name(more)
         check_several(prompts)
         return self._outputs(prompts, options, _value)
 

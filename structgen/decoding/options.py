@@ -163,8 +163,8 @@ class CancelEvent(Protocol):
 class CallOptions(TypedDict, total=False):
     """The options of a call by name, for type checkers: `SearchOptions` says what each is.
 
-    Those that say how many outputs there will be, ``n`` and ``return_errors``, are written out in
-    the signatures, because what a call returns depends on them.
+    Those that say how many outputs there will be, ``n`` and ``return_errors``, are `ManyOptions`,
+    because what a call returns depends on them.
     """
 
     max_new_tokens: int | None
@@ -199,6 +199,13 @@ class CallOptions(TypedDict, total=False):
     truncate: bool | None
 
 
+class ManyOptions(CallOptions, total=False):
+    """The options of a call that makes several outputs, or gives errors in their place."""
+
+    n: int | None
+    return_errors: bool | None
+
+
 class TypeOptions(CompileOptions, total=False):
     """The options that go with an output type, whoever makes the outputs."""
 
@@ -215,6 +222,20 @@ class GeneratorOptions(TypeOptions, total=False):
 
 class AskOptions(CallOptions, TypeOptions, total=False):
     """The options of ``model(prompt, output_type)``: those of a generator and of its call."""
+
+
+def check_by_name(more: Sequence[Any]) -> None:
+    """Check that a call got nothing by position beside its prompt.
+
+    Raises:
+        OptionError: it did.
+    """
+    if more:
+        raise OptionError(
+            f"A call takes its prompt alone by position, and got a second, of type "
+            f"{type(more[0]).__name__}. Pass options by name, such as max_new_tokens=50, and "
+            "several prompts as one list."
+        )
 
 
 def parse(options: Mapping[str, Any]) -> SearchOptions:

@@ -6,66 +6,34 @@ Owns that model. Knows nothing of how it answers.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast
 
 from structgen import models
 from structgen.constraint import warm_up
-from structgen.decoding import AskOptions, Prompt
 from structgen.models import genai
 from structgen.storage import fork_safe
-from structgen.types import Call, Choices, Functions, ItemT, Own, PlainText, Schemas, T
 
 from .model import TextModel
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeForm, Unpack
+if TYPE_CHECKING:  # what a checker knows of calling a model, it knows of this
+    generate = cast("TextModel", None).__call__
+else:
 
+    def generate(prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
+        """Return what the default model answers, as a value of ``output_type``; a str without one.
 
-@overload
-def generate(
-    prompt: Prompt, output_type: PlainText = None, **options: Unpack[AskOptions]
-) -> str: ...
+        ``structgen.generate("The capital of France is ", Literal["Paris", "Rome"])``: one line,
+        from nothing. The model is loaded by the first call, and kept.
 
+        Args:
+            prompt, output_type, options: as for calling a `TextModel`.
 
-@overload
-def generate(  # type: ignore[overload-overlap]
-    prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
-) -> T: ...
+        Raises:
+            As `structgen.load` and calling a `TextModel`.
 
-
-@overload
-def generate(prompt: Prompt, output_type: Own[T], **options: Unpack[AskOptions]) -> T: ...
-
-
-@overload
-def generate(
-    prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
-) -> ItemT: ...
-
-
-@overload
-def generate(prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]) -> Call: ...
-
-
-@overload
-def generate(prompt: Prompt, output_type: Schemas, **options: Unpack[AskOptions]) -> Any: ...
-
-
-def generate(prompt: Any, output_type: Any = None, **options: Any) -> Any:
-    """Return what the default model answers, as a value of ``output_type``; a str without one.
-
-    ``structgen.generate("The capital of France is ", Literal["Paris", "Rome"])``: one line, from
-    nothing. The model is loaded by the first call, and kept.
-
-    Args:
-        prompt, output_type, options: as for calling a `TextModel`.
-
-    Raises:
-        As `structgen.load` and calling a `TextModel`.
-
-    Cost: the first call loads the default model, a second, and fetches it if need be.
-    """
-    return _default_model()(prompt, output_type, **options)
+        Cost: the first call loads the default model, a second, and fetches it if need be.
+        """
+        return _default_model()(prompt, output_type, *more, **options)
 
 
 _LOADING = fork_safe(threading.Lock())

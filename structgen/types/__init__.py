@@ -28,7 +28,18 @@ from structgen.types.tags import Tagged, TaggedText, TaggedValue
 from structgen.types.templates import Template, Text
 from structgen.types.thoughts import FREE_TEXT, thought_type
 from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
-from structgen.types.typed import Choices, Functions, ItemT, Own, PlainText, Schemas, T, T_co, Typed
+from structgen.types.typed import (
+    AnyT,
+    Choices,
+    Functions,
+    ItemT,
+    Others,
+    Own,
+    T,
+    T_co,
+    TextT,
+    Typed,
+)
 from structgen.types.user import Cfg, Choice, OutputType, Part, PartReader, SpecialToken
 from structgen.types.value_schema import NAMES, ValueSchema
 
@@ -80,6 +91,7 @@ __all__ = [
     "FUNCTIONS",
     "NAMES",
     "NEUTRAL",
+    "AnyT",
     "Call",
     "Cfg",
     "Choice",
@@ -87,13 +99,12 @@ __all__ = [
     "Functions",
     "ItemT",
     "JsonSchema",
+    "Others",
     "OutputType",
     "Own",
     "Part",
     "PartReader",
-    "PlainText",
     "Regex",
-    "Schemas",
     "SpecialToken",
     "T",
     "T_co",
@@ -102,6 +113,7 @@ __all__ = [
     "TaggedValue",
     "Template",
     "Text",
+    "TextT",
     "ToolCalls",
     "ToolSyntax",
     "ToolsOffered",

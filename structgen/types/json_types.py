@@ -51,6 +51,9 @@ class JsonType:
     values: ValueSchema
 
 
+_MOST_TOLD = 5
+"""Most problems that an error tells, and most places of each."""
+
 _FOREIGN = (
     " Inside a Pydantic class, dataclass or TypedDict, no class of attrs or msgspec can stand: "
     "write the outer one with the same library."
@@ -222,7 +225,7 @@ def _parse(validate: Callable[[str], Any], json_text: str, text: str, name: str)
             return validate(rewritten)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
-        told = "; ".join(_told(problems, json_text)[:5])
+        told = "; ".join(_told(problems, json_text)[:_MOST_TOLD])
         raise ParseError(
             f"The text does not parse into {name}: {told}. Text: {_excerpt(text)}", text=text
         ) from error
@@ -238,7 +241,7 @@ def _excerpt(text: str) -> str:
 
 
 def _told(problems: Sequence[Any], json_text: str) -> list[str]:
-    """What is wrong and where, each once; of several functions only the one that was named."""
+    """What is wrong, each once, and where; of several functions only the one that was named."""
     try:
         value = json.loads(json_text)
     except (ValueError, RecursionError):
@@ -253,7 +256,7 @@ def _told(problems: Sequence[Any], json_text: str) -> list[str]:
                 names[call] = problem["input"]
             else:
                 names.setdefault(call, None)
-    told = []
+    told: dict[str, list[str]] = {}
     for problem in problems:
         place, call, rest = _parted(problem["loc"])
         message = problem["msg"]
@@ -263,8 +266,11 @@ def _told(problems: Sequence[Any], json_text: str) -> list[str]:
             if len(wrong) < len(known) or rest != ("name",):
                 continue
             message = f"no function {known[call]!r} (there are: {', '.join(known)})"
-        told.append(f"{message} at {_path(problem, value)}")
-    return list(dict.fromkeys(told))
+        told.setdefault(message, []).append(_path(problem, value))
+    return [
+        f"{message} at {', '.join([*dict.fromkeys(paths)][:_MOST_TOLD])}"
+        for message, paths in told.items()
+    ]
 
 
 def _parted(location: tuple[int | str, ...]) -> tuple[Any, str, tuple[int | str, ...]]:

@@ -57,10 +57,6 @@ class TextPattern(Typed[str]):
         """Texts of either: of two patterns a pattern, else of either output type."""
         return AnyOf(self, other) if _part(other) is None else _combined("or", self, other)
 
-    @overload
-    def __ror__(self, other: str) -> TextPattern: ...
-    @overload
-    def __ror__(self, other: Any) -> AnyOf: ...
     def __ror__(self, other: Any) -> TextPattern | AnyOf:
         return AnyOf(other, self) if _part(other) is None else _combined("or", other, self)
 
@@ -72,10 +68,6 @@ class TextPattern(Typed[str]):
         """A text of this one followed by one of the other, which may be any output type."""
         return _followed(self, other)
 
-    @overload
-    def __radd__(self, other: str) -> TextPattern: ...
-    @overload
-    def __radd__(self, other: Any) -> Joined: ...
     def __radd__(self, other: Any) -> TextPattern | Joined:
         return _followed(other, self)
 

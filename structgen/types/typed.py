@@ -5,17 +5,20 @@ everything that takes an output type are written with. Nothing here does anythin
 
 A type checker infers ``T`` from a Python type by `typing_extensions.TypeForm` (PEP 747), which
 mypy 2 and pyright understand, for classes, ``Literal``, unions, ``list[int]``, ``Annotated`` and
-all else that may stand in an annotation. An overload is needed for each of the kinds below,
-because mypy finds no type form in a union with others.
+all else that may stand in an annotation. It needs an overload of its own, because mypy finds no
+type form in a union with others. The other kinds share one where a type variable's default says
+what those parse to that name no type:
 
+    Own[TextT]       structgen's own, a TypeAdapter      what it says: `Typed`
+                     a compiled pattern; None            str, the default of ``TextT``
     TypeForm[T]      a Python type                       T
-    Own[T]           structgen's own, a TypeAdapter      what it says: `Typed`
-    PlainText        None, a compiled pattern            str
     Choices[ItemT]   a list, tuple or set of choices     one of them
+                     a JSON Schema as a dict             Any, the default of ``ItemT``
     Functions        a function, or several              `structgen.Call`
-    Schemas          a JSON Schema as a dict             Any
 
-What a checker cannot know, such as what a `JsonSchema` parses to, is ``Any``.
+What a checker cannot know, such as what a `JsonSchema` parses to, is ``Any``. The streams of a
+model that is asked directly have two overloads, ``TypeForm[T]`` and ``Others[AnyT]``: of what is
+neither a type nor an `Own` their values are ``Any``.
 """
 
 from __future__ import annotations
@@ -35,8 +38,12 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     T_co = TypeVarWithDefault("T_co", covariant=True, default=Any)
+    TextT = TypeVarWithDefault("TextT", default=str)
+    ItemT = TypeVarWithDefault("ItemT", bound="Item", default=Any)
+    AnyT = TypeVarWithDefault("AnyT", default=Any)
 else:
     T_co = TypeVar("T_co", covariant=True)
+    TextT = ItemT = AnyT = TypeVar("AnyT")
 T = TypeVar("T")
 
 
@@ -53,22 +60,19 @@ class SchemaBuilder(Protocol):
         """The schema, a dict."""
 
 
-Own: TypeAlias = "Typed[T] | TypeAdapter[T]"
-"""An object that is an output type and says what it parses to."""
-
-PlainText: TypeAlias = "re.Pattern[str] | None"
-"""What parses to the text itself: a compiled pattern, and no output type at all."""
-
-Schemas: TypeAlias = "Mapping[str, Any] | SchemaBuilder"
-"""A dict that plainly is a JSON Schema, and what makes one."""
+Own: TypeAlias = "Typed[TextT] | TypeAdapter[TextT] | re.Pattern[str]"
+"""What says what it parses to; and a compiled pattern, which parses to the text itself."""
 
 Item: TypeAlias = "str | int | float | enum.Enum | date | time | UUID | Decimal | None"
 """What may be one of several choices."""
 
-ItemT = TypeVar("ItemT", bound="Item")
-
-Choices: TypeAlias = "list[ItemT] | tuple[ItemT, ...] | AbstractSet[ItemT]"
-"""Several of them."""
+Choices: TypeAlias = (
+    "list[ItemT] | tuple[ItemT, ...] | AbstractSet[ItemT] | Mapping[str, Any] | SchemaBuilder"
+)
+"""Several of them; or a dict that plainly is a JSON Schema, or what makes one."""
 
 Functions: TypeAlias = "Callable[..., object] | Sequence[Callable[..., object]]"
 """A function whose arguments are asked for, or several of which one is chosen."""
+
+Others: TypeAlias = "Own[AnyT] | Choices[Any] | Functions | None"
+"""All that is no Python type."""

@@ -149,6 +149,16 @@ def test_an_assistants_turn_that_calls_tools_needs_no_content(content):
     assert found[1] == {"role": "assistant", "content": "", "tool_calls": calls}
 
 
+@pytest.mark.parametrize("name", ["__call__", "parse", "result", "batch"])
+def test_a_second_thing_by_position_is_sent_to_its_name(name):
+    model = FakeModel("x")
+    call = getattr(Generator(model), name)
+    for prompt in ("x", ["x"]):
+        with pytest.raises(structgen.OptionError, match=r"of type int\. Pass options by name"):
+            call(prompt, 5)
+    assert not model.started
+
+
 def test_no_prompts_give_no_outputs():
     model = FakeModel("x")
     assert Generator(model)([]) == Generator(model).result((), n=2, temperature=1) == []

@@ -356,3 +356,15 @@ def test_functions_of_pydantic_that_are_unknown_are_refused() -> None:
     ) as caught:
         lower(list[Planet])
     assert caught.value.path == "$.items"
+
+
+def _never(value: int) -> int:
+    raise ValueError("never")
+
+
+def test_what_is_wrong_in_many_places_is_told_once() -> None:
+    lowered = lower(list[Annotated[int, AfterValidator(_never)]])
+    with pytest.raises(ParseError, match=r"Value error, never at \$\[0\], \$\[1\], \$\[2\]\. Text"):
+        lowered.parse("[1, 2, 3]")
+    with pytest.raises(ParseError, match=r"at \$\[0\], \$\[1\], \$\[2\], \$\[3\], \$\[4\]\. Text"):
+        lowered.parse("[1, 2, 3, 4, 5, 6]")
