@@ -42,6 +42,7 @@ from .responses import (
     TokenLogprob,
 )
 from .runner import Runner
+from .running import Places
 from .sessions import Sessions
 from .shape import Usage
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
@@ -75,6 +76,7 @@ __all__ = [
     "Message",
     "Metrics",
     "ModelConfig",
+    "Places",
     "RerankRequest",
     "RerankResponse",
     "Runner",

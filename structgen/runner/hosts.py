@@ -48,6 +48,9 @@ _KEPT_HOMES = 4096
 _AHEAD = 2
 """How many requests a process may have more than another before it is passed over."""
 
+_MOST_COMPILING = 1_024
+"""Most output types that wait to be compiled: as many as requests, which are bounded before."""
+
 _EMBEDDINGS_AT_ONCE = 2
 """Most calls that an embedder works on side by side: each uses several cores by itself."""
 
@@ -73,7 +76,7 @@ class TextHost:
         self._generators: KeptByBytes[list[WorkerGenerator[Any]]] = KeptByBytes(
             FORM_BYTES, lambda made: sum(one.weight for one in made)
         )
-        self._compiling = Places(2)
+        self._compiling = Places(2, _MOST_COMPILING)
         self._turn = 0
         self._busy = [0] * len(models)
         self._homes: OrderedDict[Hashable, int] = OrderedDict()

@@ -15,16 +15,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from structgen.errors import ModelError, ModelNotFound, OptionError, Overloaded
+from structgen.workers import owner
 
 from .configuration import ModelConfig
 from .hosts import Host, opened, size_of, told_kind
+from .running import Places
 
 Status = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
 
@@ -45,13 +46,13 @@ class Entry:
         wanted: requests that wait until it is loaded.
         used: when it was last used, by a counter.
         task: what loads it.
-        active: requests that have a place, of the Runner's ``max_concurrency``.
-        line: those who wait for a place.
+        places: of its requests, the Runner's ``max_concurrency``.
         seconds: how long its requests take, on average.
     """
 
     id: str
     config: ModelConfig
+    places: Places
     status: Status = "unloaded"
     host: Host | None = None
     error: BaseException | None = None
@@ -61,8 +62,6 @@ class Entry:
     wanted: int = 0
     used: int = 0
     task: asyncio.Task[None] | None = None
-    active: int = 0
-    line: deque[asyncio.Future[None]] = field(default_factory=deque)
     seconds: float = 1.0
     is_removed: bool = False
 
@@ -119,7 +118,8 @@ class Registry:
             raise OptionError(f"The model's id {id_!r} is no text.")
         if id_ in self.entries or id_ in self.aliases:
             raise OptionError(f"There is a model called {id_!r} already. Remove it first.")
-        self.entries[id_] = Entry(id_, config)
+        places = Places(self._most, self._most_waiting, lambda: self._overloaded(id_))
+        self.entries[id_] = Entry(id_, config, places)
         if self.default is None:
             self.default = id_
 
@@ -175,51 +175,29 @@ class Registry:
             Overloaded: too many wait for it.
             StructgenError: it cannot be loaded.
         """
-        await self._enter(entry)
-        began = time.monotonic()
-        try:
-            host = await self._loaded(entry)
+        async with entry.places.of(owner()):
+            began = time.monotonic()
             try:
-                yield host
+                host = await self._loaded(entry)
+                try:
+                    yield host
+                finally:
+                    entry.users -= 1
+                    entry.used = next(self._clock)
+                    self._tell()
             finally:
-                entry.users -= 1
-                entry.used = next(self._clock)
-                self._tell()
-        finally:
-            entry.seconds += 0.1 * (time.monotonic() - began - entry.seconds)
-            self._leave(entry)
+                entry.seconds += 0.1 * (time.monotonic() - began - entry.seconds)
 
-    async def _enter(self, entry: Entry) -> None:
-        """Get one of the places, or wait in line for one."""
-        if entry.active < self._most:
-            entry.active += 1
-            return
-        waiting = sum(not one.done() for one in entry.line)
-        if waiting >= self._most_waiting:
-            seconds = max(1.0, entry.seconds * (waiting + 1) / self._most)
-            raise Overloaded(
-                f"{entry.active:,} requests for {entry.id} run and {waiting:,} wait, which is as "
-                f"many as may (max_concurrency, max_queue). Retry in {seconds:.0f} s.",
-                retry_after=seconds,
-            )
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry.line.append(place)
-        try:
-            await place  # `_leave` hands its place on
-        except BaseException:
-            if place.done() and not place.cancelled():
-                self._leave(entry)
-            elif place in entry.line:  # or it has been passed over already
-                entry.line.remove(place)
-            raise
-
-    def _leave(self, entry: Entry) -> None:
-        while entry.line:
-            place = entry.line.popleft()
-            if not place.done():
-                place.set_result(None)
-                return
-        entry.active -= 1
+    def _overloaded(self, id_: str) -> Overloaded:
+        """What is told to those for whom there is no place to wait."""
+        entry = self.entries[id_]
+        waiting = entry.places.waiting
+        seconds = max(1.0, entry.seconds * (waiting + 1) / self._most)
+        return Overloaded(
+            f"{entry.places.active:,} requests for {id_} run and {waiting:,} wait, which is as "
+            f"many as may (max_concurrency, max_queue). Retry in {seconds:.0f} s.",
+            retry_after=seconds,
+        )
 
     async def _loaded(self, entry: Entry) -> Host:
         """The model, loaded; counts one who uses it."""

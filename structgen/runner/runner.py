@@ -364,7 +364,7 @@ class Runner(Chats, Models):
         entries = self._registry.entries
 
         def waiting() -> dict[str, float]:
-            return {id_: len(entry.line) for id_, entry in list(entries.items())}
+            return {id_: entry.places.waiting for id_, entry in list(entries.items())}
 
         def loaded() -> dict[str, float]:
             return {id_: float(entry.status == "loaded") for id_, entry in list(entries.items())}

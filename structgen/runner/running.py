@@ -17,6 +17,8 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Hashable
 from typing import Any, TypeVar, final
 
+from structgen.errors import Overloaded
+
 from .loops import Interrupted, carried
 
 ResultT = TypeVar("ResultT")
@@ -102,35 +104,63 @@ def is_async(function: Any) -> bool:
 
 @final
 class Places:
-    """A few places for slow work, which no single owner can fill. For one event loop.
+    """Places for work, of which there are so many, shared fairly. For one event loop.
 
     A free place goes to whichever waiting owner holds the fewest; owners that hold equally many
-    take turns. One place is always left for another owner, so that its work never waits for the
-    first owner's to end.
+    take turns. Of several places one is always left for another owner, so that its work never waits
+    for the first owner's to end; but for what has no owner, which is the program's own. Where too
+    many wait, it is the last of the owner who has most that is refused.
     """
 
-    def __init__(self, number: int) -> None:
-        """Make ``number`` places; at least two."""
-        self._free = number
-        self._most = number - 1  # of one owner
+    def __init__(
+        self, number: int, most_waiting: int, refused: Callable[[], Exception] | None = None
+    ) -> None:
+        """Make places.
+
+        Args:
+            number: how many.
+            most_waiting: how many may wait for them.
+            refused: what is raised where there are more.
+        """
+        self._number = self._free = number
+        self._most_waiting = most_waiting
+        self._refused = refused or self._overloaded
         self._held: Counter[Hashable] = Counter()
         self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
 
+    @property
+    def active(self) -> int:
+        """How many are held."""
+        return self._number - self._free
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one."""
+        return sum(not one.done() for line in self._waiting.values() for one in line)
+
     @contextlib.asynccontextmanager
     async def of(self, owner: Hashable) -> AsyncGenerator[None, None]:
-        """Wait for a place, and hold it."""
+        """Wait for a place, and hold it.
+
+        Raises:
+            Overloaded: too many wait; or what ``refused`` makes.
+        """
         given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(given)
         self._give()
+        if self.waiting > self._most_waiting:
+            self._refuse(owner)
         try:
             await given
             yield
         finally:
-            if given.done() and not given.cancelled():
+            if given.done() and not given.cancelled() and given.exception() is None:
                 self._free += 1
                 self._held[owner] -= 1
                 if not self._held[owner]:
                     del self._held[owner]
+                if owner in self._waiting:
+                    self._waiting.move_to_end(owner)
                 self._give()
             else:
                 self._left(owner, given)
@@ -139,7 +169,7 @@ class Places:
         """Give places that are free to those who wait."""
         while self._free and self._waiting:
             owner = min(self._waiting, key=self._held.__getitem__)  # the first of equals
-            if self._held[owner] >= self._most:
+            if owner is not None and self._held[owner] >= max(self._number - 1, 1):
                 return
             given = self._waiting[owner][0]
             self._left(owner, given)
@@ -147,6 +177,22 @@ class Places:
                 self._free -= 1
                 self._held[owner] += 1
                 given.set_result(None)
+
+    def _refuse(self, latest: Hashable) -> None:
+        """Refuse the last of the owner who has most that wait; of equals, the latest."""
+        owner = max(self._waiting, key=lambda one: (len(self._waiting[one]), one == latest))
+        given = self._waiting[owner].pop()
+        if not self._waiting[owner]:
+            del self._waiting[owner]
+        if not given.done():
+            given.set_exception(self._refused())
+
+    def _overloaded(self) -> Exception:
+        return Overloaded(
+            f"{self.active:,} requests like this are worked on, and {self._most_waiting:,} wait, "
+            "most of them yours. Retry when some of them have ended.",
+            retry_after=1.0,
+        )
 
     def _left(self, owner: Hashable, given: asyncio.Future[None]) -> None:
         """Take one who waits off its line, which goes behind those of the others."""

@@ -38,6 +38,9 @@ from .running import Places
 PROCESSES = 3
 """How many forms are tried at once, those of one owner at most two."""
 
+_MOST_WAITING = 64
+"""Most forms that wait to be tried, half a megabyte each."""
+
 _KEPT_BYTES = 4 << 20
 """Most bytes of verdicts that are remembered: some thousands."""
 
@@ -73,8 +76,11 @@ def check_form(request: Sampled, max_work: int | None = None) -> None:
         raise refusal(error, asked) from error
 
 
-def problems_of(grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
-    """All that is wrong with a form: of each ``message``, ``line``, ``path``, ``is_error``."""
+def problems_of(
+    grammar_type: str, grammar: Any, max_work: int | None = None
+) -> list[dict[str, Any]]:
+    """All that is wrong with a form, found in so many steps: of each ``message``, ``line``,
+    ``path``, ``is_error``."""
     if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
         return [
             {"message": one.message, "line": one.line, "path": None, "is_error": one.is_error}
@@ -82,7 +88,7 @@ def problems_of(grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
         ]
     try:
         fields = {"grammar": grammar, "grammar_type": grammar_type}
-        check_form(ChatRequest.of(_CHAT, fields))
+        check_form(ChatRequest.of(_CHAT, fields), max_work)
     except RequestError as error:
         return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
     return []
@@ -122,7 +128,7 @@ class Trials:
         self._seconds = seconds
         self._memory = memory
         self._idle: list[asyncio.subprocess.Process] = []
-        self._places = Places(PROCESSES)
+        self._places = Places(PROCESSES, _MOST_WAITING)
         self._known: KeptByBytes[tuple[str, str | None]] = KeptByBytes(
             _KEPT_BYTES, lambda verdict: len(verdict[0].encode())
         )
@@ -147,9 +153,7 @@ class Trials:
             del fields["response_format"]
         if not {"response_format", "grammar", "tools"} & fields.keys():
             return
-        stranger = STRANGER.get()
-        most = None if stranger is None else stranger.max_work
-        text = json.dumps({"do": "check", "fields": fields, "max_work": most}).encode()
+        text = _asks("check", fields=fields)
         digest = hashlib.sha256(text).digest()
         verdict = self._known.get(digest)
         if verdict is None:
@@ -162,9 +166,9 @@ class Trials:
 
     async def problems(self, grammar_type: str, grammar: Any) -> list[dict[str, Any]]:
         """`problems_of`, out there; a form that takes too much is a problem, too."""
-        text = {"do": "problems", "grammar_type": grammar_type, "grammar": grammar}
+        text = _asks("problems", grammar_type=grammar_type, grammar=grammar)
         try:
-            found: list[dict[str, Any]] = _answer_in(await self._asked(json.dumps(text).encode()))
+            found: list[dict[str, Any]] = _answer_in(await self._asked(text))
         except RequestError as error:
             return [{"message": str(error), "line": None, "path": error.param, "is_error": True}]
         return found
@@ -175,7 +179,7 @@ class Trials:
         Raises:
             RequestError: as there, or it takes too much.
         """
-        text = json.dumps({"do": "picture", "regex": pattern}).encode()
+        text = _asks("picture", regex=pattern)
         found: dict[str, Any] = _answer_in(await self._asked(text))
         return found
 
@@ -254,6 +258,13 @@ class Trials:
             await _ended(self._idle.pop())
 
 
+def _asks(do: str, **given: Any) -> bytes:
+    """What a process is asked, on whose behalf it may take so many steps."""
+    stranger = STRANGER.get()
+    most = None if stranger is None else stranger.max_work
+    return json.dumps({"do": do, "max_work": most, **given}).encode()
+
+
 def _answer_in(said: dict[str, Any]) -> Any:
     if "error" in said:
         raise RequestError(said["error"], param=said["param"])
@@ -313,15 +324,15 @@ def work(memory: int) -> None:
 
 def _answer(asked: Mapping[str, Any], memory: int) -> dict[str, Any]:
     try:
-        if asked["do"] == "problems":
-            with _within(memory):
-                return {"answer": problems_of(asked["grammar_type"], asked["grammar"])}
-        if asked["do"] == "picture":
-            with _within(memory):
+        most = asked["max_work"]
+        if asked["do"] == "check":  # where Pydantic gets no memory, it aborts
+            request = ChatRequest.of(_CHAT, asked["fields"])
+        with _within(memory), reading.reading(most):
+            if asked["do"] == "problems":
+                return {"answer": problems_of(asked["grammar_type"], asked["grammar"], most)}
+            if asked["do"] == "picture":
                 return {"answer": picture_of(asked["regex"])}
-        request = ChatRequest.of(_CHAT, asked["fields"])  # where Pydantic gets no memory, it aborts
-        with _within(memory):
-            check_form(request, asked["max_work"])
+            check_form(request, most)
     except StructgenError as error:
         return {"error": str(error), "param": getattr(error, "param", None)}
     return {"answer": None}

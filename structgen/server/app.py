@@ -63,7 +63,7 @@ def create_app(
             await app.state.jobs.close()
             app.state.store.close()
             await trials.close()
-            app.state.bodies.shutdown(wait=False)
+            app.state.bodies.close()
             if owns_runner:
                 await runner.aclose()
 
@@ -80,7 +80,7 @@ def create_app(
     app.state.runner = runner
     app.state.store = Store(settings.stored_responses, settings.stored_seconds, settings.sessions)
     app.state.jobs = Jobs()
-    app.state.bodies = bodies.threads()
+    app.state.bodies = bodies.Aside()
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy

@@ -13,11 +13,11 @@ import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 from fastapi import Request
 
-from structgen.runner import check_json
+from structgen.runner import Places, check_json
 
 from .errors import ApiError
 
@@ -27,16 +27,36 @@ SMALL = 16 << 10
 _MAX_DIGITS = 1_000
 """Most characters of a number."""
 
+_MOST_WAITING = 64
+"""Most pieces of work that wait to be done aside, a body of megabytes each."""
+
 T = TypeVar("T")
 
 
-def threads() -> ThreadPoolExecutor:
-    """Return what large bodies are read by: one thread.
+@final
+class Aside:
+    """What large bodies are read by: one thread, in which owners take turns.
 
     The event loop waits for the interpreter lock behind each thread that works. So all large bodies
     have one thread, and others' work goes on between its slices.
     """
-    return ThreadPoolExecutor(1, thread_name_prefix="structgen-bodies")
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="structgen-bodies")
+        self._places = Places(1, _MOST_WAITING)
+
+    async def do(self, owner: str | None, work: Callable[[], T]) -> T:
+        """Do some work there.
+
+        Raises:
+            Overloaded: too much waits for it.
+        """
+        async with self._places.of(owner):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """End the thread, once it has done what it does."""
+        self._thread.shutdown(wait=False)
 
 
 async def aside(request: Request, work: Callable[[], T], *, is_large: bool = False) -> T:
@@ -49,8 +69,8 @@ async def aside(request: Request, work: Callable[[], T], *, is_large: bool = Fal
     """
     if not is_large and len(await request.body()) <= SMALL:
         return work()
-    thread = request.app.state.bodies
-    return await asyncio.get_running_loop().run_in_executor(thread, work)
+    aside: Aside = request.app.state.bodies
+    return await aside.do(getattr(request.state, "owner", None), work)
 
 
 async def json_object(request: Request) -> dict[str, Any]:

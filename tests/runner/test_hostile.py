@@ -121,7 +121,7 @@ def test_a_process_that_dies_in_other_work(fragile: Runner, is_stopped: bool) ->
     if is_stopped:
         assert all(isinstance(error, WorkerDied) for error in found)
     entry = fragile._registry.entry("it")
-    wait_until(lambda: entry.users == entry.active == 0)
+    wait_until(lambda: entry.users == entry.places.active == 0)
     assert fragile.complete(prompt="the", max_tokens=1).choices
     assert fragile.list_adapters() == []
 
@@ -175,7 +175,7 @@ def test_closing_while_requests_run_wait_and_load(tiny: Path) -> None:
     for thread in threads:
         thread.start()
     entry = runner._registry.entry("it")
-    wait_until(lambda: entry.active == 2 and len(entry.line) >= 4)
+    wait_until(lambda: entry.places.active == 2 and entry.places.waiting >= 4)
     closing = [threading.Thread(target=runner.close) for _ in range(3)]
     for thread in closing:
         thread.start()

@@ -285,7 +285,7 @@ def test_what_is_cancelled_ends_the_work(several: Runner) -> None:
     dropped = several.stream_chat(asked)
     next(dropped)
     del dropped
-    wait_until(lambda: entry.users == 0 and entry.active == 0)
+    wait_until(lambda: entry.users == 0 and entry.places.active == 0)
 
     def calls() -> int:
         process = entry.host.models[0]._host._process  # type: ignore[union-attr]
@@ -376,7 +376,7 @@ def test_closing_ends_what_is_under_way() -> None:
     for thread in threads:
         thread.start()
     entry = runner._registry.entry("a")
-    wait_until(lambda: entry.users == 2 and len(entry.line) == 6)
+    wait_until(lambda: entry.users == 2 and entry.places.waiting == 6)
     runner.close()
     for thread in threads:
         thread.join(60)

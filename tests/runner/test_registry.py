@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from structgen import ModelError, ModelNotFound, OptionError, Overloaded
 from structgen.runner import ModelConfig, registry
 from structgen.runner.registry import Registry
+from structgen.workers import STRANGER, Stranger
 
 
 class FakeHost:
@@ -37,7 +39,7 @@ class Shelf:
         self.loads: list[str] = []
 
     async def opened(self, config: ModelConfig) -> Any:
-        name = str(config.source)
+        name = Path(config.source).name
         self.loads.append(name)
         if name in self.held:
             await self.held[name].wait()
@@ -59,7 +61,7 @@ def run(work: Callable[[Registry], Awaitable[None]], names: str = "abc", **optio
     async def inside() -> None:
         given = {"default": None, "aliases": {}, "memory_budget": None, **options}
         given = {"max_concurrency": 8, "max_queue": 8, **given}
-        made = Registry({name: ModelConfig(source=name) for name in names}, **given)
+        made = Registry({name: ModelConfig(source=f"./{name}") for name in names}, **given)
         await asyncio.wait_for(work(made), 20)
         await made.close()
 
@@ -92,7 +94,7 @@ def test_names_and_aliases(shelf: Shelf) -> None:
         with pytest.raises(ModelNotFound, match="There are: a, b, c, x"):
             models.entry("nobody")
         with pytest.raises(OptionError, match="already"):
-            models.add("x", ModelConfig(source="x"))
+            models.add("x", ModelConfig(source="./x"))
         with pytest.raises(OptionError, match="id of a model"):
             models.add_alias("a", "b")
         with pytest.raises(ModelNotFound):
@@ -106,6 +108,39 @@ def test_names_and_aliases(shelf: Shelf) -> None:
             models.entry(None)
 
     run(work, default="b", aliases={"x": "c"})
+
+
+def test_an_owner_leaves_a_place_for_others(shelf: Shelf) -> None:
+    """One who fills the line of a model is refused first, and does not hold all of its places."""
+
+    async def work(models: Registry) -> None:
+        until, refused = asyncio.Event(), []
+
+        async def ask(owner: str) -> None:
+            token = STRANGER.set(Stranger(owner, 1, 1))
+            try:
+                await used(models, "a", until)
+            except Overloaded:
+                refused.append(owner)
+            finally:
+                STRANGER.reset(token)
+
+        much = [asyncio.ensure_future(ask("much")) for _ in range(6)]
+        await settled()
+        entry = models.entry("a")
+        assert (entry.users, entry.places.waiting) == (2, 3)  # of three places
+        assert refused == ["much"]
+        little = asyncio.ensure_future(ask("little"))
+        await settled()
+        assert entry.users == 3
+        third = asyncio.ensure_future(ask("third"))
+        await settled()
+        assert refused == ["much"] * 2
+        until.set()
+        await asyncio.gather(*much, little, third)
+        assert refused == ["much"] * 2
+
+    run(work, max_concurrency=3, max_queue=3)
 
 
 def test_a_model_is_loaded_once_for_all_who_wait(shelf: Shelf) -> None:
@@ -144,7 +179,7 @@ def test_who_waits_and_gives_up_does_not_stop_loading(shelf: Shelf) -> None:
         await settled()
         shelf.held["a"].set()
         assert await other == "a"
-        assert models.entry("a").active == models.entry("a").users == 0
+        assert models.entry("a").places.active == models.entry("a").users == 0
 
     run(work)
 
@@ -276,8 +311,8 @@ def test_a_full_line_is_told_and_moves_on(shelf: Shelf) -> None:
         await settled()
         done.set()
         assert await asyncio.gather(*running, waiting[0], waiting[2], last) == ["a"] * 5
-        assert models.entry("a").active == 0
-        assert not models.entry("a").line
+        assert models.entry("a").places.active == 0
+        assert not models.entry("a").places.waiting
 
     run(work, max_concurrency=2, max_queue=3)
 
@@ -291,7 +326,7 @@ def test_all_who_wait_give_up_at_once(shelf: Shelf) -> None:
             task.cancel()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(one, asyncio.CancelledError) for one in found)
-        assert models.entry("a").active == models.entry("a").users == 0
+        assert models.entry("a").places.active == models.entry("a").users == 0
         assert await used(models, "a") == "a"
 
     run(work, max_concurrency=2, max_queue=8)
@@ -342,7 +377,7 @@ def test_what_is_removed_is_not_loaded_again(shelf: Shelf) -> None:
                 await one
         assert shelf.loads == ["a"]
         assert entry.host is None
-        models.add("a", ModelConfig(source="a"))
+        models.add("a", ModelConfig(source="./a"))
         assert await used(models, "a") == "a"
 
     run(work)
@@ -445,7 +480,7 @@ def test_anything_at_once(shelf: Shelf, seed: int) -> None:
         bad = [one for one in found if one and not isinstance(one, asyncio.CancelledError)]
         assert not bad
         for entry in models.entries.values():
-            assert entry.users == entry.wanted == entry.active == 0
+            assert entry.users == entry.wanted == entry.places.active == 0
             assert entry.status in ("loaded", "unloaded", "failed")
             assert (entry.host is not None) == (entry.status == "loaded") == (entry.held > 0)
 

@@ -11,7 +11,7 @@ import pytest
 from mixed import tiny_model
 
 from structgen import Runner
-from structgen.errors import PromptError, RequestError, WorkerDied
+from structgen.errors import Overloaded, PromptError, RequestError, WorkerDied
 from structgen.runner import ChatRequest, Trials, hosts, trials
 from structgen.runner.running import Places
 from structgen.storage import KeptByBytes
@@ -35,7 +35,7 @@ async def settle() -> None:
 
 def test_no_owner_fills_all_places() -> None:
     async def main() -> None:
-        places, order = Places(3), []
+        places, order = Places(3, 99), []
 
         async def work(owner: str, is_done: asyncio.Event) -> None:
             async with places.of(owner):
@@ -55,7 +55,7 @@ def test_no_owner_fills_all_places() -> None:
         assert order[3:] == ["other"]
         rest.set()
         await settle()
-        assert order[3:] == ["other", "other", "third", "other"]  # owners take turns
+        assert order[3:] == ["other", "third", "other", "other"]  # owners take turns
         slow[4].cancel()  # it waits
         slow[0].cancel()  # it holds a place
         await settle()
@@ -65,6 +65,51 @@ def test_no_owner_fills_all_places() -> None:
         assert order.count("slow") == 5
         async with places.of("slow"), places.of("slow"), places.of("other"):
             pass  # all places are free again
+
+    asyncio.run(main())
+
+
+def test_who_has_most_that_waits_is_refused() -> None:
+    async def main() -> None:
+        places, is_done, told = Places(2, 3), asyncio.Event(), []
+
+        async def work(owner: str | None, number: int) -> None:
+            try:
+                async with places.of(owner):
+                    await is_done.wait()
+            except Overloaded:
+                told.append((owner, number))
+
+        tasks = []
+        for owner, number in (("a", 0), ("a", 1), ("a", 2), ("a", 3), ("b", 4), ("c", 5), ("c", 6)):
+            tasks.append(asyncio.ensure_future(work(owner, number)))
+            await settle()
+        assert places.active == 2
+        # One of a has a place, and b the other; c drives out the last of a, and then itself.
+        assert told == [("a", 3), ("c", 6)]
+        is_done.set()
+        await asyncio.gather(*tasks)
+        assert (places.active, places.waiting) == (0, 0)
+        is_done.clear()
+        own = [asyncio.ensure_future(work(None, number)) for number in range(2)]
+        await settle()
+        assert places.active == 2  # the program's own leaves none free
+        is_done.set()
+        await asyncio.gather(*own)
+
+    asyncio.run(main())
+
+
+def test_a_form_to_look_at_has_the_work_of_its_stranger() -> None:
+    async def main() -> None:
+        made = Trials(60, 2 << 30)
+        try:
+            with asking(by("evil", 50)):
+                found = await made.problems("regex", "(a|b)*a(a|b){9}")
+            assert "max_work" in found[0]["message"]
+            assert await made.problems("regex", "(a|b)*a(a|b){9}") == []
+        finally:
+            await made.close()
 
     asyncio.run(main())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable
@@ -201,6 +202,24 @@ def test_no_large_body_is_read_in_the_event_loop(
     answer = httpx.post(f"{served.root}/v1/{path}", json=body, headers=AUTH, timeout=60)
     assert answer.status_code in (400, 404, 422), answer.text
     assert {name.rpartition("_")[0] for name in threads} == {"structgen-bodies"}
+
+
+def test_owners_take_turns_with_large_bodies() -> None:
+    async def main() -> None:
+        aside, order, go_on = bodies.Aside(), [], threading.Event()
+
+        async def read(owner: str) -> None:
+            await aside.do(owner, lambda: go_on.wait(60))
+            order.append(owner)
+
+        tasks = [asyncio.ensure_future(read(owner)) for owner in "aaaab"]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*tasks)
+        aside.close()
+        assert "".join(order) == "abaaa"
+
+    asyncio.run(main())
 
 
 # -- what the client is told ------------------------------------------------------------------
