@@ -134,7 +134,7 @@ class TruncationWarning(UserWarning):
 
 
 class UninformativeWarning(UserWarning):
-    """Answers of a decider carry no signal: the model gives nearly the same one for any state."""
+    """Answers of a decider carry no signal: the model would give them for any state."""
 
 
 class PatternError(OutputTypeError):

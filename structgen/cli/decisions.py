@@ -75,7 +75,7 @@ def decide(
     answers = decider.decide(given, asked, abstain_below=abstain_below)
     for name, answer in answers.items():
         if not answer.informative:
-            click.echo(f"{name}: without the state, the model answers nearly the same.", err=True)
+            click.echo(f"{name}: no signal ({answer.no_signal}).", err=True)
     if trace:
         for prompts in answers.trace.values():
             for prompt in prompts:

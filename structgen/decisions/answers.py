@@ -18,6 +18,10 @@ from .reading import Usage
 
 T = TypeVar("T")
 
+LEAST_MASS = 0.001
+"""What share of the model's own distribution the labels have, at least, where an answer says
+something: below it the model would hardly ever write one of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -42,6 +46,18 @@ class _Answer:
     error_bound: float
     abstained: bool
     informative: bool
+
+    @property
+    def no_signal(self) -> str:
+        """Why ``informative`` is False; empty where it is True."""
+        if self.informative:
+            return ""
+        if self.mass < LEAST_MASS:
+            return (
+                f"the labels have less than {LEAST_MASS} of the model's own distribution: it would "
+                "have written something else"
+            )
+        return "without any state, or with another, the model's answer is nearly the same"
 
     @property
     def margin(self) -> float:

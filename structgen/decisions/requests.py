@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 from structgen.errors import OptionError, UninformativeWarning
 from structgen.storage import fork_safe
 
-from .answers import Answer, Answers, answer_of
+from .answers import LEAST_MASS, Answer, Answers, answer_of
 from .asking import LEAST_CHANGE, Found, Settings, check_share
 from .calibration import FEWEST, Calibration
 from .fields import is_model_class, questions_in
@@ -115,10 +115,6 @@ class Request:
         return Answers(answers, found.usage, found.trace, self.output_type)
 
 
-LEAST_MASS = 0.001
-"""What share of the model's own distribution the labels have, at least, where an answer says
-something: below it the model would hardly ever write one of them."""
-
 MANY = 20
 """So many states that got one and the same label say that a question decides nothing."""
 
@@ -174,13 +170,9 @@ class Signals:
                 return None
             seen = self._labels.pop(question, {}) | labels
             reason = None
-            if any(one.mass < LEAST_MASS for one in answers):
-                reason = (
-                    f"the labels have less than {LEAST_MASS} of the model's own distribution "
-                    "(mass): it would have written something else."
-                )
-            elif not all(one.informative for one in answers):
-                reason = "without any state, the model's answer is nearly the same."
+            silent = next((one for one in answers if not one.informative), None)
+            if silent is not None:
+                reason = f"{silent.no_signal}."
             elif len(seen) >= MANY and len(set(seen.values())) == 1:
                 reason = f"all of {len(seen)} states got {next(iter(seen.values()))!r}."
             if reason is not None:

@@ -26,9 +26,10 @@ from structgen.decisions import (
     Score,
     answers_to_json,
 )
+from structgen.decisions.answers import LEAST_MASS
 from structgen.decisions.asking import Settings
 from structgen.decisions.async_decider import Asking
-from structgen.decisions.requests import LEAST_MASS, MANY
+from structgen.decisions.requests import MANY
 from structgen.errors import OptionError, PromptError, UninformativeWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
@@ -571,7 +572,9 @@ def test_an_answer_that_needs_no_state_is_marked_and_said_once():
     assert not answers["so"].informative
     assert answers_to_json(answers)["so"]["informative"] is False
     assert len(messages) == 1
-    assert messages[0].startswith("'so': without any state, the model's answer is nearly the same")
+    assert messages[0].startswith(
+        "'so': without any state, or with another, the model's answer is nearly"
+    )
     assert told(lambda: decider.decide_batch(["deaf", "deaf too"], SO))[1] == []
     assert told(lambda: decider_of(lambda text: 0.0, warn=False).decide("x", SO))[1] == []
 
@@ -600,6 +603,7 @@ def test_labels_that_the_model_would_never_write_carry_no_signal(score):
     answers, messages = told(lambda: Decider(model, template=SHORT).decide("heard", SO))
     is_seen = score < 30
     assert (answers["so"].mass >= LEAST_MASS) is is_seen
+    assert (answers["so"].no_signal == "") is is_seen
     assert answers["so"].informative is is_seen
     said = "'so': the labels have less than 0.001"
     assert [message.startswith(said) for message in messages] == [True] * (not is_seen)

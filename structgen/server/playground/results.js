@@ -121,7 +121,7 @@ export function showAnswers(run, found) {
       if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)} of 0 to ${pairs.length - 1}`));
     }
     if (answer.informative === false) {
-      body.push(make("span", "state", "no signal: without the text the model answers nearly the same"));
+      body.push(make("span", "state", "no signal: this says little of the text"));
     }
     return make("div", "answer", head, ...body);
   }));
