@@ -25,7 +25,7 @@ from structgen.automaton.json import (
     values,
 )
 from structgen.automaton.json.values import JsonOptions
-from structgen.automaton.regex import expressions, probing
+from structgen.automaton.regex import expressions, symbols
 from structgen.decoding import options
 from structgen.grammar.formats import names as formats
 from structgen.grammar.json_schema import dialects, reader
@@ -45,9 +45,9 @@ LIMITS = {
     "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, tree.MAX_DEPTH),
     "`minLength` beside": (formats.MOST_LEAST["idn-email"], formats.MOST_LEAST["idn-hostname"]),
     "states of a pattern": (expressions.MAX_NODES, expressions.MAX_SIZE),
-    "no longer than its shortest": (probing.MAX_PROBED, probing.MAX_PROBED_A_CHARACTER),
+    "no longer than its shortest": (symbols.MAX_PROBED, symbols.MAX_PROBED_A_CHARACTER),
     "bytes that these states take": (
-        probing.MAX_PROBED_BYTES,
+        symbols.MAX_PROBED_BYTES,
         expressions.ROOM * expressions.MAX_NODES,
         expressions.ROOM * expressions.MAX_SIZE,
     ),

@@ -1,4 +1,11 @@
-"""From the grammar IR to a machine: the one dispatch over kinds of grammar."""
+"""From the grammar IR to a machine: the one dispatch over kinds of grammar.
+
+Patterns restricted to what a vocabulary can write. Some vocabularies have no token for certain
+bytes (SmolLM2's lacks eight control characters and lead bytes). A text that needs one can never be
+written, so such code points are taken out of a pattern before it becomes an automaton; otherwise a
+mask could lead to a place from which only an unwritable byte goes on. JSON strings need none of
+this: there every code point has an escape (`encoding.JsonString`).
+"""
 
 from __future__ import annotations
 
@@ -8,23 +15,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from structgen.automaton.cfg.embedded_terminals import MAX_NAMED, NamedTokenLeaf
-from structgen.automaton.core.frames import Alternative, Released
-from structgen.automaton.core.leaf import GROW
-from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.text_leaf import TextLeaf
-from structgen.automaton.json.contradiction import contradiction
-from structgen.automaton.json.document import Document
-from structgen.automaton.json.early_check import check
-from structgen.automaton.json.options import JsonOptions, json_options
-from structgen.automaton.json.scalars import literal_leaf
-from structgen.automaton.json.values import JsonLanguage
-from structgen.automaton.regex.automaton import RegexAutomaton
-from structgen.automaton.regex.encoding import Utf8
-from structgen.automaton.regex.probing import probe
-from structgen.automaton.regex.spellable import restrict, writable
-from structgen.automaton.sequence import SequenceFrame
-from structgen.automaton.work import WORK, Limits, within
 from structgen.errors import (
     CompileLimitExceeded,
     GrammarError,
@@ -35,8 +25,94 @@ from structgen.errors import (
 from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema import child_path
 
+from .cfg.embedded_terminals import MAX_NAMED, NamedTokenLeaf
+from .core.frames import Alternative, Released
+from .core.leaf import GROW
+from .core.machine import Machine
+from .core.text_leaf import TextLeaf
+from .json.contradiction import contradiction
+from .json.document import Document
+from .json.early_check import check
+from .json.options import JsonOptions, json_options
+from .json.scalars import literal_leaf
+from .json.values import JsonLanguage
+from .regex.automaton import RegexAutomaton
+from .regex.encoding import Utf8
+from .regex.symbols import probe
+from .sequence import SequenceFrame
+from .work import WORK, Limits, within
+
 if TYPE_CHECKING:
-    from structgen.automaton.cfg.machine import CfgMachine, GrammarFacts
+    from .cfg.machine import CfgMachine, GrammarFacts
+
+
+def writable(missing_bytes: Collection[int]) -> ir.CharSet:
+    """The code points whose UTF-8 form needs none of ``missing_bytes``.
+
+    Exact for missing ASCII and lead bytes; a missing continuation byte takes away every code point
+    beyond ASCII, which is safe.
+    """
+    barred: list[tuple[int, int]] = []
+    for byte in missing_bytes:
+        if byte < 0x80:
+            barred.append((byte, byte))
+        elif byte < 0xC0:
+            barred.append((0x80, ir.MAX_CODE_POINT))
+        elif byte < 0xE0:
+            barred.append(((byte & 0x1F) << 6, ((byte & 0x1F) << 6) + 0x3F))
+        elif byte < 0xF0:
+            barred.append(((byte & 0x0F) << 12, ((byte & 0x0F) << 12) + 0xFFF))
+        elif byte < 0xF5:
+            barred.append(((byte & 0x07) << 18, ((byte & 0x07) << 18) + 0x3FFFF))
+    low = [(max(a, 0x80) if b >= 0x80 else a, min(b, ir.MAX_CODE_POINT)) for a, b in barred]
+    return ir.negate(ir.char_set(low))
+
+
+def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
+    """The texts of ``regex`` that consist of ``chars``."""
+    if chars == ir.ANY_CHAR:
+        return regex
+    if not _says_what_is_not(regex):
+        return _narrow(regex, chars)
+    return ir.Intersect((regex, ir.Repeat(chars, 0, None)))
+
+
+def _says_what_is_not(regex: ir.Regex) -> bool:
+    stack: list[ir.Regex] = [regex]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ir.Complement, ir.Lookahead, ir.Lookbehind)):
+            return True
+        if isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
+            stack.extend(node.parts)
+        elif isinstance(node, ir.Repeat):
+            stack.append(node.body)
+    return False
+
+
+def _narrow(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
+    if isinstance(regex, ir.CharSet):
+        return _both(regex, chars)
+    if isinstance(regex, ir.Concat):
+        return ir.Concat(tuple(_narrow(p, chars) for p in regex.parts))
+    if isinstance(regex, ir.Alternate):
+        return ir.Alternate(tuple(_narrow(p, chars) for p in regex.parts))
+    if isinstance(regex, ir.Intersect):
+        return ir.Intersect(tuple(_narrow(p, chars) for p in regex.parts))
+    if isinstance(regex, ir.Repeat):
+        return ir.Repeat(_narrow(regex.body, chars), regex.min, regex.max)
+    if isinstance(regex, ir.Checksum):
+        steps = tuple(
+            tuple((number, _both(found, chars)) for number, found in step) for step in regex.steps
+        )
+        between = _both(regex.between, chars)
+        return ir.Checksum(regex.modulus, steps, between, regex.gaps, regex.count)
+    return regex
+
+
+def _both(one: ir.CharSet, other: ir.CharSet) -> ir.CharSet:
+    """The characters of both."""
+    return ir.negate(ir.char_set([*ir.negate(one).ranges, *ir.negate(other).ranges]))
 
 
 class Built(NamedTuple):

@@ -10,6 +10,21 @@ in the middle of it. Tokens may begin or end inside a UTF-8 character. Several i
 byte string; all are kept. An id contributes nothing (``b""``) when it is special, ends the
 sequence, is a hole in the numbering, or is padding between the tokenizer's size and the width of
 the model's logits; such ids are never matched as text.
+
+Bytes in the fewest tokens: a shortest path over a vocabulary's trie. What the fewest tokens are
+from some byte to the end depends on nothing before it. Completions of one long document, asked for
+one state after another, end alike; so the table of the last text is kept, and of the next one only
+what differs is worked out.
+
+Ropes in the fewest tokens: the same for texts that need not fit into memory. How many tokens
+a part of a text takes depends on what stands before it not at all, and on what comes after it only
+as far as one token can reach. So each part of a rope is looked at once for each such *window* after
+it, however often it stands in the text: a thousand items of a thousand items take a few steps. The
+tokens themselves are told one by one from the left, as far as somebody asks.
+
+Plans: the tokens that finish an output, told one by one, as far as somebody asks. A plan can be as
+long as a budget allows, and after each of its tokens there is another plan, one token shorter. So
+they share what has been told.
 """
 
 from __future__ import annotations
@@ -20,16 +35,273 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 
 from structgen.automaton.texts import Rope, Text, flat, head
+from structgen.automaton.work import WORK
 from structgen.errors import VocabularyError
 from structgen.storage import array_cache
-from structgen.vocabulary import tokenizer_bytes
-from structgen.vocabulary.fewest_tokens import FewestTokens
-from structgen.vocabulary.trie import Trie
+
+from . import tokenizer_bytes
+from .trie import Trie
+
+_NEVER = 1 << 1000
+"""More tokens than any text has."""
+
+Window: TypeAlias = "tuple[bytes, tuple[int, ...]]"
+"""The first bytes of what follows, as many as a token has at most; and for each place before, in
+and after these how many tokens more or less it is from the end than the nearest of them."""
+
+_AT_END: Window = b"", (0,)
+
+_MOST_KNOWN = 200_000
+
+_FEW_PARTS = 100
+
+
+class _Before(NamedTuple):
+    """What a part of a text comes to, given the window after it.
+
+    Attributes:
+        farther: how many tokens farther from the end the nearest place in the window is now.
+        window: the window that begins where the part does.
+    """
+
+    farther: int
+    window: Window
+
+
+_Known: TypeAlias = "dict[tuple[Text, Window], _Before]"
+
+
+@final
+class RopeTokens:
+    """Spells ropes in nodes of one trie. Safe to share by threads."""
+
+    __slots__ = ("_known", "_parts", "_trie")
+
+    def __init__(self, trie: Trie) -> None:
+        self._trie = trie
+        # By a part and its window.
+        self._known: _Known = {}
+        self._parts: set[Text] = set()
+
+    def count(self, text: Text) -> int | None:
+        """How many tokens the fewest are that concatenate to ``text``; None if none do."""
+        count, (_, costs) = self._before(text, _AT_END)
+        return None if costs[0] >= _NEVER else count + costs[0]
+
+    def is_mostly_known(self, text: Text) -> bool:
+        """Whether few parts of ``text``, each counted once, have not been looked at yet."""
+        parts = self._parts
+        seen: set[Text] = set()
+        todo = [text]
+        while todo and len(seen) <= _FEW_PARTS:
+            part = todo.pop()
+            if isinstance(part, Rope) and part not in parts and part not in seen:
+                seen.add(part)
+                todo += (part.first, part.second)
+        return not todo
+
+    def nodes(self, text: Text) -> Iterator[int]:
+        """Those tokens from the left, of equally short answers the one with the longest first."""
+        todo: list[tuple[Text, int, Window]] = [(text, 1, _AT_END)]
+        skip = 0  # bytes that a token from before has spelt already
+        while todo:
+            part, times, after = todo.pop()
+            if times > 1:
+                todo.append((part, times - 1, after))
+                after = self._repeated(part, times - 1, after).window
+            if isinstance(part, Rope):
+                if len(part) <= skip:
+                    skip -= len(part)
+                    continue
+                todo.append((part.second, 1, after))
+                after = self._before(part.second, after).window
+                todo.append((part.first, part.times, after))
+                continue
+            at = skip
+            if at < len(part):
+                steps = self._steps(part, after)[1]
+                while at < len(part):
+                    node, length = steps[at]
+                    yield node
+                    at += length
+            skip = at - len(part)
+
+    def _before(self, text: Text, after: Window) -> _Before:
+        if len(self._known) > _MOST_KNOWN:
+            self._known = {}  # not emptied: another thread may be using it
+            self._parts = set()
+        known, parts = self._known, self._parts
+        todo: list[tuple[Text, Window]] = [(text, after)]
+        while True:
+            part, window = todo[-1]
+            key = part, window
+            if key not in known:
+                found = self._work_out(part, window, known)
+                if not isinstance(found, _Before):
+                    todo.append(found)
+                    continue
+                known[key] = found
+                parts.add(part)
+            todo.pop()
+            if not todo:
+                return known[key]
+
+    def _work_out(
+        self, part: Text, after: Window, all_known: _Known
+    ) -> _Before | tuple[Text, Window]:
+        """What ``part`` comes to, or which of its parts has to be looked at before."""
+        WORK.spend(1)
+        if isinstance(part, bytes):
+            WORK.spend(len(part) >> 4)
+            return self._steps(part, after)[0]
+        found = all_known.get((part.second, after))
+        if found is None:
+            return part.second, after
+        count, window = found
+        # Soon one round comes to what another one came to.
+        windows: list[Window] = []
+        counts: list[int] = [count]
+        for n in range(part.times):
+            if window in windows:
+                start = windows.index(window)
+                size = n - start
+                rounds, rest = divmod(part.times - n, size)
+                more = counts[start + rest] - counts[start]
+                count += rounds * (counts[n] - counts[start]) + more
+                return _Before(count, windows[start + rest])
+            windows.append(window)
+            known = all_known.get((part.first, window))
+            if known is None:
+                return part.first, window
+            count, window = count + known.farther, known.window
+            counts.append(count)
+        return _Before(count, window)
+
+    def _repeated(self, part: Text, times: int, after: Window) -> _Before:
+        if times == 1:
+            return self._before(part, after)
+        return self._before(Rope(part, times, b""), after)
+
+    def _steps(self, text: bytes, after: Window) -> tuple[_Before, list[tuple[int, int]]]:
+        """What ``text`` comes to; and for each place in it the first token, and its length."""
+        trie = self._trie
+        child, token_start = trie.child, trie.token_start
+        ahead, known = after
+        data = text + ahead
+        end, inner = len(data), len(text)
+        costs = [_NEVER] * inner + list(known)
+        steps = [(0, 1)] * inner
+        for start in range(inner - 1, -1, -1):
+            node, at, best, first = 0, start, _NEVER, (0, 1)
+            while at < end:
+                step = child.get(node << 8 | data[at])
+                if step is None:
+                    break
+                node, at = step, at + 1
+                # `<=` lets the longest token win among equals.
+                if costs[at] < best and token_start[node] < token_start[node + 1]:
+                    best = costs[at] + 1
+                    first = (node, at - start)
+            costs[start] = best
+            steps[start] = first
+        longest = trie.max_depth
+        near = costs[: longest + 1]
+        least = min(near)
+        if least >= _NEVER:
+            return _Before(0, (data[:longest], (_NEVER,) * len(near))), steps
+        relative = [min(cost - least, _NEVER) for cost in near]
+        for i, cost in enumerate(near):
+            if cost >= _NEVER:
+                relative[i] = _NEVER
+        return _Before(least, (data[:longest], tuple(relative))), steps
+
+
+_UNREACHABLE = 1 << 60
+
+
+@final
+class FewestTokens:
+    """Spells bytes in nodes of one trie. Safe to share by threads.
+
+    Attributes:
+        ropes: spells texts that may be too long for that.
+    """
+
+    __slots__ = ("_last", "_trie", "ropes")
+
+    def __init__(self, trie: Trie) -> None:
+        self._trie = trie
+        self.ropes = RopeTokens(trie)
+        # A text, and for each number of its last bytes the fewest tokens that spell them, with node
+        # and length of the first of these. Replaced as a whole, never changed.
+        self._last: tuple[bytes, list[int], list[tuple[int, int]]] = (b"", [0], [(0, 0)])
+
+    def count(self, data: bytes) -> int | None:
+        """Return how many tokens `__call__` would take, which costs less."""
+        needed = self._table(data)[0][len(data)]
+        return needed if needed < _UNREACHABLE else None
+
+    def __call__(self, data: bytes, most: int | None = None) -> list[int] | None:
+        """Return the nodes of the fewest tokens that concatenate to ``data``; None if none do.
+
+        Only the first ``most`` of them, if that is given.
+
+        Of equally short answers, the one whose tokens are longest from the left.
+        """
+        fewest, chosen = self._table(data)
+        left = len(data)
+        if fewest[left] >= _UNREACHABLE:
+            return None
+        out: list[int] = []
+        while left and (most is None or len(out) < most):
+            node, length = chosen[left]
+            out.append(node)
+            left -= length
+        return out
+
+    def _table(self, data: bytes) -> tuple[list[int], list[tuple[int, int]]]:
+        """For each number of last bytes: the fewest tokens, and the first of these."""
+        trie = self._trie
+        child, token_start = trie.child, trie.token_start
+        known, fewest, chosen = self._last
+        if known == data:
+            return fewest, chosen
+        alike = _common_end(known, data)
+        fewest, chosen = fewest[: alike + 1], chosen[: alike + 1]
+        end = len(data)
+        for left in range(alike + 1, end + 1):
+            node, at, best, first = 0, end - left, _UNREACHABLE, (0, 0)
+            while at < end:
+                step = child.get(node << 8 | data[at])
+                if step is None:
+                    break
+                node, at = step, at + 1
+                # `<=` lets the longest token win among equals.
+                if fewest[end - at] < best and token_start[node] < token_start[node + 1]:
+                    best = fewest[end - at] + 1
+                    first = (node, at - end + left)
+            fewest.append(best)
+            chosen.append(first)
+        self._last = (data, fewest, chosen)
+        return fewest, chosen
+
+
+def _common_end(a: bytes, b: bytes) -> int:
+    """How many of the last bytes of ``a`` and ``b`` are equal."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[-middle:] == b[-middle:]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
 
 # Bytes that occur in UTF-8 text: all but the two overlong leads and those beyond U+10FFFF.
 _UTF8_BYTES = (*range(0x00, 0xC0), *range(0xC2, 0xF5))
@@ -472,3 +744,36 @@ def unfinished(data: bytes) -> int:
         if byte < 0x80:
             return 0
     return 0
+
+
+@final
+class Plan:
+    """Tokens that finish from some place. Immutable.
+
+    Args:
+        tokens: all of them; taken one by one.
+        size: how many there are.
+    """
+
+    __slots__ = ("_at", "_more", "_told", "size")
+
+    def __init__(self, tokens: Iterable[int], size: int) -> None:
+        self._told: list[int] = []
+        self._more: Iterator[int] = iter(tokens)
+        self._at = 0
+        self.size = size
+
+    @property
+    def first(self) -> int:
+        """The first token, of which there has to be one."""
+        told = self._told
+        while len(told) <= self._at:
+            told.append(next(self._more))
+        return told[self._at]
+
+    def rest(self) -> Plan:
+        """The plan after the first token."""
+        plan = Plan.__new__(Plan)
+        plan._told, plan._more = self._told, self._more
+        plan._at, plan.size = self._at + 1, self.size - 1
+        return plan

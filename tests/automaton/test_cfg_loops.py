@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from structgen.automaton.cfg.loops import Loops, Rule
-from structgen.automaton.cfg.nonterminals import NonterminalAutomata, _closure
+from structgen.automaton.cfg.nonterminals import Loops, NonterminalAutomata, Rule, _closure
 from structgen.grammar import ir
 
 LONGEST = 6

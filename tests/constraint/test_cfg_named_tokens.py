@@ -28,7 +28,7 @@ from fakes import PAD, SIZE, TOKENS, FakeModel
 import structgen
 from structgen import Cfg, Constraint, Generator, GrammarError, TokenNotAllowed, Vocabulary
 from structgen.automaton.cfg.embedded_terminals import NamedTokenLeaf
-from structgen.automaton.core.literal_leaf import LiteralLeaf
+from structgen.automaton.core.leaf import LiteralLeaf
 from structgen.constraint.check_grammar import problems
 
 CALL, END, TOOL, STOP = "<|call|>", "<|end|>", "<tool>", "<|stop|>"

@@ -24,9 +24,13 @@ from structgen.automaton.json.quick_checks import PlainNodes
 from structgen.automaton.json.values import JsonLanguage
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import json_string
-from structgen.automaton.regex.position_sets import MOST_SETS, has_few_sets
-from structgen.automaton.regex.probing import probe
-from structgen.automaton.regex.quick_checks import fewest_characters, has_string
+from structgen.automaton.regex.quick_checks import (
+    MOST_SETS,
+    fewest_characters,
+    has_few_sets,
+    has_string,
+)
+from structgen.automaton.regex.symbols import probe
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema.graph import FALSE, OBJECT, TRUE, SchemaGraph

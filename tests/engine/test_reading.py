@@ -12,9 +12,9 @@ import pytest
 import structgen
 from engine.walks import TINY
 from structgen import JsonSchema
+from structgen.automaton.core.frames import TextHistory
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.states import DEAD
-from structgen.automaton.core.text_history import TextHistory
+from structgen.automaton.core.stacks import DEAD
 
 TEXT = {"type": "string"}
 OPEN = {"type": "object", "additionalProperties": TEXT}

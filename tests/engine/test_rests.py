@@ -11,9 +11,8 @@ import structgen
 from engine.walks import TINY, allowed, minimum, seeds
 from structgen import JsonSchema
 from structgen.automaton.core.leaf import Leaf
-from structgen.automaton.core.text_leaf import StringLeaf
+from structgen.automaton.core.text_leaf import StringLeaf, longest_rest
 from structgen.automaton.json.scalars import string_leaf
-from structgen.automaton.regex.completion_bounds import longest_rest
 from structgen.automaton.regex.encoding import Escapes
 from structgen.grammar import ir
 from structgen.grammar.formats.names import format_regex

@@ -15,7 +15,7 @@ from structgen import BudgetTooSmall, Cfg, JsonSchema, Regex, Vocabulary
 from structgen.automaton.json.nesting import height_of_text
 from structgen.automaton.texts import Rope, Text, flat, head, joined, put, repeated, size_of
 from structgen.errors import CompileLimitExceeded
-from structgen.vocabulary.fewest_tokens import FewestTokens
+from structgen.vocabulary.tokens import FewestTokens
 from structgen.vocabulary.trie import Trie
 
 BYTES = [bytes([b]) for b in range(256)]

@@ -1,10 +1,9 @@
 """Context-free grammars as a pushdown machine over bytes.
 
-In reading order: `terminal_patterns`, `terminals` (over `threads`: what ``re.match`` takes),
-`terminal_sets`, `exits`, `minterm_bytes`, `lexer` (all expected terminals as one leaf), `loops`,
-`nonterminals` (nonterminals as automata), `stacks` (open goals), `rests`, `demands`, `goal_ends`,
-`neighbours`, `completion`, `entries`, `machine`; `embedded_terminals` and `embedding` (other output
-types inside grammars, and grammars beside them); `spellings` (states named for sharing).
+In reading order: `threads` (what ``re.match`` takes), `terminals`, `lexer` (all expected terminals
+as one leaf), `nonterminals` (nonterminals as automata), `stacks` (open goals), `neighbours`
+(terminals side by side), `machine`; `embedded_terminals` and `embedding` (other output types inside
+grammars, and grammars beside them).
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from .embedded_terminals import MARK, NamedTokenLeaf, spelling
 from .lexer import Lexer
 from .machine import CfgMachine
 from .nonterminals import NonterminalAutomata
-from .spellings import Spellings
 from .stacks import BOTTOM, unpack
-from .terminals import Terminals
+from .terminals import Spellings, Terminals
 
 __all__ = [
     "BOTTOM",

@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from structgen.automaton.core.frames import Alternative, NeedsText
-from structgen.automaton.core.leaf import Leaf
-from structgen.automaton.core.literal_leaf import LiteralLeaf
+from structgen.automaton.core.frames import Alternative, NeedsText, TextHistory
+from structgen.automaton.core.leaf import Leaf, LiteralLeaf
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.text_history import TextHistory
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import GROUND, Utf8
 from structgen.automaton.regex.lookarounds import Moves

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from structgen.automaton.core.frames import POP, Alternative, Textless
+from structgen.automaton.core.frames import POP, Alternative, TextHistory, Textless
 from structgen.automaton.core.leaf import GROW, Leaf
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.text_history import TextHistory
 from structgen.automaton.json.nesting import UNLIMITED
 from structgen.automaton.texts import Text, put
 

@@ -1,32 +1,505 @@
 """The lexer of a grammar: all expected terminals at once, as one leaf automaton over bytes.
 
-A state is one of `terminal_sets`, a set of terminals being read, in a character begun or
-between two. It may end with several terminals at the same place, each with its own condition on the
-rest: an outcome. States from which no terminal can end are left out. How terminals may end is asked
-of `exits`.
+A state is a set of terminals being read, in a character begun or between two. It may end with
+several terminals at the same place, each with its own condition on the rest: an outcome. States
+from which no terminal can end are left out. How terminals may end is asked of `Exits`.
 
 It knows nothing of rules: which terminals are expected is the caller's choice (`Lexer.entry`).
+
+What a lexer reads at once, character by character: terminals, each in a state of its own. A state
+holds each terminal still possible, with its state, and what an earlier terminal demands of the text
+that follows it (see `terminals`). Where several may end at the same place, each with a condition of
+its own on the rest, they end with an outcome, a tuple of ``(condition, terminals)``.
+
+How terminals may end, and with how few bytes: searches over those sets. For each condition on the
+rest under which a terminal can end, `Exits` finds the fewest bytes that end it so: all of them, or
+some that are near. Completions and budgets ask, and what tells which conditions can be met at all;
+masks do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from structgen.automaton import liveness
 from structgen.automaton.bits import bits
 from structgen.automaton.core.leaf import Leaf, Row
 from structgen.automaton.core.shared import AUTOMATA
-from structgen.automaton.regex.alphabet import NO_ATOM
+from structgen.automaton.regex.alphabet import NO_ATOM, Alphabet
 from structgen.automaton.regex.encoding import GROUND, Utf8
+from structgen.automaton.regex.expressions import NONE
+from structgen.automaton.regex.lookarounds import Moves
+from structgen.automaton.texts import Text, put
+from structgen.automaton.work import WORK
+from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
 
-from .exits import Exits, Inside
-from .minterm_bytes import AtomBytes
-from .terminal_sets import Expected, TerminalSets
 from .terminals import Terminals
+
+
+class AtomBytes:
+    """Bytes of sets of minterms, given as masks.
+
+    Attributes:
+        leads: lead bytes, each with the node of the encoding it leads to.
+        minterm_of_byte: the minterm of each ASCII character; no minterm for the other bytes.
+        of_minterm: the ASCII characters of one minterm, as a mask of bytes.
+        leads_of: sets of minterms that lead bytes lead to, and those bytes as a mask.
+        beyond_ascii: the minterms that have characters beyond ASCII.
+    """
+
+    def __init__(self, alphabet: Alphabet, encoding: Utf8) -> None:
+        ascii_minterms = alphabet.ascii_minterms()
+        ground: dict[int, list[int]] = {}
+        for byte, minterm in enumerate(ascii_minterms):
+            ground.setdefault(minterm, []).append(byte)
+        self._ground = ground
+        self.of_minterm = {minterm: _as_mask(found) for minterm, found in ground.items()}
+        self.leads_of: dict[int, int] = {}
+        row = encoding.row(GROUND)
+        self.leads = [(byte, target) for byte, target in row.items() if target >= 0]
+        self.beyond_ascii = 0
+        for byte, target in self.leads:
+            reach = encoding.reach(target)
+            self.leads_of[reach] = self.leads_of.get(reach, 0) | 1 << byte
+            self.beyond_ascii |= reach
+        self.minterm_of_byte = [*ascii_minterms, *[alphabet.n_minterms] * 128]
+        self._spellings = {minterm: len(found) for minterm, found in ground.items()}
+        self._ascii: dict[int, list[int]] = {
+            1 << minterm: found for minterm, found in ground.items()
+        }
+        self._widths: dict[int, int] = {}
+        self._begins: dict[int, int] = {}
+
+    def ascii(self, minterms: int) -> list[int]:
+        """The ASCII characters of some minterms."""
+        found = self._ascii.get(minterms)
+        if found is None:
+            ground = self._ground
+            found = [byte for minterm in bits(minterms) for byte in ground.get(minterm, ())]
+            self._ascii[minterms] = found
+        return found
+
+    def first(self, minterms: int) -> int:
+        """The bytes with which characters of some minterms begin, as a mask."""
+        found = self._begins.get(minterms)
+        if found is None:
+            found = 0
+            for minterm in bits(minterms):
+                found |= self.of_minterm.get(minterm, 0)
+            for reach, mask in self.leads_of.items():
+                if reach & minterms:
+                    found |= mask
+            self._begins[minterms] = found
+        return found
+
+    def width(self, minterms: int) -> int:
+        """How many bytes there are in the characters of some minterms, about."""
+        found = self._widths.get(minterms)
+        if found is None:
+            found = self._widths[minterms] = sum(self._spellings.get(a, 4) for a in bits(minterms))
+        return found
+
+
+def _as_mask(characters: list[int]) -> int:
+    first, last = characters[0], characters[-1]
+    if len(characters) == last - first + 1:
+        return (1 << last + 1) - (1 << first)
+    return sum([1 << byte for byte in characters])
+
+
+Outcome = tuple[tuple[int, tuple[int, ...]], ...]
+"""Pairs of a condition on the rest and the terminals that may end under it."""
+
+Expected = tuple[int, "frozenset[int] | int | None"]
+"""A terminal and the conditions under which it may end here: any (None), some, or those that
+`TerminalSets.permits` allows for a number of the caller's."""
+
+Threads = tuple[tuple[int, int], ...]
+"""Pairs of a variant and a state of its terminal."""
+
+MAX_SEARCH = 100_000
+"""Most states of one terminal that are looked at to find all its ends."""
+
+
+class TerminalSets:
+    """An automaton over characters that reads several terminals at once.
+
+    Attributes:
+        terminals: the terminals.
+        permits: whether a terminal expected with a number may end under a condition; None where
+            none is expected so.
+        variants: terminals with the conditions under which they may end, where not all will do.
+            Those that may end under any have the terminals' own numbers.
+        keys: the condition and the threads of each state.
+        labels: the number of the outcome of each state, or -1.
+        outcomes: what each number stands for.
+        conditions_of: the conditions of each outcome.
+    """
+
+    def __init__(self, terminals: Terminals, permits: Callable[[int, int], bool] | None) -> None:
+        self.terminals = terminals
+        self.permits = permits
+        self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
+        self._variant_ids = {variant: v for v, variant in enumerate(self.variants)}
+        self.keys: list[tuple[int, Threads]] = []
+        self._ids: dict[tuple[int, Threads], int] = {}
+        self._moves: list[Moves | None] = []
+        self.labels: list[int] = []
+        self.outcomes: list[Outcome] = []
+        self.conditions_of: list[tuple[int, ...]] = []
+        self._outcome_ids: dict[Outcome, int] = {}
+        self._alive: dict[tuple[int, int, int], bool] = {}
+        self._is_free_of: dict[tuple[int, int], bool] = {}
+
+    def variant(self, variant: Expected) -> int:
+        """The number of a terminal with the conditions under which it may end."""
+        found = self._variant_ids.get(variant)
+        if found is None:
+            found = self._variant_ids[variant] = len(self.variants)
+            self.variants.append(variant)
+        return found
+
+    def state(self, condition: int, threads: Iterable[tuple[int, int]]) -> int:
+        """The number of some terminals in their states, the text being bound by ``condition``."""
+        key = (condition, tuple(threads))
+        found = self._ids.get(key)
+        if found is None:
+            WORK.spend(1 + (len(key[1]) >> 2))
+            outcome = self._outcome(*key)  # which may be too much: nothing has been added by then
+            found = self._ids[key] = len(self.keys)
+            self.keys.append(key)
+            self._moves.append(None)
+            self.labels.append(outcome)
+        return found
+
+    def _outcome(self, condition: int, threads: Threads) -> int:
+        ends: dict[int, list[int]] = {}
+        for v, q in threads:
+            end = self.end(v, q, condition)
+            if end != NONE:
+                ends.setdefault(end, []).append(self.variants[v][0])
+        if not ends:
+            return -1
+        outcome = tuple((end, tuple(dict.fromkeys(ts))) for end, ts in sorted(ends.items()))
+        found = self._outcome_ids.get(outcome)
+        if found is None:
+            found = self._outcome_ids[outcome] = len(self.outcomes)
+            self.outcomes.append(outcome)
+            self.conditions_of.append(tuple([end for end, _ in outcome]))
+        return found
+
+    def end(self, v: int, q: int, condition: int) -> int:
+        """The condition on the rest when terminal ``v`` ends at ``q``, or `NONE`."""
+        rest = self.terminals.rest
+        end = self.terminals.end(q)
+        if end == NONE:
+            return NONE
+        if condition != rest.anything:
+            end = rest.both(condition, end)
+            if not rest.is_possible(end):
+                return NONE
+        allowed = self.variants[v][1]
+        if isinstance(allowed, int):
+            assert self.permits is not None
+            return end if self.permits(allowed, end) else NONE
+        return end if allowed is None or end in allowed else NONE
+
+    def steps(self, q: int, condition: int) -> list[tuple[int, int, int]]:
+        """Moves of a terminal from ``q``: minterms as a mask, its state and the condition after."""
+        rest = self.terminals.rest
+        moves = self.terminals.moves(q)
+        if condition == rest.anything:
+            return [(mask, to, condition) for mask, to in moves]
+        conditions = rest.steps(condition)
+        return [(m & n, to, w) for m, to in moves for n, w in conditions if m & n]
+
+    def is_alive(self, v: int, q: int, condition: int) -> bool:
+        """Whether terminal ``v`` can still end from ``q``."""
+        anything = self.terminals.rest.anything
+        unrestricted = self.variants[v][1] is None
+        if unrestricted and condition == anything:
+            return True  # a terminal's own states all lead to an end
+        return liveness.is_alive(
+            (v, q, condition),
+            self._alive,
+            lambda s: (unrestricted and s[2] == anything) or self.end(*s) != NONE,
+            lambda s: [(v, to, w) for _, to, w in self.steps(s[1], s[2])],
+            MAX_SEARCH,
+            "telling whether a terminal can end visits too many states",
+        )
+
+    def moves(self, state: int) -> Moves:
+        """Disjoint ``(minterm mask, next state)`` pairs, none of which leads nowhere."""
+        found = self._moves[state]
+        if found is not None:
+            return found
+        condition, threads = self.keys[state]
+        rest = self.terminals.rest
+        free = condition == rest.anything
+        conditions: Moves = ((self.terminals.alphabet.everything, condition),)
+        if not free:
+            conditions = rest.steps(condition)
+        merged: dict[int, int] = {}
+        for chars, w in conditions:
+            parts: list[tuple[int, Threads]] = [(chars, ())]
+            for v, q in threads:
+                plain = w == rest.anything and self.variants[v][1] is None
+                moves = [
+                    (mask, to)
+                    for mask, to in self.terminals.moves(q)
+                    if mask & chars and (plain or self.is_alive(v, to, w))
+                ]
+                if not moves:
+                    continue
+                split: list[tuple[int, Threads]] = []
+                for part, above in parts:
+                    for mask, to in moves:
+                        here = part & mask
+                        if here:
+                            part &= ~mask
+                            split.append((here, (*above, (v, to))))
+                    if part:
+                        split.append((part, above))
+                parts = split
+            for part, above in parts:
+                if above:
+                    to = self.state(w, above)
+                    merged[to] = merged.get(to, 0) | part
+        found = self._moves[state] = tuple((mask, to) for to, mask in merged.items())
+        return found
+
+    def after_minterm(self, state: int, minterm: int) -> int:
+        """The state after one minterm, or -1: one part of `moves`."""
+        condition, threads = self.keys[state]
+        rest, bit = self.terminals.rest, 1 << minterm
+        after = condition
+        if condition != rest.anything:
+            after = next((w for mask, w in rest.steps(condition) if mask & bit), NONE)
+            if after == NONE:
+                return -1
+        above: list[tuple[int, int]] = []
+        for v, q in threads:
+            for mask, to in self.terminals.moves(q):
+                if mask & bit:
+                    plain = after == rest.anything and self.variants[v][1] is None
+                    if plain or self.is_alive(v, to, after):
+                        above.append((v, to))
+        return self.state(after, above) if above else -1
+
+    def is_met_at_once(self, terminal: int, condition: int) -> bool | None:
+        """Whether the first character of a terminal meets ``condition``, whichever it is.
+
+        Returns:
+            None when no character can begin the terminal there.
+        """
+        rest = self.terminals.rest
+        first = self.terminals.first(terminal)
+        if first == self.terminals.end_of_text:
+            return True if rest.label(condition) >= 0 else None
+        possible, settling = rest.possible(condition)
+        return not first & possible & ~settling if first & possible else None
+
+    def is_free_of(self, terminal: int, condition: int) -> bool:
+        """Whether ``condition`` means nothing to a terminal: each first character settles it."""
+        key = (terminal, condition)
+        found = self._is_free_of.get(key)
+        if found is None:
+            left = self.terminals.first(terminal) & ~self.terminals.rest.settling(condition)
+            found = self._is_free_of[key] = not left
+        return found
+
+
+_NEAR = 50
+
+Inside = tuple[int, Threads, int]
+"""What a state of a lexer holds: the condition, its threads, the node of the encoding."""
+
+
+class Exits:
+    """The ends of the terminals of one lexer."""
+
+    def __init__(self, sets: TerminalSets, encoding: Utf8) -> None:
+        self._sets = sets
+        self._terminals = sets.terminals
+        self._encoding = encoding
+        self._known: dict[tuple[int, int, int], tuple[dict[int, Text], bool, int]] = {}
+        self._known_near: dict[tuple[int, int, int], dict[int, Text]] = {}
+        self._known_near_inside: dict[Inside, dict[tuple[int, int], Text]] = {}
+        self._characters: dict[int, bytes] = {}
+
+    def from_state(
+        self, v: int, state: int, condition: int, most: int = MAX_SEARCH
+    ) -> dict[int, Text] | None:
+        """For each condition under which a terminal can end: the fewest bytes that end it so.
+
+        Args:
+            v: the variant.
+            state: the terminal's state.
+            condition: what holds of the rest from here on.
+            most: how many states to look at.
+
+        Returns:
+            The bytes, or None when that needs more states.
+        """
+        if v in self._terminals.embedded:
+            return self._of_embedded(v, condition)
+        key = (v, state, condition)
+        known = self._known.get(key)
+        if known is None or (not known[1] and known[2] < most):
+            known = self._known[key] = self._find_exits(v, state, condition, most)
+        return known[0] if known[1] else None
+
+    def of(self, terminal: int, condition: int) -> dict[int, Text]:
+        """The exits from the beginning of a terminal."""
+        if terminal in self._terminals.embedded:
+            return self._of_embedded(terminal, condition)
+        start = self._terminals.starts[terminal]
+        if not self._sets.is_alive(terminal, start, condition):
+            return {}
+        return self._all(terminal, start, condition)
+
+    def inside(self, inside: Inside) -> dict[tuple[int, int], Text]:
+        """For each (terminal, condition) that can end from a lexer state: the fewest bytes."""
+        found: dict[tuple[int, int], Text] = {}
+        for v, state, condition, text in self._completed(inside):
+            for end, more in self._all(v, state, condition).items():
+                key = (self._sets.variants[v][0], end)
+                whole = put(text, more)
+                if key not in found or len(whole) < len(found[key]):
+                    found[key] = whole
+        return found
+
+    def near_of(self, terminal: int, condition: int) -> dict[int, Text]:
+        """The near exits from the beginning of a terminal."""
+        if terminal in self._terminals.embedded:
+            return self._of_embedded(terminal, condition)
+        start = self._terminals.starts[terminal]
+        if not self._sets.is_alive(terminal, start, condition):
+            return {}
+        return self._near(terminal, start, condition)
+
+    def near_inside(self, inside: Inside) -> dict[tuple[int, int], Text]:
+        """As `inside`, but only some that are near."""
+        found = self._known_near_inside.get(inside)
+        if found is None:
+            found = {}
+            for v, state, condition, text in self._completed(inside):
+                for end, more in self._near(v, state, condition).items():
+                    key = (self._sets.variants[v][0], end)
+                    whole = put(text, more)
+                    if key not in found or len(whole) < len(found[key]):
+                        found[key] = whole
+            self._known_near_inside[inside] = found
+        return found
+
+    def shortest_beginning(self, terminal: int, minterms: int) -> tuple[Text, int]:
+        """The fewest bytes of ``terminal`` that begin with one of ``minterms``, which it can.
+
+        Returns:
+            The bytes, and the condition under which the terminal ends there.
+        """
+        spelt = self._encoding.shortest(GROUND)
+        anything = self._terminals.rest.anything
+        inner = self._terminals.embedded.get(terminal)
+        if inner is not None:
+            return inner.shortest(inner.first & minterms), anything
+        texts: list[tuple[Text, int]] = []
+        for mask, to in self._terminals.moves(self._terminals.starts[terminal]):
+            if mask & minterms:
+                exits = self._near(terminal, to, anything)
+                end, more = min(exits.items(), key=lambda item: (len(item[1]), item[1]))
+                texts += [(put(spelt[minterm], more), end) for minterm in bits(mask & minterms)]
+        return min(texts, key=lambda pair: (len(pair[0]), pair))
+
+    def _find_exits(
+        self, v: int, state: int, condition: int, most: int
+    ) -> tuple[dict[int, Text], bool, int]:
+        found: dict[int, Text] = {}
+        seen: set[tuple[int, int]] = set()
+        characters = self._characters
+        # Breadth first by length in bytes; a character has one to four.
+        levels: list[dict[tuple[int, int], Text]] = [{(state, condition): b""}, {}, {}, {}, {}]
+        while any(levels):
+            level = levels.pop(0)
+            levels.append({})
+            for (q, w), text in level.items():
+                if (q, w) in seen:
+                    continue
+                if len(seen) >= most:
+                    return found, False, most
+                seen.add((q, w))
+                WORK.spend(2)
+                end = self._sets.end(v, q, w)
+                if end != NONE:
+                    found.setdefault(end, text)
+                for mask, to, w_to in self._sets.steps(q, w):
+                    if (to, w_to) in seen or not self._sets.is_alive(v, to, w_to):
+                        continue
+                    best = characters.get(mask) or self._character(mask)
+                    levels[len(best) - 1].setdefault((to, w_to), put(text, best))
+        return found, True, most
+
+    def _all(self, v: int, state: int, condition: int) -> dict[int, Text]:
+        found = self.from_state(v, state, condition)
+        if found is None:
+            raise CompileLimitExceeded(
+                "finding all ends of a terminal visits too many states",
+                limit=MAX_SEARCH,
+                actual=MAX_SEARCH,
+            )
+        return found
+
+    def _near(self, v: int, state: int, condition: int) -> dict[int, Text]:
+        """As `from_state`, but only some that are near; at least one, if there is any."""
+        key = (v, state, condition)
+        found = self._known_near.get(key)
+        if found is None:
+            most = _NEAR
+            found, complete, _ = self._find_exits(v, state, condition, most)
+            while not found and not complete:
+                most *= 8
+                if most > 8 * MAX_SEARCH:
+                    raise CompileLimitExceeded(
+                        "finding the end of a terminal visits too many states",
+                        limit=MAX_SEARCH,
+                        actual=most,
+                    )
+                found, complete, _ = self._find_exits(v, state, condition, most)
+            self._known_near[key] = found
+        return found
+
+    def _of_embedded(self, terminal: int, condition: int) -> dict[int, Text]:
+        """The exits of a terminal that is no pattern: its first character settles ``condition``."""
+        rest, inner = self._terminals.rest, self._terminals.embedded[terminal]
+        minterms = inner.first & self._terminals.settled_by([condition])[0]
+        return {rest.anything: inner.shortest(minterms)} if minterms else {}
+
+    def _completed(self, inside: Inside) -> list[tuple[int, int, int, bytes]]:
+        """Variant, state, condition after the character begun, and the bytes that complete it."""
+        condition, threads, node = inside
+        if node == GROUND:
+            return [(v, state, condition, b"") for v, state in threads]
+        spelt = self._encoding.shortest(node)
+        out: list[tuple[int, int, int, bytes]] = []
+        for v, state in threads:
+            for mask, to, w in self._sets.steps(state, condition):
+                texts = [spelt[a] for a in bits(mask) if a in spelt]
+                if texts and self._sets.is_alive(v, to, w):
+                    out.append((v, to, w, min(texts, key=lambda s: (len(s), s))))
+        return out
+
+    def _character(self, minterms: int) -> bytes:
+        """The shortest of some characters, given as a mask of minterms."""
+        spelt = self._encoding.shortest(GROUND)
+        best = min((spelt[a] for a in bits(minterms)), key=lambda s: (len(s), s))
+        self._characters[minterms] = best
+        return best
+
 
 _WIDE = 24
 _EVERY_BYTE = (1 << 256) - 1

@@ -1,38 +1,314 @@
 """The recogniser of a context-free grammar, byte by byte, lazily determinised.
 
-A configuration is a lexer state over a place (see `stacks`): the terminals being read and what
-may follow each of them. A state is the interned set of configurations that the bytes so far can
-have led to, usually one or two: the terminal goes on, or has ended here and the next one begins.
-Every configuration can be finished, so no state is a dead end.
+A configuration is a lexer state over a place (see `stacks`): the terminals being read and what may
+follow each of them. A state is the interned set of configurations that the bytes so far can have
+led to, usually one or two: the terminal goes on, or has ended here and the next one begins. Every
+configuration can be finished, so no state is a dead end.
 
 To the outside this is the same machine as `machine.Machine`: states with ``step``, ``is_accepting``
 and shortest completions; none is ever pending. Token masks are in `cfg.masks`.
+
+Which terminals may begin at a place, and how they may end there. Where no demand leads to a dead
+end these are all that the rules expect. Elsewhere a terminal may begin only if, after some of its
+ends, the text can still be finished: what goal states say of that is found once for all places that
+have them.
+
+The shortest way to the end of a text, and whether there is one. What a goal needs is computed once
+for all stacks: for a goal state and a condition on the rest, the fewest bytes that end the goal,
+for each condition that may hold afterwards. These summaries are a least fixpoint over the goal
+automata (Knuth 1977), grown by a worklist as they are asked for. A stack is then finished goal by
+goal.
+
+Conditions matter: after ``NAME`` another ``NAME`` cannot follow at once, and in a grammar without
+anything to put between them that can be a dead end. Where `neighbours` cannot rule that out, this
+module has the last word.
 """
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from structgen.automaton.core.frames import Alternative
+from structgen.automaton.core.frames import Alternative, TextHistory
 from structgen.automaton.core.leaf import GROW
-from structgen.automaton.core.states import DEAD, MAX_STATES
-from structgen.automaton.core.text_history import TextHistory
+from structgen.automaton.core.stacks import DEAD, MAX_STATES
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, GrammarError, Unsatisfiable, UnsupportedFeature
 from structgen.grammar import ir
 
-from .completion import Completion
 from .embedded_terminals import EmbeddedTerminal
-from .entries import Entries
-from .lexer import Lexer, shared_lexer
+from .lexer import Expected, Lexer, shared_lexer
 from .neighbours import Neighbours
 from .nonterminals import NonterminalAutomata
-from .stacks import Stacks
+from .stacks import Rest, Rests, Stacks, better
 from .terminals import Terminals
+
+_Source = tuple[int, int]
+"""A goal state, or ``~goal`` for the beginning of a goal, and the condition there."""
+
+
+class ConditionalEnds:
+    """The fewest bytes that end the goals of one grammar, for each condition on the rest.
+
+    Args:
+        goals: the goals.
+        lexer: the terminals.
+        ignore: terminals that may stand anywhere.
+    """
+
+    def __init__(self, goals: NonterminalAutomata, lexer: Lexer, ignore: tuple[int, ...]) -> None:
+        self._goals = goals
+        self._lexer = lexer
+        self._ignore = ignore
+        self._rest = lexer.terminals.rest
+        self._reached: dict[_Source, dict[tuple[int, int], Text]] = {}
+        self._ends: dict[_Source, dict[int, Text]] = {}
+        self._callers: dict[_Source, dict[tuple[_Source, int, tuple[int, int]], None]] = {}
+        self._todo: deque[tuple[_Source, tuple[int, int]]] = deque()
+
+    def at_end(self, condition: int) -> Rest | None:
+        """What may still stand where all goals have ended, if any of it meets the condition."""
+        if self._rest.label(condition) >= 0:
+            return (0, b"", None)
+        best: Rest | None = None
+        for terminal in self._ignore:
+            if self._lexer.terminals.starts[terminal] < 0:
+                continue
+            for after, text in self._lexer.exits.of(terminal, condition).items():
+                if self._rest.label(after) >= 0:
+                    best = better(best, (len(text), text, None))
+        return best
+
+    def of(self, source: _Source) -> dict[int, Text]:
+        """For each condition that can hold when the goal ends: the fewest bytes until then."""
+        if source not in self._ends:
+            self._open(source)
+            while self._todo:
+                self._advance(*self._todo.popleft())
+        return self._ends[source]
+
+    def _open(self, source: _Source) -> None:
+        self._ends[source] = {}
+        self._callers[source] = {}
+        self._reached[source] = {source: b""}
+        self._todo.append((source, source))
+
+    def _reach(self, source: _Source, at: tuple[int, int], text: Text) -> None:
+        reached = self._reached[source]
+        easier = reached.get((at[0], self._rest.anything))
+        if easier is not None and len(easier) <= len(text):
+            return
+        known = reached.get(at)
+        if known is None or len(text) < len(known):
+            WORK.hold(250)
+            reached[at] = text
+            self._todo.append((source, at))
+
+    def _advance(self, source: _Source, at: tuple[int, int]) -> None:
+        goals, lexer = self._goals, self._lexer
+        WORK.spend(4)
+        state, condition = at
+        text = self._reached[source][at]
+        if state >= 0 and goals.accepts[state]:
+            ends = self._ends[source]
+            known = ends.get(condition)
+            if known is None or len(text) < len(known):
+                ends[condition] = text
+                for caller, to, place in list(self._callers[source]):
+                    self._reach(caller, (to, condition), put(self._reached[caller][place], text))
+        edges = goals.edges(state) if state >= 0 else goals.start(~state)
+        for symbol, to in edges.items():
+            if symbol >= 0:
+                for after, more in lexer.exits.of(symbol, condition).items():
+                    self._reach(source, (to, after), put(text, more))
+                continue
+            inner = (symbol, condition)
+            if inner not in self._ends:
+                self._open(inner)
+            self._callers[inner][source, to, at] = None
+            for after, more in list(self._ends[inner].items()):
+                self._reach(source, (to, after), put(text, more))
+        if condition != self._rest.anything:
+            # Only a condition makes it worth while to write what is ignored.
+            for terminal in self._ignore:
+                if lexer.terminals.starts[terminal] >= 0:
+                    for after, more in lexer.exits.of(terminal, condition).items():
+                        self._reach(source, (state, after), put(text, more))
+
+
+class Completion:
+    """Shortest completions in one grammar.
+
+    Args:
+        stacks: the places.
+        lexer: the terminals.
+        ignore: terminals that may stand anywhere.
+    """
+
+    def __init__(self, stacks: Stacks, lexer: Lexer, ignore: tuple[int, ...]) -> None:
+        ends = ConditionalEnds(stacks.goals, lexer, ignore)
+        self._rests = Rests(stacks, ends.of, ends.at_end)
+
+    def of_place(self, place: int, condition: int) -> Text | None:
+        """The fewest bytes that finish from ``place``, or None when there is no way."""
+        found = self._rests.of_place(place, condition)
+        return None if found is None else self._rests.text(found)
+
+    def is_possible(self, place: int, condition: int) -> bool:
+        """Whether a text can be finished from ``place``."""
+        return self._rests.of_place(place, condition) is not None
+
+
+_MAX_EXITS = 500
+
+_Asked = tuple[tuple[tuple[int, frozenset[int]], ...], dict[int, list[int]]]
+"""Questions to the stacks of a place: the number of a top, and demands, of which one is to be met
+by its continuation; and for each terminal the questions of which one is to be answered with yes."""
+
+
+class Entries:
+    """The beginnings of terminals of one grammar.
+
+    Args:
+        embedded: the terminals that are no patterns.
+        after: the place after some terminals.
+        neighbours: made when it is first asked for.
+    """
+
+    def __init__(
+        self,
+        stacks: Stacks,
+        lexer: Lexer,
+        ignore: frozenset[int],
+        embedded: dict[int, EmbeddedTerminal],
+        is_free: bool,
+        after: Callable[[int, tuple[int, ...]], int],
+        neighbours: Callable[[], Neighbours],
+        completion: Completion,
+    ) -> None:
+        self._stacks = stacks
+        self._lexer = lexer
+        self._rest = lexer.terminals.rest
+        self._ignore = ignore
+        self._embedded = embedded
+        self._is_free = is_free
+        self._after = after
+        self._made_neighbours = neighbours
+        self._completion = completion
+        self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
+        # See `_fine` and `_met`.
+        self._asked: dict[tuple[int, ...], _Asked] = {}
+        self._answered: dict[
+            tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
+        ] = {}
+        self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
+
+    @property
+    def _neighbours(self) -> Neighbours:
+        return self._made_neighbours()
+
+    def find(self, place: int, condition: int) -> int:
+        """The lexer state in which the next terminal begins, or -1 when nothing can follow."""
+        if self._is_free:
+            states = self._stacks.shapes[place]
+            if not states and not self._stacks.accepting[place]:
+                return -1
+            found = self._free_entries.get((states, condition))
+            if found is None:
+                q = self._lexer.entry(self._stacks.expected(place) | self._ignore, condition)
+                found = q if self._lexer.goes_on(q) else -1
+                self._free_entries[states, condition] = found
+            return found
+        fine, others = self._fine(place)
+        met, unclear = self._met(condition)
+        sure = fine & met
+        doubtful = (others & met) | (self._stacks.expected(place) | self._ignore) & unclear
+        if not doubtful:
+            q = self._lexer.entry(sure, condition)
+            return q if self._lexer.goes_on(q) else -1
+        chosen: list[Expected] = [(terminal, None) for terminal in sure]
+        chosen += self._chosen(place, condition, doubtful)
+        q = self._lexer.entry(tuple(sorted(chosen, key=lambda e: e[0])), condition)
+        return q if self._lexer.goes_on(q) else -1
+
+    def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Of the terminals that may begin at a place: those after any end of which the text can
+        surely be finished, and the others.
+
+        What the goal states say is found once for all places that have them. The stacks below are
+        asked a few questions, and all with the same answers have the same terminals.
+        """
+        shape, neighbours = self._stacks.shapes[place], self._neighbours
+        asked = self._asked.get(shape)
+        if asked is None:
+            numbers: dict[tuple[int, frozenset[int]], int] = {}
+            terminals: dict[int, list[int]] = {}
+            for terminal in (self._stacks.expected(place) | self._ignore).difference(
+                self._embedded
+            ):
+                WORK.spend(1 + (len(shape) >> 2))
+                terminals[terminal] = [
+                    numbers.setdefault((i, ends), len(numbers))
+                    for i, state in enumerate(shape)
+                    if (ends := neighbours.ends_after(state, terminal))
+                ]
+            asked = self._asked[shape] = tuple(numbers), terminals
+        questions, terminals = asked
+        tops = self._stacks.places[place]
+        WORK.spend(1 + (len(questions) >> 3))
+        answers = tuple([neighbours.can_end(tops[i][1], demands) for i, demands in questions])
+        found = self._answered.get((shape, answers))
+        if found is None:
+            fine = frozenset(t for t, asks in terminals.items() if any(answers[n] for n in asks))
+            found = self._answered[shape, answers] = fine, frozenset(terminals).difference(fine)
+        return found
+
+    def _met(self, condition: int) -> tuple[frozenset[int], frozenset[int]]:
+        """The terminals whose first character meets a condition, whichever it is; and those of
+        which that depends on the character."""
+        found = self._met_by.get(condition)
+        if found is None:
+            every = [t for t, start in enumerate(self._lexer.terminals.starts) if start >= 0]
+            is_met = {t: self._lexer.is_met_at_once(t, condition) for t in every}
+            met = every if condition == self._rest.anything else [t for t in every if is_met[t]]
+            unclear = frozenset(t for t in every if is_met[t] is False).difference(met)
+            found = self._met_by[condition] = frozenset(met), unclear
+        return found
+
+    def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
+        """Which of some terminals may begin at a place, and how they may end."""
+        chosen: list[Expected] = []
+        for terminal in sorted(expected.difference(self._embedded)):
+            after = self._after(place, (terminal,))
+            met = condition == self._rest.anything
+            if not met:
+                at_once = self._lexer.is_met_at_once(terminal, condition)
+                if at_once is None:
+                    continue
+                met = at_once
+            if met and self._neighbours.is_certain(after, terminal):
+                chosen.append((terminal, None))
+                continue
+            start = self._lexer.terminals.starts[terminal]
+            exits = self._lexer.exits.from_state(terminal, start, condition, _MAX_EXITS)
+            if exits is None:
+                chosen.append((terminal, after))
+                continue
+            live = frozenset(c for c in exits if self.can_finish(after, c))
+            if live:
+                chosen.append((terminal, None if len(live) == len(exits) else live))
+        return chosen
+
+    def can_finish(self, place: int, condition: int) -> bool:
+        """Whether a text can be finished from a place under a condition."""
+        if self._neighbours.is_possible(place, condition):
+            return True
+        return self._completion.is_possible(place, condition)
+
 
 _LEXER_BITS = 32
 _LEXER_MASK = (1 << _LEXER_BITS) - 1

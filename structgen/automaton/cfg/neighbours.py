@@ -5,24 +5,238 @@ Nearly always the first character of the next terminal meets the demand, so a de
 a mask of the minterms that settle it. With these masks, and a look at a few near ends of a terminal
 where a mask will not do, `Neighbours` tells that no demand can ever lead to a dead end (`is_free`),
 that a place can be finished after any end of a terminal (`is_certain`), and how (`of_place`). It
-may say no where a closer look (`completion`) would say yes, never the other way round.
+may say no where a closer look (of `machine`) would say yes, never the other way round.
 
-What a goal needs is computed once for all stacks (`goal_ends`); a stack is then finished goal by
-goal (`rests`).
+What a goal needs is computed once for all stacks; a stack is then finished goal by goal.
+
+What terminals demand of the text after them, each demand summed up by what settles it. A demand is
+a condition on the rest; or, below 0, ``~terminal``: it stands for all those of a terminal that has
+too many. Nearly always the first character of the next terminal meets a demand.
+
+The fewest bytes that end a goal, for each demand that it can end with. Computed once for all
+stacks, for goal states under demands; what is worse in every way is left out. A least fixpoint over
+the goal automata (Knuth 1977), grown as it is asked for.
 """
 
 from __future__ import annotations
 
+import heapq
+
 from structgen.automaton.bits import bits
-from structgen.automaton.texts import Text
+from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 
-from .demands import MAX_DEMANDS, Demands
-from .goal_ends import GoalEnds, Node
 from .lexer import Lexer
 from .nonterminals import NonterminalAutomata
-from .rests import Rests
-from .stacks import Stacks
+from .stacks import Rest, Rests, Stacks
+
+MAX_DEMANDS = 16
+"""Most demands of a terminal that are told apart."""
+
+_MAX_STATES = 5_000
+
+
+class Demands:
+    """The demands of one grammar's terminals.
+
+    Attributes:
+        first: the minterms that each terminal can begin with.
+        known: of each, minterms of which any settles all its demands, whether the text may always
+            end after it, and the demands; None: too many.
+    """
+
+    def __init__(self, lexer: Lexer) -> None:
+        self._lexer = lexer
+        terminals = lexer.terminals
+        self.known = [
+            terminals.demands(t) if start >= 0 or t in terminals.embedded else (0, False, None)
+            for t, start in enumerate(terminals.starts)
+        ]
+        self.first = [
+            terminals.first(t) if start >= 0 or t in terminals.embedded else 0
+            for t, start in enumerate(terminals.starts)
+        ]
+        # For each demand: the minterms that settle it, and whether the text may end.
+        self._settling: dict[int, tuple[int, bool]] = {
+            ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self.known)
+        }
+        self._met: dict[int, tuple[int, int]] = {}
+        self._texts: dict[tuple[int, int], dict[int, Text]] = {}
+
+    def look_closer(self, terminal: int) -> tuple[int, ...] | None:
+        """The demands of a terminal, by looking at many of its states; None: still too many."""
+        exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
+        if exact[2] is not None:
+            self.known[terminal] = exact
+            self._settling[~terminal] = exact[:2]
+            del self._met[~terminal]
+        return exact[2]
+
+    def at_end(self, demand: int) -> Rest | None:
+        """The empty completion, where the text may end under a demand."""
+        return (0, b"", None) if self.settling(demand)[1] else None
+
+    def settling(self, demand: int) -> tuple[int, bool]:
+        """The minterms that settle a demand, and whether the text may end under it."""
+        found = self._settling.get(demand)
+        if found is None:
+            found = self._settling[demand] = self._lexer.terminals.settled_by([demand])
+        return found
+
+    def meeting(self, demand: int) -> tuple[int, int]:
+        """The terminals of which some first character settles a demand, and those of which some
+        does not, as masks."""
+        found = self._met.get(demand)
+        if found is None:
+            settling = self.settling(demand)[0]
+            some = others = 0
+            for t, first in enumerate(self.first):
+                if first & settling:
+                    some |= 1 << t
+                if first & ~settling:
+                    others |= 1 << t
+            found = self._met[demand] = some, others
+        return found
+
+    def of(self, terminal: int) -> tuple[int, ...]:
+        """What is demanded after a terminal: conditions, or the one that stands for all."""
+        demands = self.known[terminal][2]
+        return (~terminal,) if demands is None or len(demands) > MAX_DEMANDS else demands
+
+    def steps(self, demand: int, terminal: int) -> dict[int, Text]:
+        """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""
+        key = (demand, terminal)
+        found = self._texts.get(key)
+        if found is None:
+            mask = self.settling(demand)[0] & self.first[terminal]
+            if mask:
+                text, after = self._lexer.exits.shortest_beginning(terminal, mask)
+                found = {after: text}
+            elif demand >= 0 and self.first[terminal]:
+                found = self._lexer.exits.near_of(terminal, demand)
+            else:
+                found = {}
+            self._texts[key] = found
+        return found
+
+
+Node = tuple[int, int]
+"""A goal state, or ``~goal`` for the beginning of a goal, and the demand there: a condition on the
+rest, or, below 0, one of the demands that stand for all those of a terminal."""
+
+
+class GoalEnds:
+    """The ends of the goals of one grammar.
+
+    Args:
+        demands: what its terminals demand.
+        ignore: terminals that may stand anywhere.
+        anything: the demand that asks for nothing.
+    """
+
+    def __init__(
+        self,
+        goals: NonterminalAutomata,
+        demands: Demands,
+        ignore: frozenset[int],
+        anything: int,
+    ) -> None:
+        self._goals = goals
+        self._demands = demands
+        self._ignore = ignore
+        self._anything = anything
+        self._ends: dict[Node, dict[int, Text]] = {}
+        # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
+        self._heads: dict[Node, dict[tuple[Node, Text], None]] = {}
+        self._callers: dict[Node, dict[tuple[Node, int], None]] = {}
+        self._todo: list[tuple[int, Node, int, Text]] = []
+
+    def of(self, node: Node) -> dict[int, Text]:
+        """For the demands a goal can end with: the fewest bytes until then."""
+        if node not in self._ends:
+            self._add(node)
+            self._open(node)
+            while self._todo:
+                _, at, demand, text = heapq.heappop(self._todo)
+                self._end(at, demand, text)
+        return self._ends[node]
+
+    def _add(self, node: Node) -> None:
+        WORK.hold(400)
+        self._ends[node], self._heads[node], self._callers[node] = {}, {}, {}
+
+    def _open(self, start: Node) -> None:
+        goals = self._goals
+        opened = [start]
+        for node in opened:
+            WORK.spend(3)
+            state, demand = node
+            if state >= 0 and goals.accepts[state]:
+                heapq.heappush(self._todo, (0, node, demand, b""))
+            edges = goals.edges(state) if state >= 0 else goals.start(~state)
+            steps = list(edges.items())
+            if demand < 0 or self._demands.settling(demand) != self._demands.settling(
+                self._anything
+            ):
+                # Only a demand makes it worth while to write what is ignored.
+                steps += [(terminal, state) for terminal in self._ignore]
+            WORK.hold(150 * len(steps))
+            for symbol, to in steps:
+                if symbol < 0:
+                    inner = (symbol, demand)
+                    if inner not in self._ends:
+                        self._add(inner)
+                        opened.append(inner)
+                    self._callers[inner][node, to] = None
+                    for after, more in list(self._ends[inner].items()):
+                        self._go_on(node, to, after, more)
+                    continue
+                for after, text in self._demands.steps(demand, symbol).items():
+                    inner = (to, after)
+                    if inner not in self._ends:
+                        self._add(inner)
+                        opened.append(inner)
+                    self._heads[inner][node, text] = None
+                    for end, more in self._ends[inner].items():
+                        self._push(node, end, put(text, more))
+
+    def _push(self, node: Node, demand: int, text: Text) -> None:
+        if not self._is_beaten(node, demand, text):
+            WORK.hold(120)
+            heapq.heappush(self._todo, (len(text), node, demand, text))
+
+    def _is_beaten(self, node: Node, demand: int, text: Text) -> bool:
+        """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
+        WORK.spend(1 + (len(self._ends[node]) >> 2))
+        mask, may_end = self._demands.settling(demand)
+        for other, known in self._ends[node].items():
+            if len(known) <= len(text):
+                settling, ends = self._demands.settling(other)
+                if other == demand or (mask and mask & ~settling == 0 and ends >= may_end):
+                    return True
+        return False
+
+    def _end(self, node: Node, demand: int, text: Text) -> None:
+        if self._is_beaten(node, demand, text):
+            return
+        self._ends[node][demand] = text
+        for head, before in self._heads[node]:
+            self._push(head, demand, put(before, text))
+        for caller, to in list(self._callers[node]):
+            self._go_on(caller, to, demand, text)
+
+    def _go_on(self, caller: Node, to: int, demand: int, text: Text) -> None:
+        """A goal called by ``caller`` can end under ``demand`` after ``text``; ``to`` follows."""
+        node = (to, demand)
+        if node not in self._ends:
+            self._add(node)
+            self._open(node)
+        if (caller, text) not in self._heads[node]:
+            WORK.hold(200)
+            self._heads[node][caller, text] = None
+            for after, more in list(self._ends[node].items()):
+                self._push(caller, after, put(text, more))
+
 
 _MAX_SURVEY = 5_000
 _MAX_PENDING = 300

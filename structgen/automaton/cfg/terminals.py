@@ -1,4 +1,4 @@
-r"""Terminals of a grammar: what ``re.match`` takes at a place, as lazy automata over minterms.
+"""Terminals of a grammar: what ``re.match`` takes at a place, as lazy automata over minterms.
 
 A terminal takes one stretch of text, the one that backtracking prefers: greedy quantifiers the
 longest, lazy ones the shortest, alternatives the first that works. A state is the *ordered* list of
@@ -11,12 +11,20 @@ threads from the terminal's start; it may not look beyond that.
 
 It knows nothing of rules, bytes or tokens. (Thompson simulation with priorities, as in Cox 2010;
 conditions by derivatives.)
+
+What is read off the patterns of terminals before there are automata: lookarounds, single texts.
+Says which lookarounds cannot be enforced, and which terminals grow out of all proportion.
+
+States of one terminal, named so that other grammars find them: by the text that leads there. A
+terminal's states are numbered by the grammar it stands in. What they mean is not the grammar's
+business: the terminal's content and the first text to reach a state, in order of length and then of
+code points, say it everywhere.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from structgen.automaton import liveness
 from structgen.automaton.regex.alphabet import Alphabet
@@ -24,16 +32,122 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.derivatives import char_sets
 from structgen.automaton.regex.expressions import EPSILON, NONE
 from structgen.automaton.regex.lookarounds import Moves
+from structgen.automaton.regex.symbols import MANY_BEGINNINGS, MAX_PROBED
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded, OutputTypeError, UnsupportedFeature
+from structgen.errors import CompileLimitExceeded, OutputTypeError, PatternError, UnsupportedFeature
 from structgen.grammar import ir
 from structgen.grammar.regex import context as regex_context
+from structgen.grammar.regex import facts as regex_facts
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree
 
 from .embedded_terminals import EmbeddedTerminal
-from .terminal_patterns import Assertions, check_growth, literal_of, may_be_large
 from .threads import DEAD, HAS_BEHIND, Item, LookaheadAutomaton, Threads
+
+_LONG_PATTERN = 40
+"""Characters of a pattern beyond which its states are looked at before it is used."""
+
+
+_PROBED_CHARACTERS = 64
+
+
+def may_be_large(pattern: str) -> bool:
+    """Whether a pattern may have more states than its few characters, each once."""
+    return len(pattern) > _LONG_PATTERN or "{" in pattern
+
+
+class Assertions:
+    """The lookarounds of a grammar's terminals.
+
+    Attributes:
+        aheads: what each lookahead, or end of the text, asks of what follows.
+        behinds: what each lookbehind asks, and how many characters it looks at.
+    """
+
+    def __init__(self) -> None:
+        self.aheads: dict[tree.Look | ir.EndAnchor, ir.Regex] = {}
+        self.behinds: dict[tree.Look, tuple[ir.Regex, int]] = {}
+
+    def collect(self, terminal: ir.Terminal, parsed: tree.Tree, sets: set[ir.Ranges]) -> None:
+        """Take down those of a terminal; its character sets are added to ``sets``."""
+        stack = [parsed]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, ir.CharSet):
+                sets.add(node.ranges)
+            elif isinstance(node, tree.Seq | tree.Alt):
+                stack.extend(node.parts)
+            elif isinstance(node, tree.Rep):
+                stack.append(node.body)
+            elif isinstance(node, ir.StartAnchor):
+                raise PatternError(
+                    f"Terminal {terminal.name} has a ^ or \\A, which would tie it to the start of "
+                    "the text. Remove it: a terminal stands where the rules put it.",
+                    pattern=terminal.pattern,
+                )
+            elif isinstance(node, ir.EndAnchor):
+                self.aheads[node] = ir.EndAnchor()
+            elif node.behind:
+                if tree.has_look(node.body) or regex_context.has_anchor(node.body):
+                    raise UnsupportedFeature(
+                        f"A lookbehind or a multi-line ^ in terminal {terminal.name} looks for the "
+                        "start of the text, or has another assertion inside.",
+                        fix="Write the terminal without it.",
+                    )
+                regex = tree.lower(node.body)
+                width = regex_facts.width(regex)[1]
+                assert width is not None
+                self.behinds.setdefault(node, (regex, width))
+                sets |= char_sets(regex)
+            else:
+                self.aheads[node] = self._ahead(node, terminal)
+                sets |= char_sets(self.aheads[node])
+
+    def _ahead(self, look: tree.Look, terminal: ir.Terminal) -> ir.Regex:
+        if regex_context.has_behind(look.body):
+            raise UnsupportedFeature(
+                f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",
+                fix="Write the lookahead with a class of characters.",
+            )
+        return regex_context.ahead(look)
+
+
+def literal_of(parsed: tree.Tree, alphabet: Alphabet, writable: int) -> bytes:
+    """The one text that a tree matches, if it is one that may be written; else nothing."""
+    text = ""
+    for part in parsed.parts if isinstance(parsed, tree.Seq) else (parsed,):
+        if not isinstance(part, ir.CharSet) or len(part.ranges) != 1:
+            return b""
+        low, high = part.ranges[0]
+        if low != high or not alphabet.mask(part.ranges) & writable:
+            return b""
+        text += chr(low)
+    return text.encode()
+
+
+def check_growth(name: str, start: int, moves: Callable[[int], Moves]) -> None:
+    """Look at what texts of a few dozen characters lead to: what grows out of all proportion
+    is refused before anybody reads it.
+
+    Raises:
+        CompileLimitExceeded: these are too many states.
+    """
+    seen, level = {start}, [start]
+    for _ in range(_PROBED_CHARACTERS):
+        following: list[int] = []
+        for q in level:
+            for _, to in moves(q):
+                if to not in seen:
+                    seen.add(to)
+                    following.append(to)
+        if len(seen) > MAX_PROBED:
+            raise CompileLimitExceeded(
+                f"terminal {name} needs too many automaton states: {MANY_BEGINNINGS}",
+                limit=MAX_PROBED,
+                actual=len(seen),
+            )
+        level = following
+
 
 _Key = tuple[tuple[tuple[int, int], ...], tuple[int, ...], int, int]
 """A state: threads (what is left, condition), positions of lookbehind automata, characters read (as
@@ -486,3 +600,62 @@ class Terminals:
             error.terminal = self._names[terminal]
             raise error
         return False
+
+
+MAX_SPELLINGS = 200
+"""Most states of a terminal that are looked at for their names."""
+
+
+class Spellings:
+    """The names of one terminal's states.
+
+    Args:
+        terminals: the grammar's.
+        terminal: its number; not embedded, and none that matches nothing.
+    """
+
+    def __init__(self, terminals: Terminals, terminal: int) -> None:
+        self._terminals = terminals
+        start = terminals.starts[terminal]
+        self._texts = {start: ""}
+        self._ends = {terminals.end(start): ""}
+        self._level = [start]
+        self._reached = {"": start}
+
+    def of_state(self, state: int) -> str | None:
+        """The name of ``state``; None where it is too far from the start."""
+        while state not in self._texts and self._look_further():
+            pass
+        return self._texts.get(state)
+
+    def of_end(self, condition: int) -> str | None:
+        """The name of the first state in which the terminal ends under ``condition``, if any."""
+        while condition not in self._ends and self._look_further():
+            pass
+        return self._ends.get(condition)
+
+    def state(self, text: str) -> int:
+        """The state of that name."""
+        found = self._reached.get(text)
+        if found is None:
+            terminals = self._terminals
+            minterm = 1 << terminals.alphabet.minterm(ord(text[-1]))
+            moves = terminals.moves(self.state(text[:-1]))
+            found = self._reached[text] = next(to for mask, to in moves if mask & minterm)
+        return found
+
+    def _look_further(self) -> bool:
+        """Name what is one character further; False if there is nothing, or there are too many."""
+        terminals, texts = self._terminals, self._texts
+        first = terminals.alphabet.representatives
+        level, self._level = self._level, []
+        if len(texts) > MAX_SPELLINGS:
+            return False
+        # Levels are in order of their names, and minterms in order of their first code points.
+        for state in level:
+            for bit, to in sorted((mask & -mask, to) for mask, to in terminals.moves(state)):
+                if to not in texts:
+                    texts[to] = text = texts[state] + chr(first[bit.bit_length() - 1])
+                    self._ends.setdefault(terminals.end(to), text)
+                    self._level.append(to)
+        return bool(self._level)

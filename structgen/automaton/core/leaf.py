@@ -6,8 +6,10 @@ and with which outcome (-1: it may not). Object keys use the outcome to tell whi
 named; everything else ends with 0. A leaf knows nothing of what follows it.
 
 Subclasses describe a state by a hashable key and answer two questions about a key: its outgoing
-bytes and its label. They are text (`text_leaf`), finite sets of byte strings (`literal_leaf`), and
+bytes and its label. They are text (`text_leaf`), finite sets of byte strings (`LiteralLeaf`), and
 what else needs no stack: numbers, keys with punctuation, whitespace, terminals of grammars.
+
+A finite set of byte strings, as a leaf.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from structgen.automaton.regex.encoding import GROUND, Utf8
@@ -290,3 +292,50 @@ class Leaf:
                     actual=len(parents),
                 )
         return None
+
+
+class LiteralLeaf(Leaf):
+    """A finite set of byte strings, as a trie; ``labels[i]`` is the outcome of ``texts[i]``."""
+
+    def __init__(self, texts: Iterable[bytes], labels: Iterable[int] | None = None) -> None:
+        super().__init__()
+        self._children: list[dict[int, int]] = [{}]
+        self._ends: list[int] = [-1]
+        all_texts = list(texts)
+        for text, label in zip(
+            all_texts, labels if labels is not None else [0] * len(all_texts), strict=True
+        ):
+            node = 0
+            for byte in text:
+                child = self._children[node].get(byte)
+                if child is None:
+                    child = len(self._children)
+                    self._children.append({})
+                    self._ends.append(-1)
+                    self._children[node][byte] = child
+                node = child
+            self._ends[node] = label
+        self.start = self.state(0)
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        children: dict[int, int] = self._children[key]
+        return children
+
+    def _label(self, key: Any) -> int:
+        label: int = self._ends[key]
+        return label
+
+    def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
+        """See `Leaf.read`. Of what is read only the last state is made."""
+        node, end = self._keys[q], len(data)
+        while start < end:
+            node = self._children[node].get(data[start], -1)
+            start += 1
+            if node < 0:
+                return -1, start
+            label = self._ends[node]
+            if label >= 0:
+                if not self._children[node]:
+                    return ENDED - label, start
+                break
+        return self.state(node), start

@@ -5,13 +5,20 @@ continuation: stacks that differ only below share what is above (a graph-structu
 1986), so that how many there are depends on the schema and not on the depth of the text. They are
 made when first reached and never change. What stands on top of them, and what is read, is not known
 here.
+
+States: interned sets of configurations, each a leaf in some state over a continuation. A
+configuration is one integer, and so is a state. Nearly all states are of one configuration inside
+its leaf, known by that number alone; configurations that differ only in what lies below are made
+one. How a state leads to another is not known here.
 """
 
 from __future__ import annotations
 
 from structgen.automaton.work import WORK
+from structgen.errors import CompileLimitExceeded
 
 from .frames import Frame
+from .leaf import Leaf
 
 BOTTOM = 0
 """The empty continuation: the text may end here."""
@@ -88,3 +95,141 @@ class Stacks:
             self.depths.append(self.depths[below] + self.frames[frame_id][0].nests)
             self.continuations.append(((frame_id, below),))
         return found
+
+
+DEAD = 0
+"""The state from which nothing is accepted; every machine's state 0."""
+
+MAX_STATES = 2_000_000
+MAX_CONFIGURATIONS = 20_000
+"""Most states of one machine, and most configurations of one state."""
+
+LEAF_BITS = 24
+STATE_BITS = 32
+LEAF_MASK = (1 << LEAF_BITS) - 1
+STATE_MASK = (1 << STATE_BITS) - 1
+TOP_BITS = LEAF_BITS + STATE_BITS
+_TOP_MASK = (1 << TOP_BITS) - 1
+ACCEPT = -1
+PENDING = LEAF_MASK
+"""Leaf number of a configuration that waits for the text that led to it."""
+
+
+class States:
+    """The states that have been reached.
+
+    Args:
+        stacks: the continuations of their configurations.
+
+    Attributes:
+        leaves: by number.
+        states: the configurations of each, ascending.
+        accepting: the states in which the text may end.
+        pending: the states that wait for the text that led to them.
+        alone: per configuration the state of it and of what may follow it there.
+    """
+
+    def __init__(self, stacks: Stacks) -> None:
+        self._stacks = stacks
+        self.leaves: list[Leaf] = []
+        self._leaf_ids: dict[int, int] = {}
+        self.states: list[tuple[int, ...]] = [()]
+        self._state_ids: dict[tuple[int, ...], int] = {(): DEAD}  # of those not in `alone`
+        # Few states are: no list of them all, of which each new state would cost an item.
+        self.accepting: set[int] = set()
+        self.pending: set[int] = set()
+        # States of one configuration are known by no more.
+        self.alone: dict[int, int] = {}
+
+    def leaf_id(self, leaf: Leaf) -> int:
+        """This machine's number for ``leaf``."""
+        found = self._leaf_ids.get(leaf.number)
+        if found is None:
+            found = self._leaf_ids[leaf.number] = len(self.leaves)
+            self.leaves.append(leaf)
+        return found
+
+    def intern(self, found: set[int]) -> int:
+        """The state of some configurations."""
+        if len(found) > 1:
+            found = self._merged(found)
+        if len(found) == 1:
+            (only,) = found
+            leaf, q = only & LEAF_MASK, only >> LEAF_BITS & STATE_MASK
+            if leaf != PENDING and self.leaves[leaf].labels[q] < 0:
+                return self.lone(leaf, q, only >> TOP_BITS)
+            return self._interned((only,))
+        if len(found) > MAX_CONFIGURATIONS:
+            raise CompileLimitExceeded(
+                "too many alternatives are open at once",
+                limit=MAX_CONFIGURATIONS,
+                actual=len(found),
+            )
+        return self._interned((*sorted(found),))
+
+    def lone(self, leaf: int, q: int, continuation: int) -> int:
+        """The state of one configuration inside its leaf."""
+        alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
+        state = self.alone.get(alone)
+        if state is None:
+            WORK.left -= 1
+            if WORK.left < 0:
+                raise WORK.too_much()
+            state = len(self.states)
+            if state > MAX_STATES:
+                raise _too_many_states(state)
+            self.states.append((alone,))
+            self.alone[alone] = state
+        return state
+
+    def _interned(self, key: tuple[int, ...]) -> int:
+        """The state of the configurations in ``key``, which ascend: not of one inside its leaf."""
+        state = self._state_ids.get(key)
+        if state is None:
+            WORK.spend(1 + (len(key) >> 2))
+            WORK.hold(40 * len(key))
+            state = len(self.states)
+            if state > MAX_STATES:
+                raise _too_many_states(state)
+            self.states.append(key)
+            self._state_ids[key] = state
+            for configuration in key:
+                if configuration == ACCEPT:
+                    self.accepting.add(state)
+                elif configuration & LEAF_MASK == PENDING:
+                    self.pending.add(state)
+        return state
+
+    def _merged(self, found: set[int]) -> set[int]:
+        """``found`` with configurations that differ only in their continuations made one."""
+        if len(found) == 2:
+            first, second = found
+            if (first ^ second) & _TOP_MASK:
+                return found
+        tops: dict[int, int] = {}
+        out: set[int] = set()
+        for configuration in found:
+            continuation = configuration >> TOP_BITS
+            if configuration == ACCEPT or continuation == BOTTOM:
+                out.add(configuration)
+                continue
+            top = configuration & _TOP_MASK
+            known = tops.get(top)
+            tops[top] = continuation if known is None else self._stacks.union(known, continuation)
+        out.update(continuation << TOP_BITS | top for top, continuation in tops.items())
+        return out
+
+
+def _too_many_states(actual: int) -> CompileLimitExceeded:
+    return CompileLimitExceeded("too many automaton states", limit=MAX_STATES, actual=actual)
+
+
+def pack(leaf: int, q: int, continuation: int) -> int:
+    """One integer for a configuration."""
+    return (continuation << STATE_BITS | q) << LEAF_BITS | leaf
+
+
+def unpack(configuration: int) -> tuple[int, int, int]:
+    """The ``(leaf id, leaf state, continuation)`` of a configuration."""
+    rest = configuration >> LEAF_BITS
+    return configuration & LEAF_MASK, rest & STATE_MASK, rest >> STATE_BITS

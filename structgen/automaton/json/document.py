@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
-from structgen.automaton.core.frames import POP, Alternative, Textless
+from structgen.automaton.core.frames import POP, Alternative, TextHistory, Textless
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.text_history import TextHistory
 from structgen.automaton.texts import Text
 
 from .whitespace import Whitespace

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
-from structgen.automaton.regex.probing import probe
 from structgen.automaton.regex.quick_checks import has_string
+from structgen.automaton.regex.symbols import probe
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.formats import FEWEST, MOST_LEAST, format_of
 from structgen.grammar.json_schema import OBJECT, Node, child_path

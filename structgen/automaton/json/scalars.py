@@ -12,8 +12,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from structgen.automaton.core.leaf import Leaf
-from structgen.automaton.core.literal_leaf import LiteralLeaf
+from structgen.automaton.core.leaf import Leaf, LiteralLeaf
 from structgen.automaton.core.shared import AUTOMATA, FORMATS
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.regex.automaton import RegexAutomaton

@@ -1,19 +1,254 @@
-"""Regular expressions as lazy automata over minterms, for leaves.
+r"""Regular expressions as lazy automata over minterms, for leaves.
 
 A state is what is left of the expression to be read, as `derivatives` make it. `RegexAutomaton`
 implements the symbol-automaton protocol of `symbols`: ``start``, ``moves``, ``label`` and what else
 is asked of states. It never returns one from which no accepting state can be reached. It knows
 nothing of bytes: `encoding` spells minterms.
+
+Runs of regular expressions: many characters of one set, read in one step. ``.{0,500}`` is another
+expression after every character, and all of them are told at once: how many characters of which set
+may be read, and what is left after so many.
+
+What an expression is, whichever automaton it belongs to: equal expressions have equal contents.
+Nodes of one automaton are numbers that no other one knows, over an alphabet of its own. A content
+is a digest of the node's structure, with sets of characters as code points: so what is found out
+about the texts of an expression can be kept for all patterns in which the same is left to be read,
+as ``.{0,40}`` is in most schemas.
+
+Counters too far from their end to matter: expressions that no short text can tell apart.
+``\S+(\s+\S+){0,40}`` beside ``maxLength: 500`` is another state after every character and every
+word, yet for hundreds of characters nothing follows from the counts. `Far.alike` gives, for a
+state, one that reads the same texts of at most so many characters, and can go on after the same
+ones: it drops upper bounds that such a text cannot reach. Lower bounds stay, so that shortest
+completions are the same too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
 from structgen.grammar import ir
 
+from . import expressions as kinds
 from .alphabet import Alphabet
-from .expressions import ALT, AND, CAT, NONE, NOT, REP, SET
+from .derivatives import Derivatives
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET, START
 from .lookarounds import Moves
-from .runs import Runs
+
+MAX_RUN = 1 << 16
+"""Longest run told of where its states have to be checked one by one; no token is longer."""
+
+
+class Runs(Derivatives):
+    """`Derivatives` with what is known of their runs."""
+
+    def __init__(self, regex: ir.Regex, alphabet: Alphabet | None) -> None:
+        super().__init__(regex, alphabet)
+        self._runs: dict[int, tuple[int, int]] = {}
+        self._found_runs: dict[int, tuple[int, int, int]] = {}
+        self._settled: dict[int, int] = {}
+
+    def run(self, state: int) -> tuple[int, int]:
+        """A set of minterms of which many can be read in a row, and how many; -1 for any number.
+
+        From ``state``, after ``j`` characters of the set (``j`` at most the number), the automaton
+        is in `after_run` of ``state`` and ``j``; all these states have the same run, shortened,
+        and are alive. An empty set says that nothing is known.
+        """
+        found = self._runs.get(state)
+        if found is None:
+            node = self.started(state)
+            chars, most, settled = (0, 0, 0) if node < 0 else self._find_run(node)
+            if chars and most >= 0 and self.expressions.flags[node] & 0b11000:
+                most = self._alive_for(node, min(most, MAX_RUN))
+            found = self._runs[state] = (chars, most) if chars and most else (0, 0)
+            self._settled[state] = max(settled, 1) if state < 0 else settled
+        return found
+
+    def settled(self, state: int) -> int:
+        """After how many characters an endless run of ``state`` stays where it is."""
+        self.run(state)
+        return self._settled[state]
+
+    def after_run(self, state: int, count: int) -> int:
+        """The state after ``count`` characters of the set of ``run(state)``; language-equal."""
+        if not count:
+            return state
+        chars, most = self.run(state)
+        if most < 0:
+            count = min(count, self._settled[state])
+        return self._advance(self.started(state), count, chars) if count else state
+
+    def phases(self, state: int) -> tuple[int, ...] | None:
+        """See `symbols.SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
+        expressions = self.expressions
+        node = self.started(state)
+        if node < 0 or self.label(node) != self.label(state):
+            return None
+        repeat = expressions.nodes[node]
+        if repeat[0] == CAT:
+            repeat = expressions.nodes[repeat[1]]
+        if repeat[0] != REP or expressions.flags[node] & 0b01000:
+            return None
+        _, body, least, most = repeat
+        chars = self.run(state)[0]
+        if not chars or expressions.nodes[body] != (SET, chars):
+            return None  # what follows may begin like it
+        bounds = (0, least, most) if most > least else (0, least)
+        return bounds if least else (0, *bounds[2:])
+
+    def started(self, state: int) -> int:
+        """The expression still to be read in ``state``; -1 where no run may be told from it."""
+        if self._looks is not None:
+            node = state if state >= 0 else self._body
+            # Every character read can change a lookbehind further on.
+            return -1 if self._looks.are_in(node) else node
+        return state if state >= 0 else self._without_its_start(self._body)
+
+    def _without_its_start(self, node: int) -> int:
+        """What is left to read at the start of the text, past ``^``; -1 if that is unclear."""
+        expressions = self.expressions
+        if self._without_start(node) == node:
+            return node
+        kind, *args = expressions.nodes[node]
+        if kind == CAT and expressions.nodes[args[0]] == (START,):
+            return args[1] if self._without_start(args[1]) == args[1] else -1
+        if kind in (ALT, AND):
+            parts = [self._without_its_start(part) for part in args]
+            if min(parts) >= 0:
+                return expressions.alt(parts) if kind == ALT else expressions.all_of(parts)
+        return -1
+
+    def only_run(self, state: int) -> tuple[int, int, int] | None:
+        """Where nothing may be read but one repeat of a set: its minterms, and its bounds (-1:
+        none).
+
+        None where there may be more.
+        """
+        node = self.started(state)
+        if node < 0:
+            return None
+        repeat = self.expressions.nodes[node]
+        if repeat[0] != REP or (node != state and self.label(node) != self.label(state)):
+            return None
+        body = self.expressions.nodes[repeat[1]]
+        return (body[1], repeat[2], repeat[3]) if body[0] == SET else None
+
+    def without_most(self, state: int) -> int:
+        """For a state of `only_run`: the same repeat, any number of times."""
+        _, body, least, _ = self.expressions.nodes[self.started(state)]
+        return self.expressions.repeat(body, least, -1)
+
+    def _find_run(self, node: int) -> tuple[int, int, int]:
+        """The run of an expression: its set, its length, and where an endless one settles."""
+        found = self._found_runs.get(node)
+        if found is None:
+            found = self._found_runs[node] = self._look_for_run(node)
+        return found
+
+    def _look_for_run(self, node: int) -> tuple[int, int, int]:
+        expressions = self.expressions
+        kind, *args = expressions.nodes[node]
+        if kind == REP and expressions.nodes[args[0]][0] == SET:
+            return expressions.nodes[args[0]][1], args[2], args[1]
+        if kind == CAT:
+            chars, most, settled = self._find_run(args[0])
+            chars = self._run_before(chars, args[1])
+            if chars:
+                return chars, most, settled
+        elif kind == ALT and (body := self._before_last(args)) is not None:
+            least, last = expressions.nodes[body], expressions.nodes[args[1]]
+            chars = expressions.nodes[least[1]][1] & expressions.nodes[last[2]][1]
+            if chars:
+                return chars, least[3], 0
+        if kind in (AND, ALT):
+            chars, most, settled = self.alphabet.everything, -1, 0
+            for part in args:
+                more, count, later = self._find_run(part)
+                chars &= more
+                settled = max(settled, later)
+                most = count if most < 0 else min(most, count) if count >= 0 else most
+                if not chars:
+                    break
+            if chars:
+                return chars, most, settled
+        elif kind == NOT:
+            chars, most, settled = self._find_run(args[0])
+            if chars:
+                return chars, most, settled
+        same = 0
+        for mask, to in self.derive(node):
+            if to == node:
+                same |= mask
+        return same, -1, 0
+
+    def _before_last(self, parts: list[int]) -> int | None:
+        """The repeat of ``(?:a{0,n}b)?`` for two sets of which the first may also be the last.
+
+        Reading what is in both leaves ``(?:a{0,n-1}b)?``, as in the labels of host names.
+        """
+        expressions = self.expressions
+        if len(parts) != 2 or parts[0] != EPSILON:
+            return None
+        kind, *args = expressions.nodes[parts[1]]
+        if kind != CAT or expressions.nodes[args[1]][0] != SET:
+            return None
+        first = expressions.nodes[args[0]]
+        if first[0] != REP or first[2] or first[3] < 0 or expressions.nodes[first[1]][0] != SET:
+            return None
+        return args[0]
+
+    def _run_before(self, chars: int, rest: int) -> int:
+        """Those of ``chars``, a run's, that cannot begin ``rest``, which follows it."""
+        if chars:
+            for mask, _ in self.derive(rest):
+                chars &= ~mask
+        return chars
+
+    def _advance(self, node: int, count: int, chars: int) -> int:
+        expressions = self.expressions
+        kind, *args = expressions.nodes[node]
+        if kind == REP and expressions.nodes[args[0]][0] == SET:
+            body, least, most = args
+            return expressions.repeat(
+                body, max(least - count, 0), most - count if most >= 0 else most
+            )
+        if kind == CAT:
+            # As `_look_for_run` decided: the run is the first part's, or the whole stays.
+            if self._run_before(self._find_run(args[0])[0], args[1]):
+                return expressions.cat(self._advance(args[0], count, chars), args[1])
+        elif kind == AND:
+            return expressions.all_of([self._advance(part, count, chars) for part in args])
+        elif kind == ALT:
+            repeat = self._before_last(args)
+            if repeat is not None and not chars & ~self._find_run(node)[0]:
+                _, what, _, most = expressions.nodes[repeat]
+                last = expressions.nodes[args[1]][2]
+                return expressions.alt(
+                    (EPSILON, expressions.cat(expressions.repeat(what, 0, most - count), last))
+                )
+            return expressions.alt([self._advance(part, count, chars) for part in args])
+        elif kind == NOT:
+            return expressions.complement(self._advance(args[0], count, chars))
+        return node
+
+    def _alive_for(self, node: int, most: int) -> int:
+        """The largest count up to ``most`` after which the run's states are still alive."""
+        chars = self._find_run(node)[0]
+        # Mostly all are, or all but as many as what follows the run needs: so from above.
+        low, high, step = most, most, 1
+        while low and not self._is_alive(self._advance(node, low, chars)):
+            high = low - 1
+            low, step = max(low - step, 0), 2 * step
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._is_alive(self._advance(node, middle, chars)):
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
 
 class RegexAutomaton(Runs):
@@ -215,3 +450,255 @@ class RegexAutomaton(Runs):
     def special_label(self, state: int, number: int) -> int:
         """See `symbols.SymbolAutomaton`."""
         return -1
+
+
+_SIZE = 16
+"""Bytes of a content: two that are equal by chance are not to be expected."""
+
+
+class StructuralHash:
+    """The contents of one automaton's states."""
+
+    def __init__(self, automaton: RegexAutomaton) -> None:
+        self._automaton = automaton
+        self._known: dict[int, bytes] = {}
+        self._sets: dict[int, bytes] = {}
+
+    def of(self, state: int) -> bytes | None:
+        """The content of what is still to be read in ``state``; None where anchors or lookarounds
+        have a say in that.
+
+        Cost: a microsecond or two for each part of an expression that is met for the first time.
+        """
+        automaton = self._automaton
+        node = automaton.started(state)
+        if node < 0 or automaton.expressions.holds_anchors(node):
+            return None
+        if node != state and automaton.label(node) != automaton.label(state):
+            return None
+        return self._of_node(node)
+
+    def _of_node(self, node: int) -> bytes:
+        known, parts = self._known, self._automaton.expressions.parts
+        # The end of a long sequence comes first, or it would take as deep a recursion.
+        chain = [node]
+        while chain[-1] not in known and parts(chain[-1])[0] == kinds.CAT:
+            chain.append(parts(chain[-1])[2])
+        for part in reversed(chain):
+            if part not in known:
+                known[part] = self._digest(part)
+        return known[node]
+
+    def _digest(self, node: int) -> bytes:
+        kind, *args = self._automaton.expressions.parts(node)
+        bounds = b""
+        if kind == kinds.SET:
+            inner = [self._set(args[0])]
+        elif kind == kinds.REP:
+            inner = [self._of_node(args[0])]
+            bounds = b"%d,%d" % (args[1], args[2])
+        else:
+            inner = [self._of_node(part) for part in args]
+            if kind != kinds.CAT:
+                inner.sort()
+        return blake2b(b"%d,%b;" % (kind, bounds) + b"".join(inner), digest_size=_SIZE).digest()
+
+    def _set(self, mask: int) -> bytes:
+        """The code points of some minterms."""
+        found = self._sets.get(mask)
+        if found is None:
+            alphabet = self._automaton.alphabet
+            bounds: list[int] = []
+            is_in = 0
+            for start, minterm in zip(alphabet.starts, alphabet.minterms, strict=True):
+                if is_in != (minterm >= 0 and mask >> minterm & 1):
+                    is_in ^= 1
+                    bounds.append(start)
+            found = self._sets[mask] = repr(bounds).encode()
+        return found
+
+
+MAX_SPELLING = 12
+"""Most bytes of one character: two escaped surrogates."""
+
+_UNKNOWN = 1 << 40
+
+_MANY = 4
+"""Bounds that are worth a search through the tokens for how often one can repeat something: that
+takes as long as a walk."""
+
+_PLAIN = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))
+"""Characters that are one byte in every spelling."""
+
+
+class _Sizes(NamedTuple):
+    """Lengths of the texts of an expression.
+
+    Attributes:
+        least: the fewest characters, or less.
+        n_bytes: so few bytes some text takes.
+        worst: once some characters have been read, so few bytes some way to go on takes;
+            `_UNKNOWN` where that is not known.
+    """
+
+    least: int
+    n_bytes: int
+    worst: int
+
+
+class TokenHorizon:
+    """States of one automaton that texts of limited length cannot tell apart.
+
+    Args:
+        automaton: the automaton.
+        longest: most characters of a text, one that is cut included.
+        most_of: given some sets of minterms, how often at most a text holds a character of the
+            first, and later one of the second, and so on: how often it can repeat what takes all
+            of these. None if that is not known yet, and the second argument says not to search
+            for it.
+    """
+
+    def __init__(
+        self,
+        automaton: RegexAutomaton,
+        longest: int,
+        most_of: Callable[[Sequence[int], bool], int | None],
+    ) -> None:
+        self._automaton = automaton
+        self._longest = longest
+        self._most_of = most_of
+        self._alike: dict[int, int] = {}
+        self._limitless: dict[int, int] = {}
+        self._orders: dict[int, int] = {}
+        self._known_sizes: dict[int, _Sizes] = {}
+        self._plain = 0
+        for first, last in _PLAIN:
+            self._plain |= automaton.alphabet.minterms_between(first, last)
+
+    def alike(self, state: int) -> int:
+        """A state that stands for ``state``; often itself."""
+        found = self._alike.get(state)
+        if found is None:
+            found, automaton = state, self._automaton
+            node = automaton.started(state)
+            if node >= 0 and automaton.label(node) == automaton.label(state):
+                found = node if automaton.expressions.holds_anchors(node) else self._unbounded(node)
+            self._alike[state] = found
+        return found
+
+    def _without_length(self, node: int, parts: list[int]) -> int:
+        """An expression beside ``.{0,n}``, without that if ``n`` is far away."""
+        split = self._beside_length(parts)
+        if split is None:
+            return node
+        rest, most = split
+        # Whatever has been read, something of so few bytes is still to come: what is shortest has
+        # no more characters than that.
+        left = self._sizes(rest).worst
+        return self._unbounded(rest) if most >= self._longest + left else node
+
+    def _beside_length(self, parts: list[int]) -> tuple[int, int] | None:
+        """For ``.{0,n}`` and one other part of a conjunction: that one, and n."""
+        automaton = self._automaton
+        rest: list[int] = []
+        most = -1
+        for part in parts:
+            kind, *args = automaton.expressions.parts(part)
+            if kind == kinds.REP and automaton.expressions.is_everything(args[0]) and args[1] == 0:
+                most = args[2]
+            else:
+                rest.append(part)
+        return (rest[0], most) if len(rest) == 1 and len(parts) == 2 else None
+
+    def _unbounded(self, node: int) -> int:
+        """An expression without the upper bounds that are out of reach."""
+        found = self._limitless.get(node)
+        if found is None:
+            found = self._limitless[node] = self._make_unbounded(node)
+        return found
+
+    def _make_unbounded(self, node: int) -> int:
+        automaton = self._automaton
+        *first, last = automaton.expressions.sequence(node)
+        if first:
+            out = self._unbounded(last)
+            for part in reversed(first):
+                out = automaton.expressions.cat(self._unbounded(part), out)
+            return out
+        kind, *args = automaton.expressions.parts(node)
+        if kind == kinds.ALT:
+            return automaton.expressions.alt([self._unbounded(part) for part in args])
+        if kind == kinds.AND:
+            return self._without_length(node, args)
+        if kind == kinds.REP:
+            body, least, most = args
+            if most > least and most > self._times(body, most):
+                most = -1
+            return automaton.expressions.repeat(self._unbounded(body), least, most)
+        return node
+
+    def _times(self, body: int, most: int) -> int:
+        """How often at most a text can hold ``body`` whole; ``most`` or more where that is not
+        worth finding out."""
+        least = self._sizes(body).least
+        times = self._longest // max(least, 1)
+        if times < most:
+            return times
+        found = self._orders.get(body)
+        if found is None:
+            needed = self._needed(body)
+            known = self._most_of(needed, most >= _MANY) if len(needed) > 1 else times
+            if known is None:
+                return times
+            found = self._orders[body] = known
+        return min(times, found)
+
+    def _needed(self, node: int) -> list[int]:
+        """Sets of minterms: every text of ``node`` holds a character of each, in this order."""
+        kind, *args = self._automaton.expressions.parts(node)
+        if kind == kinds.SET:
+            return [args[0]]
+        if kind == kinds.CAT:
+            return [
+                mask
+                for part in self._automaton.expressions.sequence(node)
+                for mask in self._needed(part)
+            ]
+        if kind == kinds.REP and args[1]:
+            return self._needed(args[0])
+        return []
+
+    def _sizes(self, node: int) -> _Sizes:
+        """What is known of the lengths of an expression's texts."""
+        found = self._known_sizes.get(node)
+        if found is None:
+            found = self._known_sizes[node] = self._find_sizes(node)
+        return found
+
+    def _find_sizes(self, node: int) -> _Sizes:
+        kind, *args = self._automaton.expressions.parts(node)
+        if kind == kinds.SET:
+            n_bytes = 1 if args[0] & self._plain else MAX_SPELLING
+            return _Sizes(1, n_bytes, n_bytes)
+        if kind == kinds.CAT:
+            whole = _Sizes(0, 0, 0)
+            for part in reversed(self._automaton.expressions.sequence(node)):
+                some = self._sizes(part)
+                worst = max(some.worst + whole.n_bytes, whole.worst)
+                whole = _Sizes(some.least + whole.least, some.n_bytes + whole.n_bytes, worst)
+            return whole
+        if kind == kinds.ALT:
+            parts = [self._sizes(part) for part in args]
+            return _Sizes(
+                min(part.least for part in parts),
+                min(part.n_bytes for part in parts),
+                max(part.worst for part in parts),
+            )
+        if kind == kinds.REP:
+            body, times = self._sizes(args[0]), args[1]
+            worst = body.worst + body.n_bytes * max(times - 1, 0)
+            return _Sizes(body.least * times, body.n_bytes * times, worst)
+        if kind == kinds.AND and (split := self._beside_length(args)) is not None:
+            # What is still to come is what is soonest, or would have been too long before.
+            return self._sizes(split[0])
+        return _Sizes(0, 0, 0 if kind == kinds.EPSILON else _UNKNOWN)

@@ -4,8 +4,8 @@ Reading a minterm in an expression gives its Brzozowski derivative (Brzozowski 1
 Turon 2009 for derivative classes), by classes of minterms that lead to the same one. Intersection
 and complement cost nothing extra. Anchors are nodes: ``^`` is empty until something has been read,
 ``$`` is nullable only at the end. What derivatives are where there are lookarounds is in
-`lookarounds`; normal forms are those of `expressions` and `sums`. It knows nothing of runs of
-characters, nor of what a leaf asks of its states.
+`lookarounds`; normal forms are those of `expressions`. It knows nothing of runs of characters, nor
+of what a leaf asks of its states.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from structgen.grammar import ir
 
 from . import lookarounds
 from .alphabet import Alphabet
-from .expressions import ALT, AND, CAT, END, EPSILON, NONE, NOT, REP, SET, START
+from .expressions import ALT, AND, CAT, END, EPSILON, NONE, NOT, REP, SET, START, Sums
 from .lookarounds import Moves
-from .sums import Sums
 
 
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:

@@ -26,8 +26,7 @@ from typing import Protocol, TypeAlias
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
 
-from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP
-from .sums import Sums
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, Sums
 
 Moves: TypeAlias = "tuple[tuple[int, int], ...]"
 """Disjoint ``(minterm mask, next state)`` pairs."""
