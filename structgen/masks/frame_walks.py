@@ -8,6 +8,7 @@ for the constraint. Knows automata only through `machine.Machine` and `leaf.Leaf
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -179,12 +180,17 @@ class FrameWalks:
         return found
 
     def walks_after_text(
-        self, continuation: int, outcome: int, node: Node, tape: TextHistory
+        self,
+        continuation: int,
+        outcome: int,
+        node: Node,
+        tape: TextHistory,
+        is_string: bool = False,
     ) -> Iterator[tuple[Tokens, Iterable[Place]]]:
         """As `walks_after`, where what follows depends on the text that led there.
 
         As far as it does, that is node by node. Tokens, each time with the places in which they
-        end.
+        end. ``is_string``: what ends there is the string that is open in ``tape``.
         """
         stacks, store = self._stacks, self._store
         todo = [(continuation, outcome, node)]
@@ -200,7 +206,10 @@ class FrameWalks:
                 try:
                     walk = self._frame_walk(frame, at, outcome, node, room)
                 except NeedsText:
-                    walk, others = self._walk_forgetting(frame, at, outcome, node, room)
+                    found = None
+                    if is_string:
+                        found = self._walk_untold(frame, at, outcome, node, room, tape)
+                    walk, others = found or self._walk_forgetting(frame, at, outcome, node, room)
                 yield walk[0], places_over(stacks, walk[2], below)
                 if walk[1] != _NO_NODE:
                     todo.append((below, 0, walk[1]))
@@ -219,6 +228,33 @@ class FrameWalks:
                         stops = ends_of(way.leaf, ends)
                         yield ids, [(leaf, end, pushed) for leaf, end in stops]
                         todo += [(pushed, after, to) for after, to in exits]
+            is_string = False
+
+    def _walk_untold(
+        self, frame: Frame, at: int, outcome: int, node: Node, room: int, tape: TextHistory
+    ) -> tuple[FrameWalk, Iterable[int]] | None:
+        """What follows strings that are none of those which ``frame`` tells apart, and the nodes at
+        which one of these ends. None where that is not known."""
+        untold = frame.untold(at, outcome) if frame.records(at, outcome) else None
+        if untold is None:
+            return None
+        instead, state, values = untold
+        open_string = tape.open_string()
+        begun = json.loads(open_string + b'"')
+        told = {v for v in values if isinstance(v, str) and v.startswith(begun)}
+        store, others = self._store, []
+        if told:
+            real = store.real(node)
+            others = [n for n in real if json.loads(open_string + store.trie.string_of(n)) in told]
+            if others:
+                left = [n for n in real if n not in others]
+                if not left:
+                    return _NOTHING_AFTER, others
+                node = store.join(left)
+        try:
+            return self._frame_walk(instead, state, outcome, node, room), others
+        except NeedsText:
+            return None
 
     def _walk_forgetting(
         self, frame: Frame, at: int, outcome: int, node: Node, room: int

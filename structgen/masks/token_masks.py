@@ -163,7 +163,8 @@ class MaskEngine:
         bits: Bits | None = None
         leaves, store, frames = self.machine.leaves, self._store, self.frames
         for leaf_id, q, continuation in configurations:
-            row, more, exits, _ = frames.root_walk(leaves[leaf_id], q, continuation)
+            leaf = leaves[leaf_id]
+            row, more, exits, _ = frames.root_walk(leaf, q, continuation)
             tokens += more
             if row is not None:
                 bits = row if bits is None else bits | row
@@ -172,7 +173,9 @@ class MaskEngine:
                     for (more, _, _), _ in frames.walks_after(continuation, outcome, node):
                         tokens += more
                 else:
-                    for more, _ in frames.walks_after_text(continuation, outcome, node, tape):
+                    is_string = leaf.text_state(q) is not None
+                    walks = frames.walks_after_text(continuation, outcome, node, tape, is_string)
+                    for more, _ in walks:
                         tokens += more
         if is_accepting:
             eos = [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]

@@ -237,3 +237,84 @@ def test_telling_lists_apart_asks_little(monkeypatch: pytest.MonkeyPatch) -> Non
         TINY,
     )
     assert 0 < asked < 20 * kinds
+
+
+# -- alternatives that share parts ----------------------------------------------------------------
+
+
+def _part(tag: int, variant: int = 0) -> dict[str, Any]:
+    """An object told apart from others by its ``type``."""
+    config = {"type": "object", "properties": {f"c{tag}": {"type": "integer"}, f"d{variant}": {}}}
+    return {
+        "type": "object",
+        "properties": {
+            "key": {"type": "string"},
+            "type": {"type": "string", "enum": [f"t{tag}"]},
+            "config": {**config, "additionalProperties": False},
+        },
+        "required": ["type"],
+        "additionalProperties": False,
+    }
+
+
+def _whole(parts: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """An object that holds some of the parts, of which nothing is required."""
+    lists = {"type": "array", "items": {"oneOf": parts}}
+    properties = {"id": {"type": "string"}, "parts": lists, name: {"type": "string"}}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+SHARING: dict[str, list[dict[str, Any]]] = {
+    "equal": [_whole([_part(i) for i in range(15)], name) for name in "ab"],
+    "some of them": [_whole([_part(i) for i in range(k, k + 15)], "ab"[k > 0]) for k in (0, 5)],
+    "with other parts": [_whole([_part(i, k) for i in range(15)], "ab"[k]) for k in (0, 1)],
+    "three": [_whole([_part(i) for i in range(6)], name) for name in "abc"],
+}
+
+
+def _document(r: random.Random) -> dict[str, Any]:
+    def part() -> dict[str, Any]:
+        tag = r.randrange(22)
+        members: list[tuple[str, Any]] = [("type", f"t{tag}")]
+        if r.random() < 0.3:
+            members.append(("key", "k"))
+        if r.random() < 0.6:
+            name = f"c{tag if r.random() < 0.8 else tag + 1}"
+            config = r.choice([{}, {name: 1}, {name: "x"}, {"d0": 1}, {"d1": 1}])
+            members.append(("config", config))
+        return dict(members)
+
+    members: list[tuple[str, Any]] = []
+    if r.random() < 0.8:
+        members.append(("parts", [part() for _ in range(r.randint(0, 2))]))
+    if r.random() < 0.5:
+        members.append((r.choice("abc"), "x"))
+    r.shuffle(members)
+    return dict(members)
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_alternatives_that_share_parts(name: str) -> None:
+    # Neither tag nor required member tells them apart, and the parts they share are many.
+    schema = {"oneOf": SHARING[name]}
+    validator = jsonschema_rs.validator_for(schema)
+    options: dict[str, Any] = {"property_order": "any", "max_work": 300_000}
+    constraint = structgen.compile(JsonSchema(schema), TINY, **options)
+    r, verdicts = random.Random(name), set()
+    for _ in seeds(150):
+        value = _document(r)
+        verdict = constraint.allows(json.dumps(value))
+        assert verdict == validator.is_valid(value), value
+        verdicts.add(verdict)
+    assert len(verdicts) == 2
+    for seed in seeds(3):
+        result = walk(constraint, random.Random(seed), minimum(constraint) + 40, special=0.6)
+        assert validator.is_valid(json.loads(result.text)), result.text
+
+
+def test_one_of_two_equal_alternatives_never_holds() -> None:
+    whole = SHARING["equal"][0]
+    with pytest.raises(structgen.Unsatisfiable):
+        structgen.compile(JsonSchema({"oneOf": [whole, whole]}), TINY)
+    schema = {"oneOf": [whole, whole, {"type": "object", "required": ["z"]}]}
+    assert structgen.compile(JsonSchema(schema), TINY).allows('{"z": 1}')

@@ -198,6 +198,14 @@ def test_strings_are_told_apart_by_value(
     assert (VOCABULARY.eos_token_ids[0] in found) == is_one(data, least, most)
 
 
+_STRING = {"type": "string"}
+
+
+def _object(properties: Any, **more: Any) -> dict[str, Any]:
+    closed = {"required": [*properties], "additionalProperties": False}
+    return {"type": "object", "properties": properties, **closed, **more}
+
+
 MORE: dict[str, dict[str, Any]] = {
     "anything": unique({}),
     "numbers": unique({"type": "number"}),
@@ -224,6 +232,22 @@ MORE: dict[str, dict[str, Any]] = {
         "properties": {"a": unique({"type": "string"}), "b": unique({"type": "integer"})},
     },
     "a chain of strings": unique({"type": "string", "pattern": "^(a|ab|abc|b+)$"}, maxItems=4),
+    "two strings": unique(_object({"a": _STRING, "b": _STRING})),
+    "two strings, three owed": unique(_object({"a": _STRING, "b": _STRING}), minItems=3),
+    "one left out": unique(_object({"a": _STRING, "b": _STRING}, required=["a"])),
+    "both left out": unique(_object({"a": _STRING, "b": _STRING}, required=[]), maxItems=3),
+    "few at the end": unique(_object({"a": _STRING, "b": {"type": "boolean"}})),
+    "few at the start": unique(_object({"a": {"enum": ["a", "ab"]}, "b": _STRING})),
+    "few in all": unique(_object({"a": {"enum": ["a", "ab"]}, "b": {"type": "boolean"}})),
+    "any members": unique({"type": "object"}),
+    "named and others": unique(_object({"a": _STRING}, additionalProperties=True)),
+    "others of a type": unique(_object({}, additionalProperties={"type": "integer"})),
+    "objects in objects": unique(_object({"a": _object({"b": _STRING}), "b": {"type": "null"}})),
+    "pairs": unique({"type": "array", "items": _STRING, "minItems": 2, "maxItems": 2}),
+    "any items": unique({"type": "array"}, minItems=2),
+    "a prefix": unique({"prefixItems": [_STRING, {"type": "boolean"}], "type": "array"}),
+    "of two kinds": unique({"anyOf": [_object({"a": _STRING}), {"type": "array"}, _STRING]}),
+    "a rule": unique(_object({"a": _STRING, "b": _STRING}, minProperties=1, required=[])),
 }
 
 
@@ -286,17 +310,19 @@ def test_a_leaf_without_some_of_its_texts(barred: list[str]) -> None:
         start = single.open(1)
         assert start is not None
         singles.append((single, start))
-    leaf = ExcludingLeaf(base, base.start, singles)
+    opened = ExcludingLeaf(base).open((*range(len(singles)),), lambda number: singles[number])
+    assert opened is not None
+    leaf, leaf_start = opened
     for n in range(4):
         for chars in itertools.product("abc", repeat=n):
             text = "".join(chars)
             data = f'"{text}"'.encode()
-            q, end = leaf.read(leaf.start, data, 0)
+            q, end = leaf.read(leaf_start, data, 0)
             ends = q == ENDED or (q >= 0 and leaf.labels[q] == 0)
             assert (ends and end == len(data)) == (text not in barred)
             if q >= 0:
                 assert leaf.shortest(q) == (b"", 0)
-    way = leaf.shortest(leaf.start)
+    way = leaf.shortest(leaf_start)
     shortest = min(
         ("".join(c) for n in range(6) for c in itertools.product(" !abc", repeat=n)),
         key=lambda t: (t in barred, len(t)),

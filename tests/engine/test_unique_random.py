@@ -9,11 +9,15 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import inside
 import jsonschema_rs
+import numpy as np
 import pytest
+import real_tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +25,18 @@ import structgen
 from engine import oracle
 from engine.test_unique import VOCABULARY as PIECES
 from engine.test_unique import at, unique
-from engine.walks import TINY, allowed, examples, minimum, replay, would_accept
+from engine.walks import (
+    TINY,
+    allowed,
+    brute_force_after_text,
+    examples,
+    minimum,
+    replay,
+    would_accept,
+)
 from structgen import JsonSchema, StructgenError, Unsatisfiable, Vocabulary
 from structgen.automaton.json.matching import needed_by_others
+from structgen.constraint.constraint import Constraint
 
 Schema = dict[str, Any]
 
@@ -210,6 +223,200 @@ def test_masks_are_those_of_all_values_written_down(seed: int) -> None:
             byte = r.choice(going)
             cursor.accept(byte)
             text += bytes([byte])
+
+
+# Items that are objects and arrays of few values: nearly every text is barred sooner or later.
+
+
+def _part(r: random.Random, depth: int) -> Schema:
+    kind = r.random()
+    if kind < 0.5 or not depth:
+        return {"enum": r.sample([True, None, 1, 2, "a", "ab"], r.randint(1, 2))}
+    if kind < 0.75:
+        return _object(r, depth - 1)
+    return {"type": "array", "items": _part(r, 0), "minItems": r.randint(0, 1), "maxItems": 2}
+
+
+def _object(r: random.Random, depth: int) -> Schema:
+    names = r.sample("abc", r.randint(1, 2 + depth))
+    return {
+        "type": "object",
+        "properties": {name: _part(r, depth) for name in names},
+        "required": [name for name in names if r.random() < 0.6],
+        "additionalProperties": False,
+    }
+
+
+def _container(r: random.Random) -> Schema:
+    kind = r.random()
+    if kind < 0.6:
+        return _object(r, r.choice([0, 1]))
+    if kind < 0.8:
+        least = r.randint(0, 2)
+        return {"type": "array", "items": _part(r, r.choice([0, 1])), "minItems": least} | {
+            "maxItems": 2
+        }
+    return {"anyOf": [_object(r, 0), _object(r, 0), {"enum": ["a", 1]}]}
+
+
+def _texts(value: Any, any_order: bool) -> list[str]:
+    """All texts of ``value``, its members in any order or in their own."""
+    if isinstance(value, dict):
+        orders = itertools.permutations(value) if any_order else [tuple(value)]
+        return [
+            "{" + ",".join(f"{json.dumps(n)}:{t}" for n, t in zip(names, way, strict=True)) + "}"
+            for names in orders
+            for way in itertools.product(*[_texts(value[name], any_order) for name in names])
+        ]
+    if isinstance(value, list):
+        ways = itertools.product(*[_texts(item, any_order) for item in value])
+        return ["[" + ",".join(way) + "]" for way in ways]
+    return [json.dumps(value)]
+
+
+@given(SEEDS)
+@examples(150)
+def test_objects_and_arrays_that_must_differ(seed: int) -> None:
+    r = random.Random(seed)
+    schema = unique(_container(r), maxItems=r.choice([2, 2, 3]))
+    if r.random() < 0.4:
+        schema["minItems"] = r.randint(1, schema["maxItems"])
+    order = r.choice(["schema", "any"])
+    try:
+        values = _values(schema)
+    except _TooMany:
+        return
+    judge = jsonschema_rs.validator_for(schema)
+    wholes: set[bytes] = set()
+    for value in filter(judge.is_valid, values):
+        wholes.update(text.encode() for text in _texts(value, order == "any"))
+        if len(wholes) > 20_000:
+            return
+    try:
+        constraint = structgen.compile(
+            JsonSchema(schema), BYTES, whitespace="compact", property_order=order
+        )
+    except Unsatisfiable:
+        assert not wholes
+        return
+    following: dict[bytes, set[int]] = {}
+    for whole in wholes:
+        for i, byte in enumerate(whole):
+            following.setdefault(whole[:i], set()).add(byte)
+    for _ in range(4):
+        cursor, text = constraint.start(), b""
+        while True:
+            expected = set(following.get(text, ()))
+            if text in wholes:
+                expected.add(256)
+            assert set(allowed(cursor, BYTES)) == expected, text
+            # What is planned ends: a budget of just so many tokens is kept.
+            assert constraint.start(len(text) + cursor.min_tokens_to_finish())
+            going = sorted(expected - {256})
+            if not going:
+                break
+            byte = r.choice(going)
+            cursor.accept(byte)
+            text += bytes([byte])
+
+
+# -- real tokenizers ------------------------------------------------------------------------------
+
+_S = {"type": "string"}
+_TWO = {
+    "type": "object",
+    "properties": {"name": _S, "city": _S},
+    "required": ["name", "city"],
+    "additionalProperties": False,
+}
+_REAL: dict[str, tuple[Schema, list[Any]]] = {
+    "the same first": (_TWO, [{"name": "Ann", "city": c} for c in ("Rome", "Rom", "R", "Rome")]),
+    "the last left out": (
+        {**_TWO, "required": ["name"]},
+        [{"name": "Ann"}, {"name": "Anna"}, {"name": "Anna", "city": "Rome"}, {"name": "Ann"}],
+    ),
+    "few at the end": (
+        {**_TWO, "properties": {"name": _S, "city": {"enum": ["Rome", "Bonn"]}}},
+        [{"name": n, "city": c} for n in ("Ann", "Bo") for c in ("Rome", "Bonn")],
+    ),
+    "others": (
+        {**_TWO, "additionalProperties": True},
+        [{"name": "Ann", "city": "Rome", "x": 1}, {"name": "Ann", "city": "Rome"}],
+    ),
+    "pairs": (
+        {"type": "array", "items": _S, "maxItems": 2},
+        [["Ann", "Rome"], ["Ann"], [], ["Ann", "Bonn"]],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["smollm2", "llama3"])
+@pytest.mark.parametrize("name", _REAL)
+def test_masks_of_real_tokenizers_are_brute_force(name: str, kind: str) -> None:
+    items, value = _REAL[name]
+    vocabulary = real_tokenizers.vocabulary(kind)
+    constraint = structgen.compile(JsonSchema(unique(items)), vocabulary)
+    # Written as far as it is allowed: the last value may be one that stands there already.
+    ids = real_tokenizers.reference(kind).encode(json.dumps(value), add_special_tokens=False).ids
+    cursor, rng = constraint.start(), random.Random(name)
+    for place, token in enumerate(ids):
+        if place > len(ids) - 6 or rng.random() < 0.05:
+            found = set(allowed(cursor, vocabulary))
+            assert found == brute_force_after_text(cursor, vocabulary), place
+        if not would_accept(cursor, token):
+            break
+        cursor.accept(token)
+
+
+def _calls(constraint: Constraint, value: Any, most: int) -> list[int]:
+    """Python calls that each token of ``value`` takes, its mask included; up to ``most`` in all."""
+    tokenizer = real_tokenizers.reference("smollm2")
+    cursor, out, made = constraint.start(), np.zeros(1536, np.uint32), [0]
+    counts: list[int] = []
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        made[0] += event == "call"
+
+    for token in tokenizer.encode(json.dumps(value), add_special_tokens=False).ids:
+        made[0] = 0
+        sys.setprofile(note)
+        try:
+            cursor.fill_mask(out)
+            cursor.accept(token)
+        finally:
+            sys.setprofile(None)
+        counts.append(made[0])
+        assert sum(counts) <= most, f"{len(counts)} tokens"
+    return counts
+
+
+_MANY: dict[str, tuple[Schema, Callable[[int], Any]]] = {
+    "strings": (_S, lambda i: f"name {i}"),
+    "integers": ({"type": "integer"}, lambda i: 1000 + i),
+    "two strings": (_TWO, lambda i: {"name": f"name {i}", "city": f"city {i % 7}"}),
+    "the same first": (_TWO, lambda i: {"name": "Ann", "city": f"city {i}"}),
+    "a string and an enum": (
+        {**_TWO, "properties": {"name": _S, "city": {"enum": ["Rome", "Bonn", "Linz"]}}},
+        lambda i: {"name": f"name {i // 3}", "city": ("Rome", "Bonn", "Linz")[i % 3]},
+    ),
+    "pairs": ({"type": "array", "items": _S}, lambda i: [f"name {i}", "b"]),
+    "objects in objects": (
+        {**_TWO, "properties": {"name": _TWO, "city": _S}},
+        lambda i: {"name": {"name": f"name {i}", "city": "Rome"}, "city": "Bonn"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _MANY)
+def test_what_a_token_costs_hardly_grows_with_the_items(name: str) -> None:
+    items, make = _MANY[name]
+    constraint = structgen.compile(JsonSchema(unique(items)), real_tokenizers.vocabulary("smollm2"))
+    value = [make(i) for i in range(200)]
+    counts = _calls(constraint, value, 12_000_000)
+    quarter = len(counts) // 4
+    early, late = sum(counts[quarter : 2 * quarter]), sum(counts[-quarter:])
+    assert late <= 3 * early, (early, late)
+    assert sum(counts) <= 2_500 * len(counts), sum(counts) / len(counts)
 
 
 # -- any values ---------------------------------------------------------------------------------

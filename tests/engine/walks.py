@@ -171,6 +171,42 @@ def brute_force_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) 
     return found
 
 
+def brute_force_after_text(cursor: Cursor, vocabulary: Vocabulary) -> set[int]:
+    """`brute_force_ids` where states wait for the text: every byte of every token is read, and the
+    machine told all that stands before it."""
+    machine = inside.engine(cursor).machine
+    tape, start = inside.text_history(cursor)(), inside.state(cursor)
+
+    def step(state: int, before: bytes, byte: int) -> int:
+        to = machine.step(state, byte)
+        while machine.is_pending(to):
+            to = machine.resolve(to, tape.after(before + bytes([byte])))
+        return int(to)
+
+    pairs = sorted((text, i) for i, text in enumerate(vocabulary.tokens) if text)
+    found: set[int] = set()
+    path, previous, dead = [start], b"", None
+    for text, token in pairs:
+        if dead is not None and text.startswith(dead):
+            continue
+        dead, shared = None, 0
+        while previous[shared : shared + 1] == text[shared : shared + 1] != b"":
+            shared += 1
+        del path[shared + 1 :]
+        previous = text
+        for at in range(shared, len(text)):
+            to = step(path[-1], text[:at], text[at])
+            if not to:
+                dead, previous = text[: at + 1], text[:at]
+                break
+            path.append(to)
+        else:
+            found.add(token)
+    if machine.is_accepting(start):
+        found.update(vocabulary.eos_token_ids)
+    return found
+
+
 def _past(texts: list[bytes], prefix: bytes, i: int) -> int:
     while i < len(texts) and texts[i].startswith(prefix):
         i += 1

@@ -59,6 +59,12 @@ class Frame(Protocol):
         equal to. 0 in all others."""
         ...
 
+    def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
+        """Where `records` says that what follows depends on the text: a frame and its state that go
+        on instead after all texts but those of certain values, and these. None where there is none.
+        """
+        ...
+
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """The fewest bytes that close this frame after ``outcome``, or an upper bound of them.
 
@@ -101,6 +107,9 @@ class Textless:
     def forgotten(self, at: int) -> int:
         """See `Frame`."""
         return 0
+
+    def untold(self, at: int, outcome: int) -> None:
+        """See `Frame`."""
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """See `Frame`."""

@@ -18,7 +18,7 @@ from typing import Any
 from structgen.automaton.texts import Text, flat
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, UnsupportedFeature
-from structgen.grammar.json_schema import FALSE, TRUE, Contains, Node, json_key
+from structgen.grammar.json_schema import FALSE, TRUE, Contains
 
 from .language import Language
 from .matching import needed_by_others
@@ -85,14 +85,10 @@ class ArraySpec:
 
     # What the plainest do not need.
 
-    @cached_property
+    @property
     def values(self) -> list[Any]:
         """The values seen, by their numbers."""
-        return []
-
-    @cached_property
-    def _value_ids(self) -> dict[Any, int]:
-        return {}
+        return self._language.told.values
 
     @cached_property
     def _ruled_out(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
@@ -178,16 +174,11 @@ class ArraySpec:
                 return found
             owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in nodes]
             owed += self._never
+            found = self._language.conjunctions.of(owed)
             if seen:
-                WORK.spend(5 + len(seen))
-                values = [self.values[v] for v in seen]
-                scalars = tuple(v for v in values if not isinstance(v, (dict, list)))
-                if scalars:
-                    owed.append(self._language.add(Node(self.path, excluded=scalars)))
-                owed += [
-                    self._language.constant(v) ^ 1 for v in values if isinstance(v, (dict, list))
-                ]
-            found = self._owed[key] = self._language.conjunctions.of(owed)
+                WORK.spend(5 + (len(seen) >> 3))
+                found = self._language.without(found, seen, self.path)
+            self._owed[key] = found
         return found
 
     def ways(self, state: State) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -392,13 +383,11 @@ class ArraySpec:
 
     def with_(self, seen: tuple[int, ...], value: Any) -> tuple[int, ...]:
         """``seen`` with the number of ``value`` as well."""
-        key = json_key(value)
-        number = self._value_ids.get(key)
-        if number is None:
-            number = self._value_ids[key] = len(self.values)
-            self.values.append(value)
+        number = self._language.told.number(value)
         if self.repeats and number in seen:
             return REPEATED
+        if not seen or number > seen[-1]:  # as nearly always
+            return (*seen, number)
         return tuple(sorted({*seen, number}))
 
     def seen_of(self, some: Contains, seen: tuple[int, ...]) -> tuple[int, ...]:
@@ -410,11 +399,11 @@ class ArraySpec:
         if listing is None or not seen or is_forgotten(seen):
             return seen
         WORK.spend(1 + (len(seen) >> 3))
-        numbers = self._value_ids
+        told = self._language.told
         if len(listing.keys) <= len(seen):
-            among = {numbers[key] for key in listing.keys if key in numbers}
+            among = {told.known(key) for key in listing.keys} - {None}
             return tuple([n for n in seen if n in among]) if among else ()
-        return tuple([n for n in seen if json_key(self.values[n]) in listing.keys])
+        return tuple([n for n in seen if told.keys[n] in listing.keys])
 
 
 def is_forgotten(seen: tuple[int, ...]) -> bool:

@@ -16,6 +16,7 @@ from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.texts import Text, flat, put, repeated
 from structgen.grammar.json_schema import json_key
 
+from . import evaluate
 from .array_closing import ArrayClosing
 from .array_leaf import CLOSE, ITEM, array_leaf
 from .array_spec import FORGOTTEN, REPEATED, ArraySpec, State, is_forgotten
@@ -41,6 +42,7 @@ class ArrayPlan:
 
     def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
         self._language = language
+        self._numbers = nodes
         self.limit = language.limit_below(nodes)
         self._has_nodes = bool(nodes)
         self._spec = spec = ArraySpec(language, nodes)
@@ -151,6 +153,8 @@ class ArrayPlan:
                 if item not in typed and not self._language.values.is_possible(item):
                     limit = index
                     break
+            if self._language.values.is_solving:
+                return None if limit < 0 else limit
             self._limit = limit
         return None if self._limit < 0 else self._limit
 
@@ -166,6 +170,44 @@ class ArrayPlan:
         """The conjunctions that every such array has an item for."""
         spec = self._spec
         return [spec.item(i) for i in range(min(spec.min, spec.prefix + 1))]
+
+    # -- what tells a plain array from others (`apart`) -------------------------------------------
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether items owe nothing to each other."""
+        return self._spec.is_simple
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether a plain array may have any number of items."""
+        return self._most() is None
+
+    def may_follow(self, count: int) -> tuple[bool, bool]:
+        """Whether another item, and whether ``]``, may follow so many in a plain array."""
+        return self._may((min(count, self._spec.count_to), (), ()))
+
+    def owed(self, index: int) -> int:
+        """The conjunction that an item of a plain array is owed to."""
+        return self._spec.item(index)
+
+    def after_item(self, count: int) -> int:
+        """The frame's state when the last of so many items of a plain array has ended."""
+        return 2 * self._state((min(count, self._spec.count_to), (), ())) + 1
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` is such an array."""
+        return all(evaluate.holds(self._language.nodes, 2 * n, value) for n in self._numbers)
+
+    def size_at_least(self, size: int) -> bool:
+        """A cheap sufficient test that there are so many such arrays."""
+        if not self.is_plain or not self.is_possible():
+            return False
+        most, spec = self._most(), self._spec
+        return most is None or any(
+            self._language.values.size_at_least(spec.item(index), size)
+            for index in range(min(most, spec.prefix + 1))
+        )
 
     def is_possible(self) -> bool:
         """Whether any array satisfies the nodes."""
@@ -207,6 +249,9 @@ class ArrayPlan:
             ):
                 return None
         return 2 * self._state((count, met, (FORGOTTEN, most))) + 1
+
+    def untold(self, at: int, outcome: int) -> None:
+        """See `frames.Frame`."""
 
     def forgotten(self, at: int) -> int:
         """See `frames.Frame`."""

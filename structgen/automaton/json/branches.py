@@ -27,13 +27,12 @@ from structgen.grammar.json_schema import (
     STRING,
     TRUE,
     Node,
-    json_key,
 )
 
 from .negation import Choice, negate
 from .outlines import Outlines
 from .partial_branch import Branch, Owned, Partial, subsets, without_redundant
-from .rule_reader import RuleReader
+from .rule_reader import RuleReader, content
 from .rules import Rule
 from .string_reader import StringReader, counts_only
 from .unevaluated import items_left, properties_left
@@ -173,7 +172,7 @@ class Brancher:
 
     def add(self, node: Node) -> int:
         """The requirement that a synthetic node holds; equal nodes are shared."""
-        key = _content(node)
+        key = content(node)
         found = self._synthetic.get(key)
         if found is None:
             found = self._synthetic[key] = 2 * len(self._nodes)
@@ -452,15 +451,3 @@ class Brancher:
             f"the alternatives at {where} multiply out to too many branches; make them easier to "
             "tell apart (a const in a shared required property), or use anyOf instead of oneOf"
         )
-
-
-def _content(node: Node) -> tuple[Any, ...]:
-    """Everything a node says, hashable, without its path."""
-    out: list[Any] = []
-    for name, value in sorted(node.fields().items()):
-        if isinstance(value, dict):
-            value = tuple(value.items())
-        elif name in ("enum", "excluded") and value is not None:
-            value = tuple((json_key(v), repr(v)) for v in value)  # 1 and 1.0 are spelt apart
-        out.append((name, value))
-    return tuple(out)

@@ -17,6 +17,7 @@ from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import FALSE, NUMBER, STRING
 
+from .apart import Without
 from .arrays import ArrayPlan
 from .conjunctions import Conjunctions
 from .excluding import bytes_of_many
@@ -25,7 +26,9 @@ from .objects import ObjectPlan
 from .partial_branch import Branch
 from .quick_checks import QuickChecks
 
-Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[ObjectPlan | ArrayPlan, ...]]
+AnyPlan: TypeAlias = ObjectPlan | ArrayPlan | Without
+
+Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[AnyPlan, ...]]
 """Leaves with where each starts, and plans."""
 
 
@@ -122,9 +125,13 @@ class Emptiness:
         key = conjunction, size
         found = self._many.get(key)
         if found is None:
-            leaves, _ = self._shapes(conjunction)
+            self._many[key] = False  # to itself: a value may hold others of its kind
+            leaves, plans = self._shapes(conjunction)
             found = any(bytes_of_many(leaf, q, size - 1) is not None for leaf, q in leaves)
-            self._many[key] = found
+            if not found and plans and self.is_solving:
+                del self._many[key]
+                return False
+            self._many[key] = found = found or any(plan.size_at_least(size) for plan in plans)
         return found
 
     # -- the fixpoint -----------------------------------------------------------------------

@@ -1,38 +1,118 @@
-"""A leaf without a few of its texts: any string but these, any number but those.
+"""Values that are barred, and a leaf without a few of its texts: any string but these.
 
 Unique items bar what has been written, so a constraint meets as many such languages as texts. Made
 into an expression each (anything, and not ``red``) they would have automata, walks and masks of
 their own. `ExcludingLeaf` reads the leaf that all of them share and, beside it, what is barred,
 each value by a small automaton of its own that knows all its spellings. Once none of these can
 follow any more, which is nearly always after a character or two, the shared leaf alone goes on
-(`handed`), with everything that is remembered of it. It knows leaves only, and nothing of JSON.
+(`handed`), with everything that is remembered of it.
+
+What is barred nearly always is what was barred before and one value more. So a set of barred values
+is that one and a number (`Barred`), a set of automata is that one and an automaton (`_nodes`), and
+one more item costs what is new, however many there have been.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeAlias
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.texts import Text, head, put
 from structgen.automaton.work import WORK
+from structgen.grammar.json_schema import json_key
 
 from .numbers import NumberLeaf
 
-Barred: TypeAlias = "tuple[tuple[int, int], ...]"
-"""Of the barred automata that can still go on, each one's number and its state."""
+Key: TypeAlias = "tuple[int, int]"
+"""The state of the shared leaf, and the number of the barred automata that can still go on."""
 
-Key: TypeAlias = "tuple[int, Barred]"
+Single: TypeAlias = "tuple[Leaf, int] | None"
+"""All ways to spell one value, and where that automaton starts; None: there are none."""
+
+
+class Told:
+    """The values that others are told apart from, by number.
+
+    Attributes:
+        values: the values.
+        keys: the `json_key` of each.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.keys: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._barred: dict[tuple[int, ...], Barred] = {}
+
+    def number(self, value: Any) -> int:
+        """The number of ``value``, and of all that are equal to it."""
+        key = json_key(value)
+        found = self._numbers.get(key)
+        if found is None:
+            WORK.hold(300)
+            found = self._numbers[key] = len(self.values)
+            self.values.append(value)
+            self.keys.append(key)
+        return found
+
+    def known(self, key: Any) -> int | None:
+        """The number of the value with this `json_key`, if it has one."""
+        return self._numbers.get(key)
+
+    def release(self) -> None:
+        """Let go of what refers back."""
+        self._barred.clear()
+
+    def barred(self, numbers: tuple[int, ...]) -> Barred:
+        """The values with ``numbers``, which ascend."""
+        found = self._barred.get(numbers)
+        if found is None:
+            WORK.hold(200 + 8 * len(numbers))
+            found = self._barred[numbers] = Barred(self, numbers)
+        return found
+
+
+class Barred:
+    """Values that must not be written. Made by `Told`, so that equal ones are the same object.
+
+    Attributes:
+        told: the values and their numbers.
+        numbers: those of the barred ones, ascending.
+    """
+
+    def __init__(self, told: Told, numbers: tuple[int, ...]) -> None:
+        self.told = told
+        self.numbers = numbers
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.told.values[number] for number in self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the value with this `json_key` is barred."""
+        return self.told.known(key) in self._members
+
+    @cached_property
+    def containers(self) -> tuple[int, ...]:
+        """The numbers of the objects and arrays among them."""
+        values = self.told.values
+        return tuple([n for n in self.numbers if isinstance(values[n], (dict, list))])
+
+    @cached_property
+    def _members(self) -> frozenset[int | None]:
+        return frozenset(self.numbers)
 
 
 class ExcludingLeaf(Leaf):
-    """The texts of a leaf but for those of others.
+    """The texts of a leaf but for those of some others, which `open` is told.
 
     Args:
         base: the leaf; it has one outcome.
-        start: its state at the start.
-        barred: leaves, each with its start, of finitely many texts each.
 
     Attributes:
         base: see above.
@@ -41,19 +121,59 @@ class ExcludingLeaf(Leaf):
     is_shared = False
     hands_over = True
 
-    def __init__(self, base: Leaf, start: int, barred: Sequence[tuple[Leaf, int]]) -> None:
+    def __init__(self, base: Leaf) -> None:
         super().__init__()
         self.base = base
-        self._barred = [leaf for leaf, _ in barred]
-        self._barred_rows: dict[Barred, dict[int, Barred]] = {}
+        # Sets of barred automata: one less, by number, and the automaton with its state. The first
+        # is empty.
+        self._nodes: list[tuple[int, Leaf, int]] = [(0, base, 0)]
+        self._node_ids: dict[tuple[int, int, int], int] = {}
+        self._barred_rows: list[dict[int, int] | None] = [{}]
+        self._ends: list[bool] = [False]
+        self._opened: dict[tuple[int, ...], int] = {(): 0}
         self._alive: dict[Key, bool] = {}
-        first: Key = (start, tuple([(i, q) for i, (_, q) in enumerate(barred)]))
-        self._is_empty = not self.is_alive(first)
-        self.start = self.state(first)
 
-    def is_empty(self) -> bool:
-        """Whether every text is barred."""
-        return self._is_empty
+    def open(
+        self, numbers: tuple[int, ...], single: Callable[[int], Single]
+    ) -> tuple[Leaf, int] | None:
+        """Where to start without the values that ``numbers`` stand for.
+
+        That is `base` where it has none of them; None where every text is barred.
+
+        Args:
+            numbers: of the values.
+            single: gives how each is spelt.
+        """
+        node = self._opened.get(numbers)
+        if node is None:
+            before = self._opened.get(numbers[:-1])
+            node = before or 0
+            for number in numbers if before is None else numbers[-1:]:
+                only = single(number)
+                node = node if only is None else self._with(node, *only)
+            self._opened[numbers] = node
+        if not node:
+            return self.base, self.base.start
+        first = self.base.start, node
+        return (self, self.state(first)) if self.is_alive(first) else None
+
+    def _with(self, node: int, leaf: Leaf, q: int) -> int:
+        """The set ``node`` and one automaton more."""
+        key = node, leaf.number, q
+        found = self._node_ids.get(key)
+        if found is None:
+            WORK.spend(1)
+            WORK.hold(300)
+            found = self._node_ids[key] = len(self._nodes)
+            self._nodes.append((node, leaf, q))
+            self._barred_rows.append(None)
+            self._ends.append(self._ends[node] or leaf.labels[q] >= 0)
+        return found
+
+    @property
+    def weight(self) -> int:
+        """See `Leaf`."""
+        return super().weight + 400 * len(self._nodes)
 
     def key(self, q: int) -> Key:
         """The state of `base`, and those of what is barred, that ``q`` stands for."""
@@ -65,22 +185,27 @@ class ExcludingLeaf(Leaf):
         at, barred = self._keys[q]
         return None if barred else (self.base, at)
 
-    def barred_row(self, barred: Barred) -> dict[int, Barred]:
+    def barred_row(self, barred: int) -> dict[int, int]:
         """The bytes with which something barred goes on, and what does then."""
-        found = self._barred_rows.get(barred)
+        found = self._barred_rows[barred]
         if found is None:
-            WORK.spend(1 + (len(barred) >> 1))
-            lists: dict[int, list[tuple[int, int]]] = {}
-            for i, q in barred:
-                for byte, to in self._barred[i].row(q).items():
-                    lists.setdefault(byte, []).append((i, to))
-            found = {byte: (*after,) for byte, after in lists.items()}
-            self._barred_rows[barred] = found
+            todo = []
+            while (row := self._barred_rows[barred]) is None:
+                todo.append(barred)
+                barred = self._nodes[barred][0]
+            found = row
+            for node in reversed(todo):
+                _, leaf, q = self._nodes[node]
+                found = found.copy()
+                WORK.spend(1 + (len(found) >> 5))
+                for byte, to in leaf.row(q).items():
+                    found[byte] = self._with(found.get(byte, 0), leaf, to)
+                self._barred_rows[node] = found
         return found
 
-    def is_barred(self, barred: Barred) -> bool:
+    def is_barred(self, barred: int) -> bool:
         """Whether the text so far is one that is barred."""
-        return any(self._barred[i].labels[q] >= 0 for i, q in barred)
+        return self._ends[barred]
 
     def is_alive(self, key: Key) -> bool:
         """Whether any text that is not barred can still be read.
@@ -116,7 +241,7 @@ class ExcludingLeaf(Leaf):
         taken = self.barred_row(barred)
         edges: dict[int, Key] = {}
         for byte, to in self.base.row(at).items():
-            after: Key = (to, taken.get(byte, ()))
+            after: Key = (to, taken.get(byte, 0))
             if self.is_alive(after):
                 edges[byte] = after
         return edges
@@ -131,7 +256,7 @@ class ExcludingLeaf(Leaf):
         to = self.base.step(at, byte)
         if to < 0:
             return -1
-        after: Key = (to, self.barred_row(barred).get(byte, ()))
+        after: Key = (to, self.barred_row(barred).get(byte, 0))
         return self.state(after) if self.is_alive(after) else -1
 
     def read(self, q: int, data: bytes, start: int) -> tuple[int, int]:
@@ -140,7 +265,7 @@ class ExcludingLeaf(Leaf):
             at, barred = self._keys[q]
             if not barred:
                 to, end = self.base.read(at, data, i)
-                return (to if to < 0 else self.state((to, ()))), end
+                return (to if to < 0 else self.state((to, 0))), end
             q = self.step(q, data[i])
             if q < 0 or self.labels[q] >= 0:
                 return q, i + 1
@@ -167,7 +292,7 @@ class ExcludingLeaf(Leaf):
         while level and (best is None or len(level[0][0]) < len(best[0])):
             following: list[tuple[bytes, Key]] = []
             for text, (at, barred) in level:
-                WORK.spend(5 + (len(barred) >> 3))
+                WORK.spend(5)
                 taken = self.barred_row(barred)
                 off: dict[int, int] = {}  # for each state the first byte that leads there
                 for byte, to in sorted(self.base.row(at).items()):

@@ -18,6 +18,7 @@ from structgen.grammar import ir
 from structgen.grammar.json_schema import Node
 
 from .conjunctions import Conjunctions
+from .excluding import Told
 from .listings import Listings
 from .options import JsonOptions
 from .rules import RuleBook
@@ -97,8 +98,19 @@ class Language(Spelling, Protocol):
     def listings(self) -> Listings:
         """Which values the nodes list."""
 
+    @property
+    def told(self) -> Told:
+        """The values that others are told apart from."""
+
     def add(self, node: Node) -> int:
         """The requirement that a new node holds."""
+
+    def without(self, conjunction: int, numbers: tuple[int, ...], path: str = "$") -> int:
+        """``conjunction``, and none of the values that `told` has under ``numbers``, which
+        ascend."""
+
+    def first_alike(self, requirement: int) -> int:
+        """One requirement for all that say the same."""
 
     def constant(self, value: Any) -> int:
         """The requirement to equal ``value``."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from structgen.automaton.bits import bits
 from structgen.errors import CompileLimitExceeded
 
 from .cases import told_apart
@@ -264,8 +265,6 @@ class MemberWays:
 
     def _refine(self, rule: Rule) -> Rule:
         """``rule`` with facts settled that what has to hold of the same member decides."""
-        if rule.kind != "all":
-            return rule
         found = self._refined.get(rule)
         if found is None:
             found = rule
@@ -279,23 +278,28 @@ class MemberWays:
 
     def _implied(self, rule: Rule) -> tuple[int, int]:
         """Bit masks of the facts that the single facts in ``rule`` bring about and rule out."""
-        owed: dict[str, list[int]] = {}
+        table = self._table
+        # What has to be there owes what it owes: a tag tells other alternatives' tags at once.
+        owed: dict[str, list[int]] = {table.names[at]: [] for at in bits(table.required)}
         single = 0
         for part in rule.parts if rule.kind == "all" else ():
             if part.kind == "some" and part.detail[0].name is not None:
                 single |= part.support
                 owed.setdefault(part.detail[0].name, []).append(part.detail[1])
+        asked: dict[str, list[Rule]] = {}
+        for fact in self._book.facts_of(rule):
+            if fact.kind == "some" and not fact.support & single:
+                name = fact.detail[0].name
+                if name in owed:
+                    asked.setdefault(name, []).append(fact)
         true = false = 0
-        language = self._language
-        for name, requirements in owed.items():
+        for name, facts in asked.items():
             known: Requirements | None = Requirements(
-                language, self._table.conjunctions[self._table.index[name]]
+                self._language, table.conjunctions[table.index[name]]
             )
-            for requirement in requirements:
+            for requirement in owed[name]:
                 known = known and known.adding(requirement)
-            for fact in self._book.facts_of(rule):
-                if fact.support & single or fact.kind != "some" or fact.detail[0].name != name:
-                    continue
+            for fact in facts:
                 requirement = fact.detail[1]
                 if known is None or known.adding(requirement) is None:
                     false |= fact.support

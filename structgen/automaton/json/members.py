@@ -202,7 +202,7 @@ class MemberTable:
 
     def _owed_by_names(self) -> list[int]:
         """The conjunctions that the values of all names are owed to."""
-        if len(self._nodes) == 1 and not self._every:
+        if len(self._nodes) == 1 and not self._every and not self._facts:
             (node,) = self._nodes
             if not node.pattern_properties and node.property_names == TRUE:
                 return [node.properties.get(name, node.additional) for name in self.names]
@@ -228,6 +228,8 @@ class MemberTable:
                 owed.append(FALSE)
         owed += self._every_by_name.get(name, ())
         owed += [ob for keys, ob in self._every_unnamed if evaluate.includes(keys, name)]
+        if self._facts:  # which ask whether a value meets the first of those that say the same
+            owed = [self._language.first_alike(ob) for ob in owed]
         return self._language.conjunctions.of(owed)
 
     @cached_property
@@ -255,6 +257,8 @@ class MemberTable:
                 ]
                 owed += children or [node.additional]
             owed += [ob for keys, ob in self._every_unnamed if self._includes(keys, matched)]
+            if self._facts:
+                owed = [self._language.first_alike(ob) for ob in owed]
             conjunction = self._language.conjunctions.of(owed)
             found = self._classes[matched] = len(self.conjunctions)
             self.conjunctions.append(conjunction)
@@ -291,6 +295,8 @@ class MemberTable:
             if never:
                 for label, conjunction in enumerate(owed):
                     mask ^= (conjunction in never) << label
+            if language.values.is_solving:
+                return mask
             self._possible = mask
         return self._possible
 
@@ -474,10 +480,9 @@ class MemberTable:
         return rule.holds_without_facts
 
     def required_members(self) -> list[tuple[str, int]]:
-        """The required names, and what their values owe; "" must not be, where nothing can be."""
-        if self.rule is self._book.no:
-            return [("", self._language.conjunctions.of([FALSE]))]
-        return [
+        """The required names, and what their values owe; first "", where nothing can be."""
+        nothing = [("", self._language.conjunctions.of([FALSE]))]
+        return (nothing if self.rule is self._book.no else []) + [
             (name, self.conjunctions[i])
             for i, name in enumerate(self.names)
             if self.required >> i & 1

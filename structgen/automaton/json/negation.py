@@ -81,7 +81,7 @@ def _values(node: Node, add: Add, constant: Callable[[Any], int]) -> Choice:
         unequal = add(Node(node.path, excluded=scalars)) if scalars else TRUE
         out.append((unequal, *(constant(v) ^ 1 for v in others)))
     if node.excluded:
-        out.append((add(Node(node.path, enum=node.excluded)),))
+        out.append((add(Node(node.path, enum=tuple(node.excluded))),))
     return out
 
 

@@ -15,11 +15,14 @@ import json
 import weakref
 from collections.abc import Collection, Iterable
 from functools import cached_property
+from typing import Any
 
+from structgen.automaton.bits import bits
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.texts import Text, head, joined, put
 from structgen.automaton.work import WORK
 
+from . import evaluate
 from .closing import Members, State
 from .key_symbols import KeySymbols
 from .keys import CLOSE, KeyLeaf
@@ -46,6 +49,7 @@ class ObjectPlan:
 
     def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
         self._language = language
+        self._numbers = nodes
         self.limit = language.limit_below(nodes)
         self._table = table = MemberTable(language, nodes)
         if table.rule.support:
@@ -168,6 +172,13 @@ class ObjectPlan:
     def _menu(self, state: State, leaf: KeyLeaf) -> tuple[int | None, bool]:
         """The keys that may come next, as a menu of the key symbols of ``leaf``, which is the leaf
         for keys, and whether ``}`` may."""
+        allowed, others, may_close = self._choices(state)
+        if not allowed and not others:
+            return None, may_close
+        return leaf.symbols.menu(allowed, others), may_close
+
+    def _choices(self, state: State) -> tuple[int, bool, bool]:
+        """The names that may come next, as a bit mask; whether other keys may, and ``}``."""
         left, count, rule, _ = state
         table = self._table
         missing = left & table.required
@@ -193,9 +204,55 @@ class ObjectPlan:
                 others = self._open.may_close(self._steps.after(state, len(self.names), rule, None))
         if others and not table.bits:
             others = self._may_be_unnamed() if self._unnamed is None else self._unnamed
-        if not allowed and not others:
-            return None, may_close
-        return leaf.symbols.menu(allowed, others), may_close
+        return allowed, others, may_close
+
+    # -- what tells a plain object from others (`apart`) ------------------------------------------
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a bit mask of names says all of what has been written, and of what may be."""
+        table = self._table
+        return table.takes_any_key and not self._is_involved and table.rule.kind == "all"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a plain object may have any keys beside those that it names."""
+        return self._may_be_unnamed()
+
+    @property
+    def possible_names(self) -> int:
+        """Bit mask of the names whose value can be written."""
+        return self._table.possible_names()
+
+    @property
+    def key_leaf(self) -> KeyLeaf:
+        """The leaf for the keys of a plain object."""
+        return self._leaf((0, 0, self._table.rule, ()))
+
+    def choices(self, left: int) -> tuple[int, bool, bool]:
+        """`_choices` of a plain object by the names that are still allowed."""
+        return self._choices((left, 0, self._table.rule, ()))
+
+    def left_after(self, left: int, label: int) -> int:
+        """The names still allowed after a member."""
+        return self._steps.left_after(left, label)
+
+    def owed(self, label: int) -> int:
+        """The conjunction that the value of a plain object's member is owed to."""
+        return self._table.conjunctions[label]
+
+    def holds(self, value: Any) -> bool:
+        """Whether ``value`` is such an object."""
+        return all(evaluate.holds(self._language.nodes, 2 * n, value) for n in self._numbers)
+
+    def size_at_least(self, size: int) -> bool:
+        """A cheap sufficient test that there are so many such objects."""
+        if not self.is_plain or not self.is_possible():
+            return False
+        values = self._language.values
+        return self.is_open or any(
+            values.size_at_least(self.owed(label), size) for label in bits(self.possible_names)
+        )
 
     # -- the frame --------------------------------------------------------------------------
 
@@ -248,6 +305,9 @@ class ObjectPlan:
     def forget(self, at: int, outcome: int) -> int | None:
         """See `frames.Frame`."""
         return None
+
+    def untold(self, at: int, outcome: int) -> None:
+        """See `frames.Frame`."""
 
     def forgotten(self, at: int) -> int:
         """See `frames.Frame`."""

@@ -9,14 +9,18 @@ member that does not meet it is there only if some subschema that holds has eval
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
-from structgen.grammar.json_schema import FALSE, OBJECT, TRUE, Keys, Node
+from structgen.grammar.json_schema import FALSE, OBJECT, TRUE, Keys, Node, json_key
 
 from . import evaluate
+from .excluding import Barred
 from .outlines import Outlines
 from .rules import Rule, RuleBook
 
@@ -53,12 +57,14 @@ class RuleReader:
         self._outlines = outlines
         self._known: dict[int, Rule | None] = {}
         self._own: dict[int, Rule] = {}
+        self._alike: dict[int, int] = {}
+        self._contents: dict[tuple[Any, ...], int] = {}
 
     def read(self, requirement: int) -> Rule | None:
         """What ``requirement`` comes to for an object, or None if it applies itself in place."""
         if requirement <= FALSE:
             return self.book.yes if requirement == TRUE else self.book.no
-        number = requirement >> 1
+        number = self.first_alike(requirement) >> 1
         if number not in self._known:
             self._known[number] = None
             self._known[number] = self._node(number)
@@ -68,9 +74,17 @@ class RuleReader:
     def one_of(self, options: tuple[int, ...]) -> Rule | None:
         """That exactly one of ``options`` holds: where few of them overlap, some do and the others
         of these do not."""
+        book = self.book
+        times = Counter(map(self.first_alike, options))
+        if len(times) < len(options):  # what stands there twice cannot hold once
+            alone = self.one_of(tuple([option for option in times if times[option] == 1]))
+            repeated = [self.read(option) for option in times if times[option] > 1]
+            return _all_known(
+                [alone, *repeated],
+                lambda known: book.all([known[0], *(rule.negated for rule in known[1:])]),
+            )
         rules = [self.read(option) for option in options]
         overlapping = self._outlines.overlapping(options, OBJECT)
-        book = self.book
         if sum(map(len, overlapping)) > len(options):
             return _all_known(rules, book.one)
         ways: list[Rule] = []
@@ -141,7 +155,25 @@ class RuleReader:
         yield from node.rules
 
     def _every(self, keys: Keys, requirement: int) -> Rule:
-        return self.book.some(keys, requirement ^ 1).negated
+        return self.book.some(keys, self.first_alike(requirement) ^ 1).negated
+
+    def first_alike(self, requirement: int) -> int:
+        """The first requirement met that says the same as ``requirement``, wherever it stands.
+
+        Alternatives often repeat what they share. To tell its values apart would be to ask of each
+        what it is twice: that of two lists of alternatives one holds and the other, its equal, does
+        not.
+        """
+        if requirement <= FALSE:
+            return requirement
+        number = requirement >> 1
+        found = self._alike.get(number)
+        if found is None:
+            WORK.spend(2)
+            self._alike[number] = number  # to itself, where references lead in circles
+            said = content(self._nodes[number], self.first_alike)
+            found = self._alike[number] = self._contents.setdefault(said, number)
+        return 2 * found | requirement & 1
 
     def _node(self, number: int) -> Rule | None:
         node, book = self._nodes[number], self.book
@@ -242,6 +274,48 @@ class RuleReader:
                 keys = Keys(pattern=only[0] if len(only) == 1 else ir.Intersect(only))
                 rules = [rule for p in chosen for rule in patterns[p]]
                 yield book.any([book.some(keys, wrong).negated, *always, *rules])
+
+
+_ONE = frozenset(
+    (
+        "additional",
+        "property_names",
+        "items",
+        "unevaluated_properties",
+        "unevaluated_items",
+        "some_unevaluated_item",
+    )
+)
+_SEVERAL = frozenset(("prefix", "refs", "all_of", "any_of", "one_of", "condition"))
+_BY_NAME = frozenset(("properties", "dependent_schemas"))
+"""Which fields of a node hold requirements."""
+
+
+def content(node: Node, alike: Callable[[int], int] = int) -> tuple[Any, ...]:
+    """Everything a node says, hashable, without its path.
+
+    Args:
+        node: the node.
+        alike: gives what to put in the place of each requirement.
+    """
+    out: list[Any] = []
+    for name, value in sorted(node.fields().items()):
+        if name in _ONE:
+            value = alike(value)
+        elif name in _SEVERAL and value is not None:
+            value = tuple(map(alike, value))
+        elif name in _BY_NAME:
+            value = tuple([(key, alike(ob)) for key, ob in value.items()])
+        elif name == "pattern_properties":
+            value = tuple([(regex, alike(ob)) for regex, ob in value])
+        elif name == "contains":
+            value = tuple([replace(some, requirement=alike(some.requirement)) for some in value])
+        elif isinstance(value, dict):
+            value = tuple(value.items())
+        elif name == "enum" or (name == "excluded" and not isinstance(value, Barred)):
+            value = value and tuple((json_key(v), repr(v)) for v in value)  # 1 and 1.0 differ
+        out.append((name, value))
+    return tuple(out)
 
 
 def _all_known(parts: Sequence[Rule | None], build: Callable[[list[Rule]], Rule]) -> Rule | None:

@@ -8,7 +8,7 @@ knows nodes' assertions, and nothing of conjunctions, branches, objects or array
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from structgen.grammar import ir
 from structgen.grammar.formats import FEWEST, format_of
 from structgen.grammar.json_schema import STRING, Node, to_decimal
 
-from .excluding import ExcludingLeaf
+from .excluding import Barred, ExcludingLeaf, Single
 from .keys import NameLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
@@ -52,8 +52,12 @@ class Scalars:
         return set()
 
     @cached_property
-    def _singles(self) -> dict[Any, tuple[Leaf, int] | None]:
+    def _singles(self) -> dict[Any, Single]:
         """See `_single`."""
+        return {}
+
+    @cached_property
+    def _excluding(self) -> dict[Leaf, ExcludingLeaf]:
         return {}
 
     def of(self, types: int, nodes: Sequence[Node]) -> list[StringLeaf | NumberLeaf]:
@@ -119,21 +123,18 @@ class Scalars:
             self._no_strings.add((regex, escapes))
         return leaf
 
-    def excluding(
-        self, leaf: StringLeaf | NumberLeaf, barred: Mapping[Any, Any]
-    ) -> StringLeaf | NumberLeaf | ExcludingLeaf | None:
-        """``leaf`` without the values ``barred``, which are known by their `json_key`; None where
-        nothing is left."""
-        singles = [self._single(leaf, key, value) for key, value in barred.items()]
-        known = [single for single in singles if single is not None]
-        if not known:
-            return leaf
-        found = ExcludingLeaf(leaf, leaf.start, known)
-        return None if found.is_empty() else found
+    def excluding(self, leaf: StringLeaf | NumberLeaf, barred: Barred) -> tuple[Leaf, int] | None:
+        """``leaf`` without the values ``barred``, and where it starts; None where nothing is
+        left."""
+        found = self._excluding.get(leaf)
+        if found is None:
+            found = self._excluding[leaf] = ExcludingLeaf(leaf)
+        told = barred.told
+        return found.open(
+            barred.numbers, lambda n: self._single(leaf, told.keys[n], told.values[n])
+        )
 
-    def _single(
-        self, leaf: StringLeaf | NumberLeaf, key: Any, value: Any
-    ) -> tuple[Leaf, int] | None:
+    def _single(self, leaf: StringLeaf | NumberLeaf, key: Any, value: Any) -> Single:
         """All ways to spell one value as ``leaf`` may, and where that automaton starts; None for
         what ``leaf`` does not spell."""
         if isinstance(leaf, StringLeaf):

@@ -11,6 +11,7 @@ between the brackets `objects`' and `arrays`', and whether there is any value, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -40,10 +41,12 @@ from structgen.grammar.json_schema import (
 )
 
 from . import evaluate
+from .apart import Apart, ApartArray, ApartObject, Without
 from .arrays import ArrayPlan
 from .branches import Brancher
 from .conjunctions import Conjunctions
-from .emptiness import Emptiness, Shapes
+from .emptiness import AnyPlan, Emptiness, Shapes
+from .excluding import Barred, Told
 from .lazy_root import PlainRoot
 from .listings import Listings
 from .nesting import UNLIMITED, NestingBound, watch_from
@@ -129,6 +132,15 @@ class JsonLanguage:
         return NestingBound(self.add, self.values.levels)
 
     @cached_property
+    def told(self) -> Told:
+        """The values that others are told apart from."""
+        return Told()
+
+    @cached_property
+    def _frames_apart(self) -> dict[ObjectPlan | ArrayPlan, Apart]:
+        return {}
+
+    @cached_property
     def _limited(self) -> dict[int, int]:
         return {}
 
@@ -161,11 +173,14 @@ class JsonLanguage:
         return self.space.least + b":" + self.space.least_after
 
     @cached_property
-    def _brancher(self) -> Brancher:
-        reader = RuleReader(
+    def _reader(self) -> RuleReader:
+        return RuleReader(
             self.nodes, self.book, self.constant, self.string_language, self._outlines
         )
-        return Brancher(self.nodes, self._outlines, self.constant, reader, self._strings)
+
+    @cached_property
+    def _brancher(self) -> Brancher:
+        return Brancher(self.nodes, self._outlines, self.constant, self._reader, self._strings)
 
     @cached_property
     def _strings(self) -> StringReader:
@@ -181,9 +196,10 @@ class JsonLanguage:
 
         Nothing may be asked of it afterwards, nor of its frames.
         """
-        made = self.__dict__.get("book")
-        if made is not None:
-            made.release()
+        for name in ("book", "told"):
+            made = self.__dict__.get(name)
+            if made is not None:
+                made.release()
         self.__dict__.clear()
 
     # -- conjunctions -----------------------------------------------------------------------
@@ -207,6 +223,27 @@ class JsonLanguage:
     def add(self, node: Node) -> int:
         """The requirement that a new node holds."""
         return self._brancher.add(node)
+
+    def without(self, conjunction: int, numbers: tuple[int, ...], path: str = "$") -> int:
+        """``conjunction``, and none of the values that `told` has under ``numbers``, which
+        ascend."""
+        barred = self.add(Node(path, excluded=self.told.barred(numbers)))
+        return self.conjunctions.extended(conjunction, [barred])
+
+    def _by_constants(self, conjunction: int) -> int:
+        """``conjunction`` with the objects and arrays that it bars as negated constants."""
+        owed: list[int] = []
+        for requirement in self.conjunctions.requirements(conjunction):
+            node = self.nodes[requirement >> 1]
+            barred = node.excluded
+            if not isinstance(barred, Barred) or not barred.containers:
+                owed.append(requirement)
+                continue
+            scalars = tuple([n for n in barred.numbers if n not in barred.containers])
+            if scalars:
+                owed.append(self.add(Node(node.path, excluded=self.told.barred(scalars))))
+            owed += [self.constant(self.told.values[n]) ^ 1 for n in barred.containers]
+        return self.conjunctions.of(owed)
 
     # -- what the machine asks --------------------------------------------------------------
 
@@ -276,8 +313,8 @@ class JsonLanguage:
                 return self.scalars.listed(dict.fromkeys(node.enum, True)), ()
         literals: dict[bytes, None] = {}
         strings: dict[str, bool] = {}
-        leaves: dict[Leaf, int] = {}
-        plans: dict[ObjectPlan | ArrayPlan, None] = {}
+        leaves: dict[tuple[Leaf, int], None] = {}
+        plans: dict[AnyPlan, None] = {}
         reading: dict[int, int] | None = None
         for branch in self.branches(conjunction):
             nodes = [self.nodes[n] for n in branch.nodes]
@@ -285,29 +322,56 @@ class JsonLanguage:
             if any(n.enum is not None for n in nodes):
                 self._enumerate(branch, literals, strings, leaves, plans)
                 continue
-            barred = {json_key(v): v for n in nodes for v in n.excluded}
+            barred = self._barred(nodes)
             for kind, value, text in _WORDS:
                 if types & kind and not (barred and json_key(value) in barred):
                     literals[text] = None
             for scalar in self.scalars.of(types, nodes):
-                left = self.scalars.excluding(scalar, barred) if barred else scalar
+                left = self.scalars.excluding(scalar, barred) if barred else (scalar, scalar.start)
                 if left is not None:
-                    leaves[left] = left.start
+                    leaves[left] = None
+            own: list[ObjectPlan | ArrayPlan] = []
             if types & OBJECT:
                 numbers = [n for n in branch.nodes if self.nodes[n].speaks_of_objects]
                 if len(numbers) > 1:
                     if reading is None:
                         reading = self.conjunctions.reading_order(conjunction)
                     numbers.sort(key=lambda n: reading.get(n, UNLIMITED))
-                plans[self._object(tuple(numbers))] = None
+                own.append(self._object(tuple(numbers)))
             if types & ARRAY:
-                plans[self._array(branch.nodes)] = None
+                own.append(self._array(branch.nodes))
+            if own and barred and barred.containers:
+                if self._draft4 or not all(plan.is_plain for plan in own):
+                    return self.shapes(self._by_constants(conjunction))
+                plans.update(dict.fromkeys([self._apart(plan, barred) for plan in own]))
+            else:
+                plans.update(dict.fromkeys(own))
         if strings:
-            leaves.update(self.scalars.listed(strings))
+            leaves.update(dict.fromkeys(self.scalars.listed(strings)))
         if literals:
             literal = literal_leaf(tuple(literals))
-            leaves[literal] = literal.start
-        return tuple(leaves.items()), tuple(plans)
+            leaves[literal, literal.start] = None
+        return tuple(leaves), tuple(plans)
+
+    def _apart(
+        self, plan: ObjectPlan | ArrayPlan, barred: Barred
+    ) -> ObjectPlan | ArrayPlan | Without:
+        """The plan of what ``plan`` allows and ``barred`` does not."""
+        frame = self._frames_apart.get(plan)
+        if frame is None:
+            frame = self._frames_apart[plan] = (
+                ApartObject(self, plan) if isinstance(plan, ObjectPlan) else ApartArray(self, plan)
+            )
+        begun = frame.begun(barred.containers)
+        return Without(frame, begun) if begun else plan
+
+    def _barred(self, nodes: Sequence[Node]) -> Barred:
+        """The values that ``nodes`` bar."""
+        sets = [node.excluded for node in nodes if node.excluded]
+        if len(sets) == 1 and isinstance(sets[0], Barred):
+            return sets[0]
+        told = self.told
+        return told.barred((*sorted({told.number(value) for some in sets for value in some}),))
 
     def _asserted(self, node: Node, nodes: tuple[int]) -> Shapes:
         """The shapes of values of which ``node``, whose number is in ``nodes``, says all."""
@@ -368,6 +432,10 @@ class JsonLanguage:
 
     # -- scalars ----------------------------------------------------------------------------
 
+    def first_alike(self, requirement: int) -> int:
+        """See `RuleReader`: one requirement for all that say the same."""
+        return self._reader.first_alike(requirement)
+
     def string_language(self, requirement: int) -> ir.Regex:
         """The strings, as text, that meet ``requirement``."""
         parts: list[ir.Regex] = []
@@ -396,8 +464,8 @@ class JsonLanguage:
         branch: Branch,
         literals: dict[bytes, None],
         strings: dict[str, bool],
-        leaves: dict[Leaf, int],
-        plans: dict[ObjectPlan | ArrayPlan, None],
+        leaves: dict[tuple[Leaf, int], None],
+        plans: dict[AnyPlan, None],
     ) -> None:
         values: dict[Any, Any] | None = None
         for number in branch.nodes:
@@ -409,7 +477,7 @@ class JsonLanguage:
                 )
         assert values is not None
         nodes = [self.nodes[n] for n in branch.nodes]
-        barred = {json_key(v) for node in nodes for v in node.excluded}
+        barred = self._barred(nodes)
         demanding = [
             2 * n
             for n, node in zip(branch.nodes, nodes, strict=True)
@@ -456,7 +524,7 @@ class JsonLanguage:
                     exactly = Node("$", minimum=to_decimal(value), maximum=to_decimal(value))
                     leaf = number_leaf(number_spec(form, [exactly], self.options))
                     if leaf is not None:
-                        leaves[leaf] = leaf.start
+                        leaves[leaf, leaf.start] = None
                     continue
                 texts = spellings(value, self.options.canonical, form)
                 literals.update(dict.fromkeys(texts))

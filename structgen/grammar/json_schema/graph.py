@@ -9,7 +9,7 @@ module owns the data structure and the type bits; `read` fills it in, the automa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
@@ -98,7 +98,7 @@ class Node:
 
     types: int = ALL_TYPES
     enum: tuple[Any, ...] | None = None
-    excluded: tuple[Any, ...] = ()  # scalars that the value must not equal
+    excluded: Collection[Any] = ()  # what the value must not equal: scalars, or `Barred`
     # numbers
     minimum: Decimal | None = None
     maximum: Decimal | None = None

@@ -1,0 +1,740 @@
+"""Objects and arrays without a few of their values: frames that read beside those of a plan.
+
+Unique items bar what has been written. An `Apart` follows an open object or array as its plan does,
+and knows which of the barred values still begin like it: after each member or item, only those that
+have it, too. Nearly always there soon are none, and the plan's own frame goes on (as `excluding`
+hands over to the shared leaf), with everything that is remembered of it.
+
+While some are left, what is next is barred only where nothing else could be written afterwards:
+``}`` where the object would be one of them; a value of a member if, after it, every way to go on is
+one of theirs (`spare`). That is decided by how many values there are, and member by member where
+they are few. Plans with rules, patterns or counts are no matter for this (`ObjectPlan.is_plain`):
+negated constants say there what an item must not be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from structgen.automaton.bits import bits
+from structgen.automaton.core.frames import POP, Alternative, Frame
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.texts import Text, flat, put
+from structgen.automaton.work import WORK
+from structgen.grammar.json_schema import json_key
+
+from . import keys
+from .array_leaf import CLOSE, array_leaf
+from .language import Language
+
+if TYPE_CHECKING:
+    from .arrays import ArrayPlan
+    from .objects import ObjectPlan
+
+Alive: TypeAlias = "tuple[int, ...]"
+"""The numbers of the barred values that may still be what is written (`excluding.Told`)."""
+
+Others: TypeAlias = "frozenset[tuple[str, Any]]"
+"""The members of an object that its schema does not name, by key and `json_key`."""
+
+State: TypeAlias = "tuple[int, Alive, Others, int]"
+"""Of the plan; what may still be written; unnamed members; what is being read: a label, or -1."""
+
+FORGOTTEN = -2
+"""In the place of what may still be written: it does not matter what, but how many at most."""
+
+MAX_TOLD = 100
+"""Most values for which ways to close are compared one by one."""
+
+_FEW_FORGOTTEN = 8
+_NOTHING: Others = frozenset()
+
+
+class Without:
+    """The plan of the objects or arrays of another plan that are none of a few values."""
+
+    def __init__(self, frame: Apart, alive: Alive) -> None:
+        self._frame = frame
+        self._alive = alive
+        self.path = frame.plan.path
+        self.children = frame.plan.children
+        self.required_children = frame.plan.required_children
+
+    def is_possible(self) -> bool:
+        """Whether there is any such value."""
+        frame = self._frame
+        return frame.plan.is_possible() and frame.spare((frame.first, self._alive, _NOTHING))
+
+    def open(self) -> Alternative:
+        """How one starts."""
+        return self._frame.open(self._alive)
+
+    def shortest_text(self) -> Text | None:
+        """The shortest one found."""
+        return self._frame.ending((self._frame.first, self._alive, _NOTHING), True)
+
+    def size_at_least(self, size: int) -> bool:
+        """A cheap sufficient test that there are so many."""
+        return self._frame.plan.size_at_least(size + len(self._alive))
+
+
+Place: TypeAlias = "tuple[int, Alive, Others]"
+"""A `State` between two members or items."""
+
+
+class Apart:
+    """The frame of an open object or array that must not become one of a few values.
+
+    Machine states are ``2 * i`` while punctuation and a key are written, and ``2 * i + 1`` during a
+    value, for the i-th interned `State`.
+
+    Attributes:
+        plan: the plan of all such objects or arrays.
+    """
+
+    nests = True
+    may_record = True
+    plan: ObjectPlan | ArrayPlan
+    _bracket: bytes
+    _close: int
+
+    def __init__(self, language: Language, plan: ObjectPlan | ArrayPlan) -> None:
+        self._language = language
+        self.plan = plan
+        self.limit = plan.limit
+        self._states: list[State] = []
+        self._state_ids: dict[State, int] = {}
+        self._spare: dict[Place, bool] = {}
+        self._groups_of: dict[tuple[Place, int], dict[Any, Alive]] = {}
+        self._fitting: dict[int, bool] = {}
+        self._begun: dict[tuple[int, ...], Alive] = {(): ()}
+        self._told: dict[State, tuple[Text | None, dict[Any, Any]]] = {}
+
+    # -- what objects and arrays answer ---------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """The plan's state at the start."""
+        return 0
+
+    def _fits(self, number: int) -> bool:
+        """Whether the plan has this value."""
+        raise NotImplementedError
+
+    def _label(self, outcome: int) -> int:
+        """The label of what an outcome of the leaf between values announces."""
+        raise NotImplementedError
+
+    def _labels(self, at: int) -> tuple[Iterable[int], bool, bool]:
+        """What may come next in the plan: labels, whether endlessly many others, and the end."""
+        raise NotImplementedError
+
+    def _after(self, at: int, label: int) -> int:
+        """The plan's state after what has this label."""
+        raise NotImplementedError
+
+    def _owed(self, at: int, label: int) -> int:
+        """The conjunction that what has this label is owed to."""
+        raise NotImplementedError
+
+    def _part(self, number: int, at: int, label: int) -> Any:
+        """The `json_key` of what a value has next, if that has this label; else `_NONE`."""
+        raise NotImplementedError
+
+    def _ends(self, place: Place) -> bool:
+        """Whether one of the values ends here."""
+        raise NotImplementedError
+
+    def _read(self, text: bytes, place: Place) -> Place:
+        """The place after a member or item that ``text`` spells."""
+        raise NotImplementedError
+
+    def _rest_of(self, text: Text, is_first: bool) -> Any:
+        """What is in the end of an object or array, or, if ``is_first``, in a whole one."""
+        raise NotImplementedError
+
+    def _whole_of(self, text: Text, is_first: bool) -> Any:
+        WORK.spend(len(text) >> 3)
+        data = flat(text)
+        return _loads(data if is_first else self._bracket + data.lstrip().removeprefix(b","))
+
+    def _has_rest(self, number: int, place: Place, rest: Any) -> bool:
+        """Whether a value goes on with ``rest``, and then ends."""
+        raise NotImplementedError
+
+    def _begin(self, label: int) -> bytes:
+        """What stands before the value with this label, in the fewest bytes."""
+        raise NotImplementedError
+
+    def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
+        """The leaf of what stands before and between values, and its state."""
+        raise NotImplementedError
+
+    def _fresh(self, at: int, alive: Alive, others: Others) -> Text | None:
+        """A member that no value has; None where none may come."""
+        return None
+
+    def _before_end(self, text: Text, member: Text) -> Text:
+        """``text``, which ends an object, with one member more."""
+        body = flat(text)[:-1].rstrip()
+        language = self._language
+        comma = language.least_space if body.endswith(b"{") else language.least_comma
+        return put(put(body + comma, member), language.least_space + b"}")
+
+    def _plan_at(self, at: int) -> int:
+        """The state of the plan's own frame after a value."""
+        raise NotImplementedError
+
+    # -- which values are left ------------------------------------------------------------------
+
+    def begun(self, numbers: tuple[int, ...]) -> Alive:
+        """Those of the barred values that the plan has."""
+        found = self._begun.get(numbers)
+        if found is None:
+            before = self._begun.get(numbers[:-1])
+            new = numbers if before is None else numbers[-1:]
+            found = (before or ()) + tuple([n for n in new if self._has(n)])
+            self._begun[numbers] = found
+        return found
+
+    def _has(self, number: int) -> bool:
+        found = self._fitting.get(number)
+        if found is None:
+            WORK.spend(5)
+            found = self._fitting[number] = self._fits(number)
+        return found
+
+    def _groups(self, place: Place, label: int) -> dict[Any, Alive]:
+        """The values by what they have next, of those that have something with this label."""
+        key = place, label
+        found = self._groups_of.get(key)
+        if found is None:
+            at, alive, _ = place
+            WORK.spend(1 + (len(alive) >> 2))
+            lists: dict[Any, list[int]] = {}
+            for number in alive:
+                part = self._part(number, at, label)
+                if part is not _NONE:
+                    lists.setdefault(part, []).append(number)
+            found = self._groups_of[key] = {part: (*group,) for part, group in lists.items()}
+            WORK.hold(200 + 100 * len(found))
+        return found
+
+    def spare(self, place: Place) -> bool:
+        """Whether the object or array can be closed as none of the values."""
+        at, alive, _ = place
+        if not alive:
+            return True
+        found = self._spare.get(place)
+        if found is None:
+            WORK.spend(2)
+            labels, is_endless, may_close = self._labels(at)
+            found = is_endless or (may_close and not self._ends(place))
+            found = found or any(self._may_write(place, label) for label in labels)
+            if not self._language.values.is_solving:
+                self._spare[place] = found
+        return found
+
+    def _may_write(self, place: Place, label: int) -> bool:
+        """Whether what has this label may come next."""
+        at, _, others = place
+        groups, owed = self._groups(place, label), self._owed(at, label)
+        values = self._language.values
+        if values.size_at_least(owed, len(groups) + 1):
+            return True
+        after = self._after(at, label)
+        if any(self.spare((after, group, others)) for group in groups.values()):
+            return True
+        return values.is_possible(self._but(owed, groups.values(), at, label))
+
+    def _barred(self, place: Place, label: int) -> tuple[list[Alive], Alive]:
+        """Of what may come next with this label: what must not, as groups of the values that have
+        it, and all values that have something else."""
+        at, alive, others = place
+        groups, after = self._groups(place, label), self._after(at, label)
+        if not groups:
+            return [], ()
+        if self._has_plenty(after, len(alive)):
+            return [], tuple(sorted([n for group in groups.values() for n in group]))
+        barred: list[Alive] = []
+        left: list[int] = []
+        for group in groups.values():
+            if self.spare((after, group, others)):
+                left += group
+            else:
+                barred.append(group)
+        return barred, tuple(sorted(left))
+
+    def _has_plenty(self, at: int, size: int) -> bool:
+        """A sufficient test that there are more than ``size`` ways to go on."""
+        labels, is_endless, _ = self._labels(at)
+        values = self._language.values
+        return is_endless or any(
+            values.size_at_least(self._owed(at, label), size + 1) for label in labels
+        )
+
+    def _but(self, owed: int, groups: Iterable[Alive], at: int, label: int) -> int:
+        """``owed``, and none of what the values of ``groups`` have there."""
+        told = self._language.told
+        values = [told.number(self._value(group[0], at, label)) for group in groups]
+        return self._language.without(owed, (*sorted(values),)) if values else owed
+
+    def _value(self, number: int, at: int, label: int) -> Any:
+        """What a value has there."""
+        raise NotImplementedError
+
+    # -- the frame ------------------------------------------------------------------------------
+
+    def _number(self, place: Place, label: int = -1) -> int:
+        state = *place, label
+        found = self._state_ids.get(state)
+        if found is None:
+            WORK.hold(300 + 8 * len(place[1]))
+            found = self._state_ids[state] = len(self._states)
+            self._states.append(state)
+        return found
+
+    def open(self, alive: Alive) -> Alternative:
+        """How an object or array starts that is to be none of the values."""
+        place = self.first, alive, _NOTHING
+        leaf, q = self._between(place, is_first=True)
+        return Alternative(leaf, q, ((self, 2 * self._number(place)),))
+
+    def records(self, at: int, outcome: int) -> bool:
+        """See `frames.Frame`."""
+        return bool(at & 1)
+
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
+        """See `frames.Frame`."""
+        state, alive, others, label = self._states[at >> 1]
+        if at & 1:
+            if text is None:  # forgotten
+                place = state, alive, others
+            else:
+                place = self._read(text, (state, alive, others))
+            if not place[1]:
+                ways: tuple[Alternative, ...] = self.plan.resume(
+                    self._plan_at(state), outcome, None, limited
+                )
+                return ways
+            leaf, q = self._between(place)
+            return (Alternative(leaf, q, ((self, 2 * self._number(place)),)),)
+        if outcome == self._close:
+            return POP
+        label = self._label(outcome)
+        conjunction, after = self._owed(state, label), self._after(state, label)
+        if _is_forgotten(alive):
+            left: Alive = alive
+        elif self._is_unnamed(label):
+            left = self._beside(alive, state, after)
+        else:
+            barred, left = self._barred((state, alive, others), label)
+            conjunction = self._but(conjunction, barred, state, label)
+        own = (
+            (self, 2 * self._number((after, left, others), label) + 1)
+            if left
+            else (self.plan, self._plan_at(after))
+        )
+        return tuple(
+            [
+                Alternative(way.leaf, way.q, (*way.frames, own))
+                for way in self._language.alternatives(conjunction, limited)
+            ]
+        )
+
+    def _is_unnamed(self, label: int) -> bool:
+        """Whether the label is that of a key that the schema does not name."""
+        return False
+
+    def _beside(self, alive: Alive, at: int, after: int) -> Alive:
+        """The values that have none of what may no longer come ``after`` an unnamed key."""
+        raise NotImplementedError
+
+    def forget(self, at: int, outcome: int) -> int | None:
+        """See `frames.Frame`: where whatever the value was, the same may follow."""
+        state, alive, others, label = self._states[at >> 1]
+        if not at & 1 or self._is_unnamed(label):
+            return None
+        if self._ends((state, alive, others)):
+            return None
+        most = _FEW_FORGOTTEN
+        while most < len(alive):
+            most *= 2
+        values = self._language.values
+        for following in self._labels(state)[0]:
+            if not values.size_at_least(self._owed(state, following), most + 1):
+                return None
+        return 2 * self._number((state, (FORGOTTEN, most), others), label) + 1
+
+    def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
+        """See `frames.Frame`: the plan's own frame goes on."""
+        state, alive, _, label = self._states[at >> 1]
+        if not at & 1 or self._is_unnamed(label) or _is_forgotten(alive):
+            return None
+        told = [self._last_value(number, state, label) for number in alive]
+        return self.plan, self._plan_at(state), told
+
+    def forgotten(self, at: int) -> int:
+        """See `frames.Frame`."""
+        alive = self._states[at >> 1][1]
+        return alive[1] if _is_forgotten(alive) else 0
+
+    # -- completion -----------------------------------------------------------------------------
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
+        """See `frames.Frame`."""
+        state, alive, others, label = self._states[at >> 1]
+        if _is_forgotten(alive):
+            return b"" if not at & 1 and outcome == self._close else None
+        if at & 1:
+            place = state, alive, others
+            return self.ending(place if text is None else self._read(text, place))
+        if outcome == self._close:
+            return b""
+        place, label = (state, alive, others), self._label(outcome)
+        if self._is_unnamed(label):
+            return self._any_value(place, label)
+        return min(self._ways_on(place, label), key=len, default=None)
+
+    def _any_value(self, place: Place, label: int) -> Text | None:
+        """A value and the end after it, whatever unnamed key stands before it."""
+        at = place[0]
+        value, fresh = self._language.values.shortest(self._owed(at, label)), self._fresh(*place)
+        rest = self.plan.finish(self._plan_at(self._after(at, label)), 0)
+        if value is None or fresh is None or rest is None:
+            return None
+        return put(value, self._before_end(rest, fresh))
+
+    def ending(self, place: Place, is_first: bool = False) -> Text | None:
+        """The fewest bytes found that close the object or array as none of the values."""
+        at, alive, _ = place
+        plain = self._plain(at, is_first)
+        if plain is None or not alive:
+            return plain
+        rest = self._rest_of(plain, is_first)
+        if not any(self._has_rest(number, place, rest) for number in alive):
+            return plain
+        ways: list[Text] = []
+        fresh = self._fresh(*place)
+        if fresh is not None:
+            ways.append(self._before_end(plain, fresh))
+        begin = self._bracket + self._language.least_space
+        begin = begin if is_first else self._language.least_comma
+        for label in self._labels(at)[0]:
+            for way in self._ways_on(place, label):
+                ways.append(put(begin + self._begin(label), way))
+        return min(ways, key=len, default=None)
+
+    def _plain(self, at: int, is_first: bool) -> Text | None:
+        found: Text | None = (
+            self.plan.shortest_text() if is_first else self.plan.finish(self._plan_at(at), 0)
+        )
+        return found
+
+    def _ways_on(self, place: Place, label: int) -> Iterator[Text]:
+        """Values with this label, each with the end of the object or array after it."""
+        at, _, others = place
+        language, owed, after = self._language, self._owed(at, label), self._after(at, label)
+        groups = self._groups(place, label)
+        value = language.values.shortest(self._but(owed, groups.values(), at, label))
+        rest = self.plan.finish(self._plan_at(after), 0)
+        if value is not None and rest is not None:
+            yield put(value, rest)
+            return
+        for group in groups.values():
+            WORK.spend(5)
+            if self.spare((after, group, others)):
+                constant = language.constant(self._value(group[0], at, label))
+                value = language.values.shortest(language.conjunctions.extended(owed, [constant]))
+                rest = self.ending((after, group, others))
+                if value is not None and rest is not None:
+                    yield put(value, rest)
+
+    def finish_reads(self, at: int, outcome: int) -> bool:
+        """See `frames.Frame`."""
+        state = self._states[at >> 1]
+        return not _is_forgotten(state[1]) and bool(
+            self._is_unnamed(state[3]) or self._otherwise(state)[1]
+        )
+
+    def _otherwise(self, state: State) -> tuple[Text | None, dict[Any, Alive]]:
+        """What closes after any value but certain ones; and these, with the values that have
+        them."""
+        found = self._told.get(state)
+        if found is None:
+            at, alive, others, label = state
+            plain = self._plain(at, False)
+            groups: dict[Any, Alive] = {}
+            if plain is not None:
+                rest = self._rest_of(plain, False)
+                for number in alive:
+                    if self._has_rest(number, (at, alive, others), rest):
+                        part = self._last(number, at, label)
+                        groups[part] = (*groups.get(part, ()), number)
+            found = plain, groups
+            if not self._language.values.is_solving:
+                self._told[state] = found
+        return found
+
+    def _last(self, number: int, at: int, label: int) -> Any:
+        """The `json_key` of what a value has where something with this label has just ended."""
+        raise NotImplementedError
+
+    def _last_value(self, number: int, at: int, label: int) -> Any:
+        """As `_last`, the value itself."""
+        raise NotImplementedError
+
+    def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
+        """See `frames.Frame`."""
+        state = self._states[at >> 1]
+        if self._is_unnamed(state[3]):
+            return None
+        rest, groups = self._otherwise(state)
+        told = [self._last_value(group[0], state[0], state[3]) for group in groups.values()]
+        return None if rest is None else (rest, told)
+
+    def finish_most(self, at: int, outcome: int) -> int | None:
+        """See `frames.Frame`."""
+        state = self._states[at >> 1]
+        place, others = state[0], state[2]
+        if self._is_unnamed(state[3]):
+            rest, fresh = self._plain(place, False), self._fresh(*state[:3])
+            if rest is None or fresh is None:
+                return None
+            return len(rest) + len(self._language.least_comma) + len(fresh)
+        rest, groups = self._otherwise(state)
+        if rest is None or len(groups) > MAX_TOLD:
+            return None
+        ways = [self.ending((place, group, others)) for group in groups.values()]
+        return max([len(rest), *[len(way) for way in ways if way is not None]])
+
+    def preferred(self, at: int) -> int | None:
+        """See `frames.Frame`."""
+        return None
+
+
+class ApartObject(Apart):
+    """See `Apart`."""
+
+    plan: ObjectPlan
+    _bracket = b"{"
+    _close = keys.CLOSE
+
+    def __init__(self, language: Language, plan: ObjectPlan) -> None:
+        super().__init__(language, plan)
+        self._n_names = len(plan.names)
+        self._index = {name: label for label, name in enumerate(plan.names)}
+        self._values: dict[int, tuple[dict[str, Any], int, Others]] = {}
+        # Of values: those that have an unnamed key; and of those that end, their unnamed members.
+        self._having: dict[tuple[Alive, str], Alive] = {}
+        self._whole: dict[tuple[int, Alive], frozenset[Others]] = {}
+
+    @property
+    def first(self) -> int:
+        """See `Apart`."""
+        return self.plan.possible_names
+
+    def _of(self, number: int) -> tuple[dict[str, Any], int, Others]:
+        """A value's members by their `json_key`, those that are named as a bit mask, the others."""
+        found = self._values.get(number)
+        if found is None:
+            WORK.hold(400)
+            members = dict(self._language.told.keys[number][1])
+            named = 0
+            for name in members:
+                if name in self._index:
+                    named |= 1 << self._index[name]
+            others = frozenset([m for m in members.items() if m[0] not in self._index])
+            found = self._values[number] = members, named, others
+        return found
+
+    def _fits(self, number: int) -> bool:
+        value = self._language.told.values[number]
+        return isinstance(value, dict) and self.plan.holds(value)
+
+    def _label(self, outcome: int) -> int:
+        return outcome - 1
+
+    def _labels(self, at: int) -> tuple[Iterable[int], bool, bool]:
+        allowed, _, may_close = self.plan.choices(at)
+        return bits(allowed), self.plan.is_open, may_close
+
+    def _after(self, at: int, label: int) -> int:
+        return self.plan.left_after(at, label)
+
+    def _owed(self, at: int, label: int) -> int:
+        return self.plan.owed(label)
+
+    def _part(self, number: int, at: int, label: int) -> Any:
+        members, named, _ = self._of(number)
+        bit = 1 << label
+        if not named & bit or named & at & ~bit & ~self._after(at, label):
+            return _NONE
+        return members[self.plan.names[label]]
+
+    def _value(self, number: int, at: int, label: int) -> Any:
+        return self._language.told.values[number][self.plan.names[label]]
+
+    def _last(self, number: int, at: int, label: int) -> Any:
+        return self._of(number)[0][self.plan.names[label]]
+
+    _last_value = _value
+
+    def _is_unnamed(self, label: int) -> bool:
+        return label >= self._n_names
+
+    def _beside(self, alive: Alive, at: int, after: int) -> Alive:
+        gone = at & ~after
+        return tuple([n for n in alive if not self._of(n)[1] & gone])
+
+    def _ends(self, place: Place) -> bool:
+        at, alive, others = place
+        found = self._whole.get((at, alive))
+        if found is None:
+            own = [self._of(number) for number in alive]
+            found = frozenset([others for _, named, others in own if not named & at])
+            self._whole[at, alive] = found
+        return others in found
+
+    def _read(self, text: bytes, place: Place) -> Place:
+        at, alive, others = place
+        ((name, value),) = _loads(b"{" + text + b"}").items()
+        key = json_key(value)
+        if name in self._index:
+            return at, tuple([n for n in alive if self._of(n)[0].get(name, _NONE) == key]), others
+        having = self._having.get((alive, name))
+        if having is None:
+            WORK.spend(1 + (len(alive) >> 2))
+            having = tuple([n for n in alive if name in self._of(n)[0]])
+            self._having[alive, name] = having
+        return at, having, frozenset({**dict(others), name: key}.items())
+
+    def _rest_of(self, text: Text, is_first: bool) -> Others:
+        whole = self._whole_of(text, is_first)
+        return frozenset([(name, json_key(value)) for name, value in whole.items()])
+
+    def _has_rest(self, number: int, place: Place, rest: Others) -> bool:
+        at, _, others = place
+        members, named, own = self._of(number)
+        left = {self.plan.names[label] for label in bits(named & at)}
+        return own == others and rest == {(name, members[name]) for name in left}
+
+    def _begin(self, label: int) -> bytes:
+        language = self._language
+        return language.scalars.spell(self.plan.names[label]) + language.least_colon
+
+    def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
+        at, alive, _ = place
+        leaf = self.plan.key_leaf
+        allowed, others, may_close = self.plan.choices(at)
+        if not _is_forgotten(alive):
+            may_close = may_close and not self._ends(place)
+            for label in bits(allowed):
+                if not self._may_write(place, label):
+                    allowed ^= 1 << label
+        menu = leaf.symbols.menu(allowed, others) if allowed or others else None
+        return leaf, (leaf.open if is_first else leaf.after_value)(menu, may_close)
+
+    def _fresh(self, at: int, alive: Alive, others: Others) -> Text | None:
+        language = self._language
+        if not self.plan.is_open:
+            return None
+        used = {name for name, _ in others}.union(*[self._of(number)[0] for number in alive])
+        number = 0
+        while str(number) in used or str(number) in self._index:
+            number += 1
+        value = language.values.shortest(self._owed(at, self._n_names))
+        name = language.scalars.spell(str(number)) + language.least_colon
+        return None if value is None else put(name, value)
+
+    def _plan_at(self, at: int) -> int:
+        return 2 * at + 1
+
+
+class ApartArray(Apart):
+    """See `Apart`. Places count all items, also those that make no difference to the plan."""
+
+    plan: ArrayPlan
+    _bracket = b"["
+    _close = CLOSE
+
+    def _items(self, number: int) -> tuple[Any, ...]:
+        items: tuple[Any, ...] = self._language.told.keys[number][1]
+        return items
+
+    def _fits(self, number: int) -> bool:
+        value = self._language.told.values[number]
+        return isinstance(value, list) and self.plan.holds(value)
+
+    def _label(self, outcome: int) -> int:
+        return 0
+
+    def _labels(self, at: int) -> tuple[Iterable[int], bool, bool]:
+        item, close = self.plan.may_follow(at)
+        return range(item), item and self.plan.is_endless, close
+
+    def _after(self, at: int, label: int) -> int:
+        return at + 1
+
+    def _owed(self, at: int, label: int) -> int:
+        return self.plan.owed(at)
+
+    def _part(self, number: int, at: int, label: int) -> Any:
+        items = self._items(number)
+        return items[at] if at < len(items) else _NONE
+
+    def _value(self, number: int, at: int, label: int) -> Any:
+        return self._language.told.values[number][at]
+
+    def _last(self, number: int, at: int, label: int) -> Any:
+        return self._items(number)[at - 1]
+
+    def _last_value(self, number: int, at: int, label: int) -> Any:
+        return self._value(number, at - 1, label)
+
+    def _ends(self, place: Place) -> bool:
+        return any(len(self._items(number)) == place[0] for number in place[1])
+
+    def _read(self, text: bytes, place: Place) -> Place:
+        at, alive, others = place
+        key = json_key(_loads(text))
+        return at, tuple([n for n in alive if self._items(n)[at - 1] == key]), others
+
+    def _rest_of(self, text: Text, is_first: bool) -> tuple[Any, ...]:
+        return tuple([json_key(item) for item in self._whole_of(text, is_first)])
+
+    def _has_rest(self, number: int, place: Place, rest: tuple[Any, ...]) -> bool:
+        return self._items(number)[place[0] :] == rest
+
+    def _begin(self, label: int) -> bytes:
+        return b""
+
+    def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
+        at, alive, _ = place
+        leaf = array_leaf(self._language.space)
+        item, close = self.plan.may_follow(at)
+        if not _is_forgotten(alive):
+            item = item and self._may_write(place, 0)
+            close = close and not self._ends(place)
+        return leaf, (leaf.open if is_first else leaf.after_item)(item, close)
+
+    def _plan_at(self, at: int) -> int:
+        return self.plan.after_item(at)
+
+
+_NONE = object()
+"""In the place of a `json_key`: there is no such part."""
+
+
+def _is_forgotten(alive: Alive) -> bool:
+    return bool(alive) and alive[0] == FORGOTTEN
+
+
+def _loads(text: bytes) -> Any:
+    """What a text means, its numbers as they are spelt."""
+    return json.loads(text, parse_float=Decimal)
