@@ -9,13 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import inside
 import jsonschema_rs
-import numpy as np
 import pytest
 import real_tokenizers
 from hypothesis import given
@@ -29,14 +27,15 @@ from engine.walks import (
     TINY,
     allowed,
     brute_force_after_text,
+    calls,
     examples,
     minimum,
+    random_tokens,
     replay,
     would_accept,
 )
 from structgen import JsonSchema, StructgenError, Unsatisfiable, Vocabulary
 from structgen.automaton.json.matching import needed_by_others
-from structgen.constraint.constraint import Constraint
 
 Schema = dict[str, Any]
 
@@ -93,7 +92,7 @@ def test_a_token_may_lead_far_from_the_end() -> None:
     items = {"anyOf": [{"type": "null"}, {"type": "string", "minLength": 200}]}
     constraint = structgen.compile(JsonSchema(unique(items, minItems=2)), BYTES)
     for budget in (350, 420):
-        cursor = constraint.start(budget)
+        cursor = constraint.start()
         cursor.accept(ord("["))
         assert (ord('"') in allowed(cursor, BYTES)) == would_accept(cursor, ord('"'))
         if would_accept(cursor, ord('"')):
@@ -368,28 +367,6 @@ def test_masks_of_real_tokenizers_are_brute_force(name: str, kind: str) -> None:
         cursor.accept(token)
 
 
-def _calls(constraint: Constraint, value: Any, most: int) -> list[int]:
-    """Python calls that each token of ``value`` takes, its mask included; up to ``most`` in all."""
-    tokenizer = real_tokenizers.reference("smollm2")
-    cursor, out, made = constraint.start(), np.zeros(1536, np.uint32), [0]
-    counts: list[int] = []
-
-    def note(frame: Any, event: str, arg: Any) -> None:
-        made[0] += event == "call"
-
-    for token in tokenizer.encode(json.dumps(value), add_special_tokens=False).ids:
-        made[0] = 0
-        sys.setprofile(note)
-        try:
-            cursor.fill_mask(out)
-            cursor.accept(token)
-        finally:
-            sys.setprofile(None)
-        counts.append(made[0])
-        assert sum(counts) <= most, f"{len(counts)} tokens"
-    return counts
-
-
 _MANY: dict[str, tuple[Schema, Callable[[int], Any]]] = {
     "strings": (_S, lambda i: f"name {i}"),
     "integers": ({"type": "integer"}, lambda i: 1000 + i),
@@ -412,11 +389,136 @@ def test_what_a_token_costs_hardly_grows_with_the_items(name: str) -> None:
     items, make = _MANY[name]
     constraint = structgen.compile(JsonSchema(unique(items)), real_tokenizers.vocabulary("smollm2"))
     value = [make(i) for i in range(200)]
-    counts = _calls(constraint, value, 12_000_000)
+    ids = (
+        real_tokenizers.reference("smollm2").encode(json.dumps(value), add_special_tokens=False).ids
+    )
+    counts = calls(constraint.start(), ids, constraint.vocabulary, 12_000_000)
     quarter = len(counts) // 4
     early, late = sum(counts[quarter : 2 * quarter]), sum(counts[-quarter:])
     assert late <= 3 * early, (early, late)
     assert sum(counts) <= 2_500 * len(counts), sum(counts) / len(counts)
+
+
+# -- deep values --------------------------------------------------------------------------------
+
+
+def _recursive(array: Schema, *others: Schema) -> Schema:
+    """Values that are ``array``, whose items refer to them, or one of ``others``."""
+    return {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [array, *others]}}}
+
+
+_A: Schema = {"$ref": "#/$defs/a"}
+_ANY = {"type": "array", "items": _A}
+_KEPT = {"type": "object", "required": ["n", "c"], "additionalProperties": False}
+
+_DEEP: dict[str, tuple[Schema, Callable[[int, int], Any]]] = {
+    "items": (_recursive(unique(_A), {"type": "integer"}), lambda v, i: [i, v]),
+    "the deep one first": (_recursive(unique(_A), {"type": "integer"}), lambda v, i: [v, i]),
+    "owed items": (
+        _recursive(unique(_A, minItems=2), {"type": "integer"}),
+        lambda v, i: [v or 0, ~i],
+    ),
+    "alternatives": (_recursive(unique(_A), {**_ANY, "maxItems": 2}), lambda v, i: [v]),
+    "one of two": (
+        {"$defs": {"a": {"oneOf": [unique(_A, minItems=1), {**_ANY, "maxItems": 0}]}}, **_A},
+        lambda v, i: [v],
+    ),
+    "both": (
+        {"$defs": {"a": {"allOf": [unique(_A), _ANY]}}, **_A},
+        lambda v, i: [v],
+    ),
+    "not many": (
+        {"$defs": {"a": {**unique(_A), "not": {**_ANY, "minItems": 3}}}, **_A},
+        lambda v, i: [v],
+    ),
+    "places": (
+        _recursive(unique(_A, prefixItems=[{"type": "boolean"}]), {"type": "null"}),
+        lambda v, i: [True, v],
+    ),
+    "members": (
+        _recursive({**_KEPT, "properties": {"n": {"type": "boolean"}, "c": unique(_A)}}),
+        lambda v, i: {"n": True, "c": [v] if v else []},
+    ),
+    "any members": (
+        _recursive({"type": "object", "additionalProperties": unique(_A)}),
+        lambda v, i: {"k": [v or {}]},
+    ),
+    "in turn": (
+        {
+            **_A,
+            "$defs": {
+                "a": {"anyOf": [_ANY, {"type": "array", "items": {"$ref": "#/$defs/b"}}]},
+                "b": {"anyOf": [{"type": "null"}, {**_ANY, "maxItems": 2}, unique(_A)]},
+            },
+        },
+        lambda v, i: [v],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _DEEP)
+def test_deep_unique_values_cost_what_their_text_is(name: str) -> None:
+    """Each level reads its item once more: a token costs what the depth is, and no power of two."""
+    schema, deeper = _DEEP[name]
+    validator = jsonschema_rs.validator_for(schema)
+    costs: list[float] = []
+    for depth in (8, 16):
+        value: Any = []
+        for i in range(depth):
+            value = deeper(value, i)
+        assert validator.is_valid(value)
+        if validator.is_valid([value, [value]]):  # one begins as the other does
+            value = [value, [value]]
+        text = json.dumps(value, separators=(",", ":"))
+        constraint = structgen.compile(JsonSchema(schema), TINY, whitespace="compact")
+        ids = random_tokens(text.encode(), random.Random(name))
+        cursor = constraint.start()
+        costs.append(sum(calls(cursor, ids, TINY, 4_000_000)) / len(ids))
+        assert cursor.is_accepting
+    assert costs[1] <= 3 * costs[0], costs
+
+
+def test_objects_as_deep_as_they_may_be_are_told_apart() -> None:
+    """How each is told from the one before is not worked out for all levels at once."""
+    member = {"type": "object", "properties": {"a": _A}, "required": ["a"]}
+    schema = _recursive(unique(_A), {**member, "additionalProperties": False}, {"type": "boolean"})
+    constraint = structgen.compile(JsonSchema(schema), TINY, max_depth=128)
+    texts = ['{"a": ' * 124 + last + "}" * 124 for last in ("true", "false")]
+    assert constraint.allows(f"[{texts[0]}, {texts[1]}]")
+    assert not constraint.allows(f"[{texts[0]}, {texts[0]}]")
+
+
+_MANY_FLAGS = {f"k{i}": {"type": "boolean"} for i in range(250)}
+
+_LONG: dict[str, tuple[Schema, Callable[[bool], Any]]] = {
+    "items": (
+        {"type": "array", "items": {"type": "boolean"}, "minItems": 400, "maxItems": 400},
+        lambda last: [True] * 399 + [last],
+    ),
+    "members": (
+        {
+            "type": "object",
+            "properties": _MANY_FLAGS,
+            "required": list(_MANY_FLAGS),
+            "additionalProperties": False,
+        },
+        lambda last: {**dict.fromkeys(_MANY_FLAGS, True), "k249": last},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _LONG)
+def test_long_values_are_told_apart_without_recursion(name: str) -> None:
+    """Whether something else can follow depends on what follows that, hundreds of times."""
+    schema, make = _LONG[name]
+    constraint = structgen.compile(JsonSchema(unique(schema)), TINY)
+    text = json.dumps([make(True), make(True)])
+    cursor = constraint.start(max_tokens=len(text))
+    for token in random_tokens(text.encode()[:-6], random.Random(name)):
+        cursor.accept(token)
+    assert cursor.min_tokens_to_finish() <= 10
+    assert not would_accept(cursor, TINY.encode_bytes(b"t")[0])
+    assert would_accept(cursor, TINY.encode_bytes(b"f")[0])
 
 
 # -- any values ---------------------------------------------------------------------------------

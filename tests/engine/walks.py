@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -291,6 +292,36 @@ def would_accept(cursor: Cursor, token_id: int) -> bool:
         return False
     cursor.rollback(1)
     return True
+
+
+# -- work -------------------------------------------------------------------------------------
+
+
+def calls(cursor: Cursor, ids: Iterable[int], vocabulary: Vocabulary, most: int) -> list[int]:
+    """Python calls that each of ``ids`` takes, its mask included.
+
+    Ends with an error after ``most`` calls in all, so that what never ends fails.
+    """
+    made, counts = 0, []
+    out = np.zeros(n_words(vocabulary), np.uint32)
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        nonlocal made
+        made += event == "call"
+        if made > most:
+            sys.setprofile(None)
+            raise AssertionError(f"{most} calls, after {len(counts)} tokens")
+
+    for token in ids:
+        before = made
+        sys.setprofile(note)
+        try:
+            cursor.fill_mask(out)
+            cursor.accept(token)
+        finally:
+            sys.setprofile(None)
+        counts.append(made - before)
+    return counts
 
 
 # -- walks ------------------------------------------------------------------------------------

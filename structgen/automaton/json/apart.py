@@ -15,7 +15,7 @@ negated constants say there what an item must not be.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Hashable, Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,7 +26,7 @@ from structgen.automaton.texts import Text, flat, put
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
 
-from . import keys
+from . import evaluate, keys
 from .array_leaf import CLOSE, array_leaf
 from .language import Language
 
@@ -51,6 +51,9 @@ MAX_TOLD = 100
 
 _FEW_FORGOTTEN = 8
 _NOTHING: Others = frozenset()
+
+
+_Way: TypeAlias = "tuple[Place, int]"
 
 
 class Without:
@@ -107,7 +110,7 @@ class Apart:
         self.limit = plan.limit
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
-        self._spare: dict[Place, bool] = {}
+        self._writable: dict[Hashable, bool] = {}
         self._groups_of: dict[tuple[Place, int], dict[Any, Alive]] = {}
         self._fitting: dict[int, bool] = {}
         self._begun: dict[tuple[int, ...], Alive] = {(): ()}
@@ -225,29 +228,33 @@ class Apart:
 
     def spare(self, place: Place) -> bool:
         """Whether the object or array can be closed as none of the values."""
-        at, alive, _ = place
-        if not alive:
-            return True
-        found = self._spare.get(place)
-        if found is None:
-            WORK.spend(2)
-            labels, is_endless, may_close = self._labels(at)
-            found = is_endless or (may_close and not self._ends(place))
-            found = found or any(self._may_write(place, label) for label in labels)
-            if not self._language.values.is_solving:
-                self._spare[place] = found
-        return found
+        return not place[1] or self._may_write(place, _TO_THE_END)
 
     def _may_write(self, place: Place, label: int) -> bool:
-        """Whether what has this label may come next."""
-        at, _, others = place
+        """Whether what has this label may come next; of `_TO_THE_END`, as `spare`."""
+        known = {} if self._language.values.is_solving else self._writable
+        return evaluate.answered((place, label), self._find_way, known, _itself)
+
+    def _find_way(self, question: _Way) -> Generator[_Way, bool, bool]:
+        place, label = question
+        at, alive, others = place
+        WORK.hold(200)
+        if label == _TO_THE_END:
+            labels, is_endless, may_close = self._labels(at)
+            if not alive or is_endless or (may_close and not self._ends(place)):
+                return True
+            for label in labels:
+                if (yield place, label):
+                    return True
+            return False
         groups, owed = self._groups(place, label), self._owed(at, label)
         values = self._language.values
         if values.size_at_least(owed, len(groups) + 1):
             return True
         after = self._after(at, label)
-        if any(self.spare((after, group, others)) for group in groups.values()):
-            return True
+        for group in groups.values():
+            if (yield (after, group, others), _TO_THE_END):
+                return True
         return values.is_possible(self._but(owed, groups.values(), at, label))
 
     def _barred(self, place: Place, label: int) -> tuple[list[Alive], Alive]:
@@ -399,7 +406,7 @@ class Apart:
         place, label = (state, alive, others), self._label(outcome)
         if self._is_unnamed(label):
             return self._any_value(place, label)
-        return min(self._ways_on(place, label), key=len, default=None)
+        return self._ending(place, label)
 
     def _any_value(self, place: Place, label: int) -> Text | None:
         """A value and the end after it, whatever unnamed key stands before it."""
@@ -412,7 +419,19 @@ class Apart:
 
     def ending(self, place: Place, is_first: bool = False) -> Text | None:
         """The fewest bytes found that close the object or array as none of the values."""
+        return self._ending(place, _TO_THE_END, is_first)
+
+    def _ending(self, place: Place, label: int, is_first: bool = False) -> Text | None:
+        """As `ending`; or after what stands before the value with a label."""
+        return evaluate.answered((place, label, is_first), self._find_ending, {}, _itself)
+
+    def _find_ending(
+        self, question: tuple[Place, int, bool]
+    ) -> Generator[tuple[Place, int, bool], Text | None, Text | None]:
+        place, label, is_first = question
         at, alive, _ = place
+        if label != _TO_THE_END:
+            return (yield from self._find_value(place, label))
         plain = self._plain(at, is_first)
         if plain is None or not alive:
             return plain
@@ -426,8 +445,31 @@ class Apart:
         begin = self._bracket + self._language.least_space
         begin = begin if is_first else self._language.least_comma
         for label in self._labels(at)[0]:
-            for way in self._ways_on(place, label):
+            way = yield place, label, False
+            if way is not None:
                 ways.append(put(begin + self._begin(label), way))
+        return min(ways, key=len, default=None)
+
+    def _find_value(
+        self, place: Place, label: int
+    ) -> Generator[tuple[Place, int, bool], Text | None, Text | None]:
+        """A value with this label, with the end of the object or array after it."""
+        at, _, others = place
+        language, owed, after = self._language, self._owed(at, label), self._after(at, label)
+        groups = self._groups(place, label)
+        value = language.values.shortest(self._but(owed, groups.values(), at, label))
+        rest = self.plan.finish(self._plan_at(after), 0)
+        if value is not None and rest is not None:
+            return put(value, rest)
+        ways: list[Text] = []
+        for group in groups.values():
+            WORK.spend(5)
+            if self.spare((after, group, others)):
+                constant = language.constant(self._value(group[0], at, label))
+                value = language.values.shortest(language.conjunctions.extended(owed, [constant]))
+                rest = yield (after, group, others), _TO_THE_END, False
+                if value is not None and rest is not None:
+                    ways.append(put(value, rest))
         return min(ways, key=len, default=None)
 
     def _plain(self, at: int, is_first: bool) -> Text | None:
@@ -435,25 +477,6 @@ class Apart:
             self.plan.shortest_text() if is_first else self.plan.finish(self._plan_at(at), 0)
         )
         return found
-
-    def _ways_on(self, place: Place, label: int) -> Iterator[Text]:
-        """Values with this label, each with the end of the object or array after it."""
-        at, _, others = place
-        language, owed, after = self._language, self._owed(at, label), self._after(at, label)
-        groups = self._groups(place, label)
-        value = language.values.shortest(self._but(owed, groups.values(), at, label))
-        rest = self.plan.finish(self._plan_at(after), 0)
-        if value is not None and rest is not None:
-            yield put(value, rest)
-            return
-        for group in groups.values():
-            WORK.spend(5)
-            if self.spare((after, group, others)):
-                constant = language.constant(self._value(group[0], at, label))
-                value = language.values.shortest(language.conjunctions.extended(owed, [constant]))
-                rest = self.ending((after, group, others))
-                if value is not None and rest is not None:
-                    yield put(value, rest)
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """See `frames.Frame`."""
@@ -727,8 +750,15 @@ class ApartArray(Apart):
         return self.plan.after_item(at)
 
 
+_TO_THE_END = -1
+"""In the place of a label: whatever comes next."""
+
 _NONE = object()
 """In the place of a `json_key`: there is no such part."""
+
+
+def _itself(question: Hashable) -> Hashable:
+    return question
 
 
 def _is_forgotten(alive: Alive) -> bool:

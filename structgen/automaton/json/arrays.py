@@ -14,7 +14,7 @@ from typing import Any
 
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.texts import Text, flat, put, repeated
-from structgen.grammar.json_schema import json_key
+from structgen.grammar.json_schema import FALSE, json_key
 
 from . import evaluate
 from .array_closing import ArrayClosing
@@ -169,6 +169,8 @@ class ArrayPlan:
     def required_children(self) -> list[int]:
         """The conjunctions that every such array has an item for."""
         spec = self._spec
+        if spec.max is not None and spec.max < spec.min:
+            return [FALSE]
         return [spec.item(i) for i in range(min(spec.min, spec.prefix + 1))]
 
     # -- what tells a plain array from others (`apart`) -------------------------------------------

@@ -32,6 +32,10 @@ Shapes: TypeAlias = tuple[tuple[tuple[Leaf, int], ...], tuple[AnyPlan, ...]]
 """Leaves with where each starts, and plans."""
 
 
+_MOST_UNDER_WAY = 12
+"""Most conjunctions of which one test whether they are clearly empty may depend on the next."""
+
+
 class Emptiness:
     """What is known of the texts of conjunctions.
 
@@ -62,6 +66,7 @@ class Emptiness:
         self._branches = branches
         self._shapes = shapes
         self._shortest: dict[int, Text | None] = {}
+        self._looking_at: set[int] = set()
         self.levels: dict[int, int] = {}
 
     _solving: dict[int, Text | None] | None = None
@@ -95,13 +100,18 @@ class Emptiness:
 
         A sufficient test that needs no fixpoint, ``depth`` levels deep.
         """
-        if not depth:
+        under_way = self._looking_at
+        if not depth or conjunction in under_way or len(under_way) >= _MOST_UNDER_WAY:
             return False
-        leaves, plans = self._shapes(conjunction)
-        return not leaves and all(
-            any(self.clearly_empty(child, depth - 1) for child in plan.required_children())
-            for plan in plans
-        )
+        under_way.add(conjunction)  # to build its shapes may take to know just that
+        try:
+            leaves, plans = self._shapes(conjunction)
+            return not leaves and all(
+                any(self.clearly_empty(child, depth - 1) for child in plan.required_children())
+                for plan in plans
+            )
+        finally:
+            under_way.remove(conjunction)
 
     def excluded(self, requirements: Sequence[int]) -> bool:
         """Whether requirements certainly exclude each other; False when that is not obvious."""

@@ -1,18 +1,20 @@
 """Whether a given Python value satisfies a schema node: the schema graph read as a validator.
 
-Needed at compile only, where a schema names values itself: ``enum`` and ``const`` beside other
-assertions, and property names. Not used on generated text, whose validity is the automaton's.
+Needed where a schema names values itself (``enum`` and ``const`` beside other assertions, property
+names), and where items must be unique: which of the values written before another array or object
+could have. The validity of generated text is the automaton's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from structgen.automaton.core.shared import AUTOMATA
 from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 from structgen.grammar.json_schema import (
     ARRAY,
@@ -32,8 +34,13 @@ from structgen.grammar.json_schema import (
     to_decimal,
 )
 
+from .rules import Rule
+
 _LONGEST_READ = 200
 """Texts up to this length are matched against an expression without an automaton."""
+
+_T = TypeVar("_T")
+_Q = TypeVar("_Q")
 
 
 class _NeedsAutomaton(Exception):
@@ -156,21 +163,80 @@ class _Seen:
         self.indexes |= other.indexes
 
 
+_NOTHING = _Seen()
+
+
+_Judging: TypeAlias = Generator[tuple[int, Any], "_Seen | None", _T]
+"""Asks whether some parts meet some requirements, and is sent what that has evaluated, or None."""
+
+
+def answered(
+    question: _Q,
+    ask: Callable[[_Q], Generator[_Q, _T, _T]],
+    known: dict[Hashable, _T],
+    key: Callable[[_Q], Hashable],
+) -> _T:
+    """The answer to a question that depends on those to others, without recursion.
+
+    Args:
+        question: the question.
+        ask: works on a question: yields others, is sent their answers, and returns its own.
+        known: by key, answers; those that are found are added, so that each is asked once.
+        key: what tells questions apart.
+
+    Raises:
+        RecursionError: a question depends on itself.
+    """
+    first = key(question)
+    if first in known:
+        return known[first]
+    under_way: dict[Hashable, Generator[_Q, _T, _T]] = {first: ask(question)}
+    answer: Any = None
+    while under_way:
+        at, working = next(reversed(under_way.items()))
+        try:
+            question = working.send(answer)
+        except StopIteration as end:
+            del under_way[at]
+            known[at] = answer = end.value
+            continue
+        at = key(question)
+        if at in known:
+            answer = known[at]
+        elif at in under_way:
+            raise RecursionError
+        else:
+            WORK.spend(1)
+            under_way[at], answer = ask(question), None
+    return known[first]
+
+
 def holds(nodes: Sequence[Node], requirement: int, value: Any) -> bool:
-    """Whether ``value`` meets ``requirement``."""
-    return _judge(nodes, requirement, value) is not None
+    """Whether ``value`` meets ``requirement``.
+
+    Alternatives that refer to each other ask the same of a part in more ways with each level, so a
+    node is asked once of each part.
+    """
+    judged = answered(
+        (requirement, value),
+        lambda asked: _judge(nodes[asked[0] >> 1], asked[1]),
+        {},
+        lambda asked: (asked[0] >> 1, id(asked[1])),
+    )
+    return (judged is None) == (requirement & 1)
 
 
-def _judge(nodes: Sequence[Node], requirement: int, value: Any) -> _Seen | None:
+def _meets(requirement: int, value: Any) -> _Judging[_Seen | None]:
     """What has been evaluated on the way, or None when the requirement is not met."""
-    judged = _judge_node(nodes, requirement >> 1, value)
+    if requirement == TRUE:
+        return _NOTHING
+    judged = yield requirement, value
     if not requirement & 1:
         return judged
-    return _Seen() if judged is None else None
+    return _NOTHING if judged is None else None
 
 
-def _judge_node(nodes: Sequence[Node], number: int, value: Any) -> _Seen | None:
-    node = nodes[number]
+def _judge(node: Node, value: Any) -> _Judging[_Seen | None]:
     kind = type_bit(value)
     if not node.types & kind:
         return None
@@ -179,7 +245,7 @@ def _judge_node(nodes: Sequence[Node], number: int, value: Any) -> _Seen | None:
     if node.excluded and json_key(value) in {json_key(v) for v in node.excluded}:
         return None
     seen = _Seen()
-    if not _in_place(nodes, node, value, kind, seen):
+    if node.applies_in_place and not (yield from _in_place(node, value, kind, seen)):
         return None
     if kind & NUMBER:
         ok = _number_holds(node, value)
@@ -190,38 +256,37 @@ def _judge_node(nodes: Sequence[Node], number: int, value: Any) -> _Seen | None:
             and all(matches(p, value) for p in node.patterns)
         )
     elif kind == OBJECT:
-        ok = _object_holds(nodes, node, value, seen)
+        ok = yield from _object_holds(node, value, seen)
     elif kind == ARRAY:
-        ok = _array_holds(nodes, node, value, seen)
+        ok = yield from _array_holds(node, value, seen)
     else:
         ok = True
     return seen if ok else None
 
 
-def _in_place(nodes: Sequence[Node], node: Node, value: Any, kind: int, seen: _Seen) -> bool:
+def _in_place(node: Node, value: Any, kind: int, seen: _Seen) -> _Judging[bool]:
     for child in (*node.refs, *node.all_of):
-        judged = _judge(nodes, child, value)
+        judged = yield from _meets(child, value)
         if judged is None:
             return False
-        if not child & 1:
-            seen.add(judged)
-    if node.any_of is not None:
-        found = [j for j in (_judge(nodes, c, value) for c in node.any_of) if j is not None]
-        if not found:
+        seen.add(judged)
+    for children in node.any_of, node.one_of:
+        if children is None:
+            continue
+        n_met = 0
+        for child in children:
+            judged = yield from _meets(child, value)
+            if judged is not None:
+                seen.add(judged)
+                n_met += 1
+        if not n_met or (children is node.one_of and n_met > 1):
             return False
-        for judged in found:
-            seen.add(judged)
-    if node.one_of is not None:
-        found = [j for j in (_judge(nodes, c, value) for c in node.one_of) if j is not None]
-        if len(found) != 1:
-            return False
-        seen.add(found[0])
     if node.condition is not None:
         test, then, otherwise = node.condition
-        judged = _judge(nodes, test, value)
+        judged = yield from _meets(test, value)
         if judged is not None:
             seen.add(judged)
-        rest = _judge(nodes, then if judged is not None else otherwise, value)
+        rest = yield from _meets(otherwise if judged is None else then, value)
         if rest is None:
             return False
         seen.add(rest)
@@ -231,7 +296,7 @@ def _in_place(nodes: Sequence[Node], node: Node, value: Any, kind: int, seen: _S
                 return False
         for name, child in node.dependent_schemas.items():
             if name in value:
-                judged = _judge(nodes, child, value)
+                judged = yield from _meets(child, value)
                 if judged is None:
                     return False
                 seen.add(judged)
@@ -255,7 +320,7 @@ def is_multiple(number: Decimal, step: Decimal) -> bool:
     return (Fraction(number) / Fraction(step)).denominator == 1
 
 
-def _object_holds(nodes: Sequence[Node], node: Node, value: Mapping[str, Any], seen: _Seen) -> bool:
+def _object_holds(node: Node, value: Mapping[str, Any], seen: _Seen) -> _Judging[bool]:
     if any(name not in value for name in node.required):
         return False
     if len(value) < node.min_properties:
@@ -263,42 +328,62 @@ def _object_holds(nodes: Sequence[Node], node: Node, value: Mapping[str, Any], s
     if node.max_properties is not None and len(value) > node.max_properties:
         return False
     for name, item in value.items():
-        if not holds(nodes, node.property_names, name):
+        if (yield from _meets(node.property_names, name)) is None:
             return False
         children = [child for regex, child in node.pattern_properties if matches(regex, name)]
         if name in node.properties:
             children.append(node.properties[name])
         if children and not node.not_evaluating:
             seen.names.add(name)
-        if not all(holds(nodes, c, item) for c in children or [node.additional]):
+        for child in children or [node.additional]:
+            if (yield from _meets(child, item)) is None:
+                return False
+    for rule in node.rules:
+        if not (yield from _keeps(rule, value)):
             return False
-
-    def meets(keys: Keys, requirement: int, name: str, item: Any) -> bool:
-        return includes(keys, name) and holds(nodes, requirement, item)
-
-    if not all(rule.holds(value, meets) for rule in node.rules):
-        return False
     seen.all_names |= node.evaluates_all_properties
     if node.unevaluated_properties != TRUE and not seen.all_names:
         for name, item in value.items():
-            if name not in seen.names and not holds(nodes, node.unevaluated_properties, item):
+            owed = TRUE if name in seen.names else node.unevaluated_properties
+            if (yield from _meets(owed, item)) is None:
                 return False
         seen.all_names = True
     return True
 
 
-def _array_holds(nodes: Sequence[Node], node: Node, value: Sequence[Any], seen: _Seen) -> bool:
+def _keeps(rule: Rule, value: Mapping[str, Any]) -> _Judging[bool]:
+    """Whether an object keeps a rule."""
+    if rule.kind in ("none", "fewer", "any"):
+        return not (yield from _keeps(rule.negated, value))
+    if rule.kind == "least":
+        return len(value) >= int(rule.detail)
+    if rule.kind == "some":
+        keys, requirement = rule.detail
+        for name, item in value.items():
+            if includes(keys, name) and (yield from _meets(requirement, item)) is not None:
+                return True
+        return False
+    n_kept = 0
+    for part in rule.parts:
+        kept = yield from _keeps(part, value)
+        if rule.kind == "all" and not kept:
+            return False
+        n_kept += kept
+    return rule.kind == "all" or bool(rule.detail >> n_kept & 1)
+
+
+def _array_holds(node: Node, value: Sequence[Any], seen: _Seen) -> _Judging[bool]:
     if len(value) < node.min_items or (node.max_items is not None and len(value) > node.max_items):
         return False
     for i, item in enumerate(value):
-        if not holds(nodes, node.prefix[i] if i < len(node.prefix) else node.items, item):
+        owed = node.prefix[i] if i < len(node.prefix) else node.items
+        if (yield from _meets(owed, item)) is None:
             return False
     for some in node.contains:
-        hits = [
-            i
-            for i, item in enumerate(value)
-            if i >= some.start and holds(nodes, some.requirement, item)
-        ]
+        hits: list[int] = []
+        for i in range(some.start, len(value)):
+            if (yield from _meets(some.requirement, value[i])) is not None:
+                hits.append(i)
         if len(hits) < some.least or (some.most is not None and len(hits) > some.most):
             return False
         if node.contains_evaluates:
@@ -309,17 +394,18 @@ def _array_holds(nodes: Sequence[Node], node: Node, value: Sequence[Any], seen: 
             return False
     seen.prefix = max(seen.prefix, len(node.prefix))
     seen.all_items |= node.evaluates_all_items
-    if node.unevaluated_items != TRUE and not seen.all_items:
-        for i, item in enumerate(value):
-            evaluated = i < seen.prefix or i in seen.indexes
-            if not evaluated and not holds(nodes, node.unevaluated_items, item):
+    if seen.all_items:
+        return node.some_unevaluated_item == FALSE
+    left = [i for i in range(seen.prefix, len(value)) if i not in seen.indexes]
+    if node.unevaluated_items != TRUE:
+        for i in left:
+            if (yield from _meets(node.unevaluated_items, value[i])) is None:
                 return False
         seen.all_items = True
-    if node.some_unevaluated_item != FALSE:
-        return not seen.all_items and any(
-            i >= seen.prefix
-            and i not in seen.indexes
-            and holds(nodes, node.some_unevaluated_item, item)
-            for i, item in enumerate(value)
-        )
-    return True
+    if node.some_unevaluated_item == FALSE:
+        return True
+    if not seen.all_items:
+        for i in left:
+            if (yield from _meets(node.some_unevaluated_item, value[i])) is not None:
+                return True
+    return False

@@ -27,6 +27,10 @@ _MOST_PARTS = 200
 """Most references and parts of an ``allOf`` that are looked through."""
 
 
+class _AsksItself(Exception):
+    """Which alternatives exclude each other depends on just that."""
+
+
 class Outline(NamedTuple):
     """What a schema plainly asks.
 
@@ -71,6 +75,7 @@ class Outlines:
         self._known: dict[int, Outline] = {}
         self._empty: dict[tuple[int, ...], bool] = {}
         self._groups: dict[tuple[tuple[int, ...], int], list[list[int]]] = {}
+        self._under_way: set[tuple[tuple[int, ...], int]] = set()
 
     def of(self, requirement: int) -> Outline:
         """The outline of what ``requirement`` asks."""
@@ -111,8 +116,13 @@ class Outlines:
         key = options, types
         found = self._groups.get(key)
         if found is None:
-            found = self._groups[key] = [list(range(len(options))) for _ in options]  # meanwhile
-            found = self._groups[key] = self._overlapping(options, types)
+            if key in self._under_way:
+                raise _AsksItself
+            self._under_way.add(key)
+            try:
+                found = self._groups[key] = self._overlapping(options, types)
+            finally:
+                self._under_way.remove(key)
         return found
 
     def _overlapping(self, options: tuple[int, ...], types: int) -> list[list[int]]:
@@ -201,5 +211,9 @@ class Outlines:
         found = self._empty.get(requirements)
         if found is None:
             self._empty[requirements] = False  # the answer while it is being worked out
-            found = self._empty[requirements] = self._is_empty(requirements)
+            try:
+                found = self._is_empty(requirements)
+            except _AsksItself:
+                found = False  # that is not plain to see; and nothing that was half known is kept
+            self._empty[requirements] = found
         return found

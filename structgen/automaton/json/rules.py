@@ -11,7 +11,7 @@ nothing of schemas or texts (`rule_reader` turns requirements into rules, `objec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from structgen.automaton.bits import bits
@@ -127,22 +127,6 @@ class Rule:
     def is_never(self) -> bool:
         """Whether this is the rule that never holds."""
         return self is _NO
-
-    def holds(
-        self, members: Mapping[str, Any], meets: Callable[[Keys, int, str, Any], bool]
-    ) -> bool:
-        """Whether an object with these members keeps the rule."""
-        if self.kind in ("none", "fewer", "any"):
-            return not self.negated.holds(members, meets)
-        if self.kind == "least":
-            return len(members) >= int(self.detail)
-        if self.kind == "some":
-            keys, requirement = self.detail
-            return any(meets(keys, requirement, key, value) for key, value in members.items())
-        verdicts = (part.holds(members, meets) for part in self.parts)
-        if self.kind == "all":
-            return all(verdicts)
-        return bool(self.detail >> sum(verdicts) & 1)
 
 
 _FACTS = frozenset(("some", "least", "none", "fewer"))
