@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from structgen.decoding import check_may_fit, encode
 from structgen.errors import ModelNotFound, RequestError
+from structgen.insight import Passes
+from structgen.models.base import Model
+from structgen.workers import AsyncModel, owner, run_errands
 
 from .configuration import ModelConfig
 from .hosts import EmbeddingHost, Host, TextHost
 from .loops import LoopThread
 from .registry import Entry, Registry, Status
-from .tokens import tokens_of
 from .vectors import in_bounds
 
 
@@ -208,7 +211,7 @@ class Models:
     async def _tokenized(self, entry: Entry, text: Any, special: bool) -> list[int]:
         async with self._registry.lease(entry) as host:
             if isinstance(host, TextHost):
-                return await tokens_of(host.model, text, is_bare=not special)
+                return await _tokens_of(host.model, text, is_bare=not special)
             if not isinstance(text, str):
                 raise RequestError(f"{entry.id} reads texts, and no chats.", param="text")
             text = in_bounds(host.embedder, text, "text", cuts=True)
@@ -342,3 +345,47 @@ def embedding_host(host: Host, entry: Entry, instead: str) -> EmbeddingHost:
     if not isinstance(host, EmbeddingHost):
         raise RequestError(f"{entry.id} is a text model. {instead}", param="model")
     return host
+
+
+# -- tokens of prompts, asked of the process that has the tokenizer ---------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenising:
+    """An errand: the tokens of a prompt.
+
+    Attributes:
+        prompt: a text, or messages.
+        is_bare: whether a text is taken as it is, without the tokens that prompts begin with.
+        is_bounded: whether it has to be one that the model may hold.
+    """
+
+    prompt: Any
+    is_bare: bool
+    is_bounded: bool
+
+    def begin(self, model: Model) -> Passes[list[int]]:
+        """Encode it; no pass of the model is made."""
+        if isinstance(self.prompt, str) and (self.is_bare or not self.prompt):
+            if self.is_bounded:
+                check_may_fit(model, self.prompt)
+            found = model.encode(self.prompt) if self.prompt else ()
+        else:
+            found = encode(model, self.prompt, bounded=self.is_bounded)
+        return _told([int(token) for token in found])
+
+
+def _told(tokens: list[int]) -> Passes[list[int]]:
+    yield from ()
+    return tokens
+
+
+async def _tokens_of(model: AsyncModel, prompt: Any, *, is_bare: bool) -> list[int]:
+    """The tokens of a text or of messages.
+
+    Raises:
+        PromptError: it is malformed, or a stranger's and longer than the model can hold.
+    """
+    errand = Tokenising(prompt, is_bare, owner() is not None)
+    found: list[list[int]] = await run_errands(model, [errand])
+    return found[0]
