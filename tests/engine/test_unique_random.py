@@ -92,7 +92,7 @@ def test_a_token_may_lead_far_from_the_end() -> None:
     items = {"anyOf": [{"type": "null"}, {"type": "string", "minLength": 200}]}
     constraint = structgen.compile(JsonSchema(unique(items, minItems=2)), BYTES)
     for budget in (350, 420):
-        cursor = constraint.start()
+        cursor = constraint.start(budget)
         cursor.accept(ord("["))
         assert (ord('"') in allowed(cursor, BYTES)) == would_accept(cursor, ord('"'))
         if would_accept(cursor, ord('"')):
