@@ -4,12 +4,12 @@ In reading order: `requests` and `responses` (their shapes, which are those of O
 `constraints` and `options` (what form and which search a request asks for), `reading`, `logprobs`
 and `steps` (outputs in the words of answers), `configuration` and `hosts` (what holds a loaded
 model), `registry` (which models there are, and in what state), `chat` (a request for text, from end
-to end), `vectors` (the others), `loops` (the event
-loop it all lives in); `tools` (functions, classes and schemas that a model may call, and their
-runs, for which `running` has threads and limits), `mcp` and `mcp_connection` (servers of tools),
-`agent` and `rounds` (of calls), `sessions` and `session_file` (conversations that are kept),
-`metrics` (counters and times), `tracing` (spans for OpenTelemetry) and `conversation` (a chat with
-all of these); `management`, `chats` and `runner` (`Runner`). Knows no server.
+to end), `vectors` (the others), `loops` (the event loop it all lives in); `tools` (functions,
+classes and schemas that a model may call, and their runs, for which `running` has threads and
+limits), `mcp` and `mcp_connection` (servers of tools), `agent` and `rounds` (of calls), `sessions`
+and `session_file` (conversations that are kept), `metrics` (counters and times), `tracing` (spans
+for OpenTelemetry) and `conversation` (a chat with all of these); `management`, `chats` and `runner`
+(`Runner`). Knows no server.
 """
 
 from __future__ import annotations
