@@ -131,7 +131,7 @@ class Generator(Calls[T_co]):
     """Produces outputs from prompts: of an output type, through a processor, or free.
 
     A ``Generator[T]`` where texts of the output type parse to ``T``: type checkers know it of
-    Python types, choices and structgen's own output types (`structgen.types.typed`).
+    Python types, choices and structgen's own output types (`structgen.types.sums`).
 
     Attributes:
         model: the model.

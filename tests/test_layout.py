@@ -58,6 +58,7 @@ SUBFOLDERS = {
 
 OPEN_MODULES = {
     "structgen.grammar.ir": "the language that all stages after it speak",
+    "structgen.grammar.formats": "one module in place of a folder, and its own face",
     "structgen.automaton.bits": "sets of small numbers, in every stage after it",
     "structgen.automaton.texts": "what texts are, however long",
     "structgen.automaton.work": "what a call may do, counted in all stages",

@@ -27,7 +27,7 @@ from structgen.automaton.json import (
 from structgen.automaton.json.values import JsonOptions
 from structgen.automaton.regex import expressions, symbols
 from structgen.decoding import options
-from structgen.grammar.formats import names as formats
+from structgen.grammar import formats
 from structgen.grammar.json_schema import dialects, reader
 from structgen.grammar.regex import read as regex
 from structgen.grammar.regex import tree
@@ -43,7 +43,9 @@ LIMITS = {
     "conditional patterns": (rule_reader.MAX_CONDITIONAL_PATTERNS,),
     "multiple of": (number_reader.MAX_NON_MULTIPLES,),
     "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, tree.MAX_DEPTH),
-    "`minLength` beside": (formats.MOST_LEAST["idn-email"], formats.MOST_LEAST["idn-hostname"]),
+    "`minLength` beside": tuple(
+        formats.FORMATS[name].most_least for name in ("idn-email", "idn-hostname")
+    ),
     "states of a pattern": (expressions.MAX_NODES, expressions.MAX_SIZE),
     "no longer than its shortest": (symbols.MAX_PROBED, symbols.MAX_PROBED_A_CHARACTER),
     "bytes that these states take": (

@@ -339,7 +339,7 @@ def _reached(names: set[str], uses: dict[str, set[str]]) -> set[str]:
 def _uses_in_lark(text: str) -> dict[str, set[str]]:
     """The names that each definition of a Lark text mentions; of what is none, under ``""``."""
     out: dict[str, set[str]] = {}
-    for statement in cfg.lark_sizes.statements(text):
+    for statement in cfg.lark.statements(text):
         names = statement.body if statement.kind else statement.tokens
         key = statement.name if statement.kind in ("rule", "terminal") else ""
         out.setdefault(key, set()).update(t.text for t in names)

@@ -1,13 +1,13 @@
 """Output types: from what the user wrote to a grammar, and from finished text back to a value.
 
-`lower` is the whole of it. One file per step: `user` and `regexes` (the wrapper types), `dispatch`
-(who lowers what), `schemas`, `openapi` and `wrappers` (schemas and patterns), `lowering` (all that
-is not a wrapper), `choices` (finite sets), `json_types` and `exact_schema` (whatever Pydantic
-knows), `own_types` and `networks` (its own types), `formats` (dates and other fixed spellings),
-`signatures` and `call` (functions), `records` (attrs, msgspec), `tags`, `tag_grammar`, `tag_reader`
-and `tagged` (free text with values in it), `templates`, `sums` and `joined` (text with holes),
-`typed_dicts`, `names`; `tool_calls`, `tools`, `tool_grammar` and `tool_reader` (calls in a model's
-own syntax); `typed` is what type checkers know of it all. Knows no vocabulary or model.
+`lower` is the whole of it. In reading order: `sums` (what all types have in common), `user`,
+`regexes`, `schemas` and `openapi` (what users write), `dispatch` (who lowers what), `wrappers`
+(schemas and patterns), `lowering` (all that is not a wrapper), `names` (of types in messages);
+`json_types` and `exact_schema` (whatever Pydantic knows), `bounds` (numbers), `patterns`,
+`own_types` and `networks` (Pydantic's own types), `signatures` (functions), `records` (attrs,
+msgspec); `tags` and `tagged` (free text with values in it), `templates` and `joined` (text with
+holes); `tool_calls`, `tools` and `tool_grammar` (calls in a model's own syntax); `written` (types
+as bytes). Knows no vocabulary or model.
 
 The types of `ready` are attributes as well (`structgen.types.country_code`), made when they are
 first asked for.
@@ -17,18 +17,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from structgen.types.call import Call
-from structgen.types.choices import bare_text
 from structgen.types.dispatch import cache_key, lower
 from structgen.types.own_types import FUNCTIONS, looked_at_by
 from structgen.types.regexes import Regex
-from structgen.types.schema_hints import schema_hint
 from structgen.types.schemas import JsonSchema
-from structgen.types.tags import Tagged, TaggedText, TaggedValue
-from structgen.types.templates import Template, Text
-from structgen.types.thoughts import FREE_TEXT, thought_type
-from structgen.types.tool_calls import NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
-from structgen.types.typed import (
+from structgen.types.sums import (
     AnyT,
     Choices,
     Functions,
@@ -40,8 +33,21 @@ from structgen.types.typed import (
     TextT,
     Typed,
 )
-from structgen.types.user import Cfg, Choice, OutputType, Part, PartReader, SpecialToken
-from structgen.types.value_schema import NAMES, ValueSchema
+from structgen.types.tags import FREE_TEXT, Tagged, TaggedText, TaggedValue, thought_type
+from structgen.types.templates import Template, Text
+from structgen.types.tool_calls import NEUTRAL, Call, ToolCalls, ToolsOffered, ToolSyntax
+from structgen.types.user import (
+    NAMES,
+    Cfg,
+    Choice,
+    OutputType,
+    Part,
+    PartReader,
+    SpecialToken,
+    ValueSchema,
+    bare_text,
+)
+from structgen.types.wrappers import schema_hint
 
 if TYPE_CHECKING:
     from structgen.types.ready.static import (

@@ -1,7 +1,7 @@
 """Bounds and digits of decimals: as patterns of text, and as JSON numbers that are read as floats.
 
 Pydantic by itself reads a JSON number with a point as the nearest 64-bit float, and only then
-compares it; a Decimal is what that float is written like. We keep its digits (`long_numbers`), as
+compares it; a Decimal is what that float is written like. We keep its digits (`json_types`), as
 Pydantic does of a Decimal in a string. Owns what has to hold of a text so that the value satisfies
 its bounds, rounded or not. Knows no Pydantic and no grammar.
 """

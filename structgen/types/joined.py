@@ -1,22 +1,213 @@
-"""One grammar of several parts, and a finished text of it divided into its parts again.
+"""One grammar of several parts, and a text of it divided into its parts: whole, or while it grows.
 
-Owns `joined_type` and `template_type`. Where the parts of a text end is `divided`'s to find. Knows
-no masks.
+Owns `joined_type`, `template_type` and where each part ends. Where there are several ways, a text
+is read from its end: the last part is as short as can be, then the one before it. The parts'
+automata read the text once, from all places at once where a part may begin; of two that have led to
+one state, which therefore go on alike, only the one that began later is followed. Knows no masks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
 
-from .divided import Divider, Division
 from .schemas import shown
 from .sums import Joined
 from .templates import Template
 from .user import OutputType, Part, PartReader
+
+LOOSE: Mapping[str, Any] = {
+    "whitespace": "flexible",
+    "property_order": "any",
+    "spelling": "any",
+    "max_depth": None,
+    "max_digits": 1000,
+    "format_assertion": False,
+    "on_unsupported": "warn",
+}
+"""Options under which JSON is written in any way; a text may have been made under others than the
+default ones."""
+
+Ends: TypeAlias = "tuple[int, Ends] | tuple[()]"
+"""Where parts end, the last one first."""
+
+
+class Fixed:
+    """A fixed text as an automaton: the bytes that are there, counted from 1.
+
+    Args:
+        data: the text.
+    """
+
+    start = 1
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def step(self, state: int, byte: int) -> int:
+        """The state after a byte; 0: there is none."""
+        is_next = state <= len(self._data) and self._data[state - 1] == byte
+        return state + 1 if is_next else 0
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether all of it is there."""
+        return state > len(self._data)
+
+    def is_pending(self, state: int) -> bool:
+        """Never: what follows depends on the state alone."""
+        return False
+
+
+class Division:
+    """A text that grows, and how it may be divided.
+
+    Args:
+        machines: the parts' automata, one after the other.
+    """
+
+    def __init__(self, machines: Sequence[Any]) -> None:
+        self._machines = machines
+        self._data = bytearray()
+        # For each part, by its automaton's state: where the part began, and the ends before that.
+        self._alive: list[dict[int, tuple[int, Ends]]] = [{} for _ in machines]
+        self._whole: Ends | None = None
+        self._enter(0, 0, ())
+
+    def feed(self, data: bytes) -> None:
+        """The text goes on."""
+        from structgen.automaton.core import TextHistory
+
+        for byte in data:
+            self._data.append(byte)
+            at = len(self._data)
+            before, self._alive = self._alive, [{} for _ in self._machines]
+            self._whole = None
+            for part, states in enumerate(before):
+                machine = self._machines[part]
+                after = self._alive[part]
+                for state, (begun, ends) in states.items():
+                    to = machine.step(state, byte)
+                    if to and machine.is_pending(to):
+                        text = bytes(self._data[begun:at])
+                        to = machine.resolve(to, TextHistory().after(text))
+                    if to and (to not in after or after[to][0] < begun):
+                        after[to] = begun, ends
+                self._leave(part, at)
+
+    def _enter(self, part: int, at: int, ends: Ends) -> None:
+        """A part may begin there; or the text end, after the last one."""
+        if part == len(self._machines):
+            self._whole = ends
+            return
+        machine = self._machines[part]
+        self._alive[part][machine.start] = at, ends
+        if not at:  # later on all parts are left in turn
+            self._leave(part, at)
+
+    def _leave(self, part: int, at: int) -> None:
+        """Let the next part begin, if a part may end there."""
+        machine = self._machines[part]
+        ways = [way for state, way in self._alive[part].items() if machine.is_accepting(state)]
+        if ways:
+            _, ends = max(ways, key=lambda way: way[0])
+            self._enter(part + 1, at, (at, ends))
+
+    def ends(self) -> list[int] | None:
+        """Where each part ends, if the text ends here; None where it must not."""
+        return None if self._whole is None else _in_order(self._whole)
+
+    def settled(self) -> list[int]:
+        """Where the first parts end, as many as that is known of, and how far the next one goes at
+        least: whatever the text goes on with, if it comes to an end."""
+        # A part that has just begun has nothing of its own, so that it tells of no other end.
+        found = [_in_order(ends) for ends in self._ways()]
+        if not found:
+            return []
+        n = 0
+        while all(len(one) > n for one in found) and len({one[n] for one in found}) == 1:
+            n += 1
+        now = len(self._data)
+        return [*found[0][:n], min(one[n] if len(one) > n else now for one in found)]
+
+    def _ways(self) -> Iterator[Ends]:
+        for states in self._alive:
+            for _, ends in states.values():
+                yield ends
+        if self._whole is not None:
+            yield self._whole
+
+
+def _in_order(ends: Ends) -> list[int]:
+    found: list[int] = []
+    while ends:
+        at, ends = ends
+        found.append(at)
+    return found[::-1]
+
+
+class Divider:
+    """Divides texts into texts of parts.
+
+    Args:
+        parts: their grammars.
+        name: what the whole is called.
+    """
+
+    def __init__(self, parts: Sequence[ir.Grammar], name: str) -> None:
+        self._parts = parts
+        self._name = name
+        self._machines: dict[bool, list[Any]] = {}
+
+    def __call__(self, text: str) -> list[str]:
+        """The pieces of ``text``.
+
+        Raises:
+            ParseError: it has none.
+        """
+        data = text.encode("utf-8", "surrogatepass")
+        for is_loose in (False, True):
+            division = Division(self._machines_of(is_loose))
+            division.feed(data)
+            ends = division.ends()
+            if ends is not None:
+                starts = (0, *ends)
+                return [data[a:b].decode() for a, b in zip(starts, ends, strict=False)]
+        raise ParseError(
+            f"The text is no {self._name}: {shown(text)}.",
+            text=text,
+        )
+
+    def growing(self) -> Division:
+        """A text that grows, written under any options."""
+        return Division(self._machines_of(True))
+
+    def _machines_of(self, is_loose: bool) -> list[Any]:
+        """An automaton of each part."""
+        # Only when there is a text: automata are a lot of code to those who have types only.
+        from structgen.automaton import build
+
+        if is_loose not in self._machines:
+            made: list[Any] = []
+            for part in self._parts:
+                if isinstance(part, ir.Choice) and len(part.texts) == 1:
+                    made.append(Fixed(part.texts[0].encode()))
+                else:
+                    made.append(build(part, LOOSE if is_loose else {}).machine)
+            self._machines[is_loose] = made
+        return self._machines[is_loose]
+
+
+def is_text_of(divider: Divider, text: str) -> bool:
+    """Whether there is a way to divide ``text``."""
+    try:
+        divider(text)
+    except ParseError:
+        return False
+    return True
+
 
 Lower = Callable[[Any], OutputType]
 

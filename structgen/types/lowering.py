@@ -4,7 +4,7 @@ Owns the rule: *a scalar is bare text, everything else is JSON*. Scalars whose J
 (dates, UUIDs, constrained ``str``) are written without quotes; numbers, booleans and None as JSON
 spells them; a union of scalars is any one of those. Knows how each kind of type is recognised, and
 leaves `JsonSchema` and patterns to `dispatch`, schemas of types to `json_types`, finite sets to
-`choices` and function signatures to `signatures`.
+`user` and function signatures to `signatures`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from structgen.grammar import cfg, ir, regex
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.grammar.regex import tree as regex_tree
-from structgen.types.choices import choice_type
 from structgen.types.joined import joined_type, template_type
 from structgen.types.json_types import adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
+from structgen.types.records import modern
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema, is_plainly_schema
 from structgen.types.signatures import is_function, one_of
@@ -52,9 +52,8 @@ from structgen.types.tagged import has_rules, tagged_type
 from structgen.types.tags import Tagged, TaggedText
 from structgen.types.templates import Template
 from structgen.types.tool_calls import ToolCalls
-from structgen.types.tool_reader import tool_calls_type
-from structgen.types.typed_dicts import modern
-from structgen.types.user import Cfg, Choice, OutputType, SpecialToken
+from structgen.types.tool_grammar import tool_calls_type
+from structgen.types.user import Cfg, Choice, OutputType, SpecialToken, choice_type
 from structgen.types.wrappers import lower_pattern, lower_schema
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)

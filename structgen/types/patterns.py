@@ -1,12 +1,18 @@
-"""Patterns that Pydantic's regex engine does not read: checked here instead.
+r"""Patterns in Pydantic's types: those that its regex engine cannot read, and those that it can.
 
-Owns `OwnPatterns`, which takes such patterns out of Pydantic's schema, so that a validator can be
-built, checks them as the masks do, and keeps them for the JSON Schema, where one that is malformed
-is refused with its place. Knows nothing of which types have them.
+Owns `OwnPatterns`, which takes patterns that Pydantic refuses out of its schema, so that a
+validator can be built, checks them as the masks do, and keeps them for the JSON Schema, where one
+that is malformed is refused with its place.
+
+Other patterns of ``Field(pattern=...)`` Pydantic searches with Rust's engine, to which ``\d``,
+``\w`` and ``\s`` are Unicode's. `to_ecma` writes them in ECMA-262's syntax: what that matches,
+Rust's does. Where it need not be the same, it is less: ``\d`` and ``\w`` stand for ASCII, as a
+model should write them, but what they exclude, as in ``\D`` and ``[^\w]``, is all of Unicode's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +20,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, SchemaError, SchemaValidator, core_schema
 
 from structgen.grammar import ir, regex
+from structgen.grammar.regex import python as python_regex
 
 KEPT = "structgen_pattern"
 """The key of a string schema's metadata that holds the pattern taken out."""
@@ -70,3 +77,129 @@ def _checker(pattern: str) -> Callable[[str], str]:
         return text
 
     return check
+
+
+_WORD = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"
+_SPACES = r"\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_OUTSIDE = {
+    "D": r"\P{Nd}",
+    "W": f"[^{_WORD}]",
+    "s": f"[{_SPACES}]",
+    "S": r"\P{White_Space}",
+    "A": "^",
+    "z": "$",
+    "a": r"\x07",
+}
+_INSIDE = {
+    "D": r"\P{Nd}",
+    "W": r"\x00-\x2f:-@\[-\^`{-\x7f",
+    "s": _SPACES,
+    "S": r"\P{White_Space}",
+    "a": r"\x07",
+}
+_INSIDE_NEGATED = {
+    "d": r"\d\p{Nd}",
+    "w": rf"\w{_WORD}",
+    "s": r"\s\p{White_Space}",
+    "S": r"\S\ufeff",
+    "a": r"\x07",
+}
+_NAMED = re.compile(r"\[:(\^?)([a-z]+):\]")
+_CODE_POINT = re.compile(r"\\(?:[xuU]\{([0-9A-Fa-f]+)\}|U([0-9A-Fa-f]{8}))")
+
+
+class NoForm(Exception):
+    """Why a pattern has no form in ECMA-262's syntax."""
+
+
+def to_ecma(pattern: str) -> tuple[str, bool]:
+    r"""The pattern in ECMA-262's syntax, and whether it holds for texts of ASCII only.
+
+    That is so with ``\b`` and ``\B``, which look at Unicode's words.
+
+    Raises:
+        NoForm: it has none.
+    """
+    if "\\" not in pattern and "[" not in pattern and "(?P<" not in pattern:
+        return pattern, False
+    reader = _Reader(pattern)
+    return reader.read(), reader.is_ascii
+
+
+class _Reader:
+    """One walk over a pattern that Rust's engine takes."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.at = 0
+        self.is_ascii = False
+
+    def read(self) -> str:
+        out: list[str] = []
+        while self.at < len(self.pattern):
+            char = self.pattern[self.at]
+            if char == "\\":
+                out.append(self._escape(_OUTSIDE))
+            elif char == "[":
+                out.append(self._class())
+            elif self.pattern.startswith("(?P<", self.at):
+                out.append("(?<")
+                self.at += 4
+            else:
+                out.append(char)
+                self.at += 1
+        return "".join(out)
+
+    def _escape(self, sets: dict[str, str]) -> str:
+        found = _CODE_POINT.match(self.pattern, self.at)
+        if found is not None:
+            self.at = found.end()
+            return rf"\u{{{found[1] or found[2].lstrip('0') or '0'}}}"
+        begin, char = self.at, self.pattern[self.at + 1 : self.at + 2]
+        self.at += 2
+        if char in ("p", "P") and not self.pattern.startswith("{", self.at):
+            self.at += 1
+            return rf"\{char}{{{self.pattern[self.at - 1]}}}"
+        if char in ("b", "B"):
+            self.is_ascii = True
+        if char in ("<", ">") or (char == "b" and self.pattern.startswith("{", self.at)):
+            raise self._refused("marks where a word begins or ends", begin)
+        return sets.get(char, f"\\{char}")
+
+    def _class(self) -> str:
+        """The class that begins here."""
+        begin = self.at
+        self.at += 1
+        is_negated = self.pattern.startswith("^", self.at)
+        self.at += is_negated
+        parts: list[str] = []
+        sets = _INSIDE_NEGATED if is_negated else _INSIDE
+        while not (self.pattern.startswith("]", self.at) and parts):
+            named = _NAMED.match(self.pattern, self.at)
+            if named is not None:
+                if named[1]:
+                    raise self._refused("is a negated class inside another", self.at)
+                parts.append(python_regex.POSIX_SETS[named[2]])
+                self.at = named.end()
+            elif self.pattern[self.at : self.at + 2] in ("&&", "--", "~~"):
+                raise self._refused("combines sets of characters", begin)
+            elif self.pattern[self.at] == "[":
+                inner = self._class()
+                parts.append(inner)
+            elif self.pattern[self.at] == "\\":
+                parts.append(self._escape(sets))
+            else:
+                char = self.pattern[self.at]
+                parts.append(rf"\{char}" if char == "]" else char)
+                self.at += 1
+        self.at += 1
+        nested = [part for part in parts if part[0] == "["]
+        if any(part.startswith("[^") for part in nested):
+            raise self._refused("is a class with a negated one inside", begin)
+        inside = "".join(part[1:-1] if part in nested else part for part in parts)
+        return f"[{'^' * is_negated}{inside}]"
+
+    def _refused(self, what: str, at: int) -> NoForm:
+        return NoForm(
+            f"The pattern {self.pattern!r} {what}, at position {at}, which ECMA-262 cannot write"
+        )

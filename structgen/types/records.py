@@ -3,7 +3,8 @@
 Owns how their fields, names, defaults and constraints become a Pydantic core schema (`Record`),
 from which an instance is made by calling the class, as its author would. What is code, such as a
 validator of the user's, runs then and is told as such. Neither library is imported here: a class
-that is there has brought its own. Knows no JSON Schema and no grammar.
+that is there has brought its own. ``typing.TypedDict``, which Pydantic takes from Python 3.12 on,
+is rebuilt with ``typing_extensions`` before (`modern`). Knows no JSON Schema and no grammar.
 """
 
 from __future__ import annotations
@@ -21,14 +22,77 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import pydantic
+import typing_extensions
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OutputTypeError
-from structgen.types.names import annotated, name_of, with_arguments
-from structgen.types.regexes import Regex
-from structgen.types.typed_dicts import modern
-from structgen.types.value_schema import NAMES
+
+from .names import annotated, name_of, with_arguments
+from .regexes import Regex
+from .user import NAMES
+
+_NEEDED = sys.version_info < (3, 12)
+
+
+def modern(output_type: Any) -> Any:
+    """``output_type`` with every ``typing.TypedDict`` in it rebuilt for Pydantic.
+
+    A TypedDict that refers to itself is left alone: Pydantic then asks for the one from
+    ``typing_extensions``.
+    """
+    return _modern(output_type, ()) if _NEEDED else output_type
+
+
+def _modern(value: Any, parents: tuple[Any, ...]) -> Any:
+    if (
+        isinstance(value, type)
+        and type(value).__module__ == "typing"
+        and typing.is_typeddict(value)
+    ):
+        return _rebuilt(value, parents)
+    arguments = get_args(value)
+    if not arguments or get_origin(value) is typing.Literal:
+        return value
+    if get_origin(value) is Annotated:
+        return annotated(_modern(arguments[0], parents), value.__metadata__)
+    changed = tuple(
+        argument if isinstance(argument, list) else _modern(argument, parents)
+        for argument in arguments
+    )
+    return with_arguments(value, changed)
+
+
+def _rebuilt(cls: Any, parents: tuple[Any, ...]) -> Any:
+    if cls in parents:
+        return cls
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields: dict[str, Any] = {}
+    for key, hint in hints.items():
+        # A marker that was written as a string (`from __future__ import annotations`) is missing
+        # from __required_keys__, so the marker itself comes first.
+        marker = get_origin(hint)
+        if marker in (typing_extensions.Required, typing_extensions.NotRequired):
+            hint = get_args(hint)[0]
+        elif key in cls.__required_keys__:
+            marker = typing_extensions.Required
+        else:
+            marker = typing_extensions.NotRequired
+        fields[key] = marker[_modern(hint, (*parents, cls))]
+    rebuilt = typed_dict(cls.__name__, fields)
+    rebuilt.__doc__ = cls.__doc__
+    rebuilt.__module__ = cls.__module__
+    config = getattr(cls, "__pydantic_config__", None)
+    if config is not None:
+        rebuilt.__pydantic_config__ = config
+    return rebuilt
+
+
+def typed_dict(name: str, fields: dict[str, Any]) -> Any:
+    """A TypedDict class made at run time, of the kind that Pydantic takes on every Python."""
+    make: Any = typing_extensions.TypedDict  # type checkers only know it as a class statement
+    return make(name, fields)
+
 
 _FLAGS = re.compile(r"^\(\?[aiLmsux]+\)")
 _OPEN: ContextVar[Mapping[Any, str] | None] = ContextVar("open records", default=None)

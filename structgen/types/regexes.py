@@ -15,8 +15,7 @@ from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
 
-from .sums import AnyOf, Joined, joined_with
-from .typed import Typed
+from .sums import AnyOf, Joined, Typed, joined_with
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler

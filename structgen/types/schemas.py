@@ -16,8 +16,7 @@ from typing import Any, Literal
 from structgen.errors import SchemaError
 from structgen.grammar.json_schema import child_path, is_keyword
 
-from .sums import Combining
-from .typed import Typed
+from .sums import Combining, Typed
 
 _LONGEST_SHOWN = 80
 _MAX_DIGITS = 4_300

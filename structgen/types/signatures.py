@@ -20,10 +20,9 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OutputTypeError
-from structgen.types.call import Call, name_of_function
 from structgen.types.names import annotated, name_of, with_arguments
-from structgen.types.records import is_record, marking
-from structgen.types.typed_dicts import modern
+from structgen.types.records import is_record, marking, modern
+from structgen.types.tool_calls import Call, name_of_function
 
 Kind = inspect._ParameterKind
 

@@ -1,24 +1,422 @@
-"""`Tagged` and `TaggedText` as output types: their grammar, and the parser of their texts.
+"""`Tagged` and `TaggedText` as output types: their grammar, and the values of their texts.
 
 Owns what becomes of the types inside of tags, and of marks that name tokens: which tokens there are
 is known when a vocabulary is there (`OutputType.fitted`), so until then marks are text. Lowering
 those types is left to whoever calls.
+
+Owns also where the tags of a finished text begin and end: the first ``end`` counts where the type
+is whole and the rest can be read, as in the grammar (`tags`). Tagged text and calls of tools are
+read piece by piece, too, while they are written: only what is certain is given out. Knows no masks.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
-from typing import Any
+import itertools
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
-from structgen.errors import OutputTypeError
+from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
 
-from .part_readers import TagPieces, are_certain
-from .tag_grammar import TagPart, tag_grammar
-from .tag_reader import ReadTag, read_tags, whole_of
-from .tags import Tagged, TaggedText, TaggedValue, mark_of, text_of
-from .user import OutputType
+from .joined import Divider, is_text_of
+from .tags import Tagged, TaggedText, TaggedValue, TagPart, mark_of, regular, tag_grammar, text_of
+from .tool_calls import ToolSyntax
+from .tools import Tool
+from .user import OutputType, Part
+
+Bounds: TypeAlias = "tuple[int, int | None]"
+"""Fewest and most, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTag:
+    """One kind of tag, to be read.
+
+    Attributes:
+        begin: its text.
+        end: its text.
+        is_whole: whether a text can be what stands in it, see `whole_of`.
+        parse: what makes a value of that.
+        make: what makes a piece of the value.
+        bounds: fewest and most of them.
+    """
+
+    begin: str
+    end: str
+    is_whole: Callable[[str], bool]
+    parse: Callable[[str], Any]
+    make: Callable[[Any], Any]
+    bounds: Bounds
+
+
+class _Cut(NamedTuple):
+    """A tag in a text, and where its parts are."""
+
+    tag: ReadTag
+    start: int
+    first: int
+    last: int
+    after: int
+
+
+def read_tags(tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str) -> list[Any]:
+    """The pieces of ``text``: a str where it is free, what `ReadTag.make` gives for each tag.
+
+    Raises:
+        ParseError: a begin opens nothing, what it opens is not one of the values of its type, or
+            there are fewer or more tags than ``bounds`` and theirs say.
+    """
+    pieces: list[Any] = []
+    at = 0
+    path = _cut(tags, name, text)
+    counted = [(f"{tag.begin!r}", tag.bounds, sum(f.tag is tag for f in path)) for tag in tags]
+    for what, (least, most), count in [*counted, ("tags in all", bounds, len(path))]:
+        if count < least or (most is not None and count > most):
+            raise ParseError(
+                f"The text is no {name}: it has {count} {what}. Text: {text!r}", text=text
+            )
+    for found in path:
+        if found.start > at:
+            pieces.append(text[at : found.start])
+        inside = text[found.first : found.last]
+        try:
+            value = found.tag.parse(inside)
+        except ParseError as error:
+            raise ParseError(
+                f"In {found.tag.begin!r} at position {found.start:,}: {error}", text=text
+            ) from error
+        pieces.append(found.tag.make(value))
+        at = found.after
+    if at < len(text):
+        pieces.append(text[at:])
+    return pieces
+
+
+def _cut(tags: Sequence[ReadTag], name: str, text: str) -> list[_Cut]:
+    by_length = sorted(tags, key=lambda tag: -len(tag.begin))
+    begins = re.compile("|".join(re.escape(tag.begin) for tag in by_length))
+    # Where each end stands, but for those behind which the rest cannot be read.
+    ends = {tag.end: _places(tag.end, text) for tag in tags}
+
+    def dismiss(after: int) -> None:
+        for end, places in ends.items():
+            at = bisect_left(places, after - len(end))
+            if at < len(places) and places[at] == after - len(end):
+                del places[at]
+
+    def ways(at: int) -> Iterator[_Cut | None]:
+        opened = begins.search(text, at)
+        if opened is None:
+            yield None
+            return
+        start = opened.start()
+        for tag in by_length:
+            if not text.startswith(tag.begin, start):
+                continue
+            first = start + len(tag.begin)
+            places, last = ends[tag.end], first - 1
+            while (index := bisect_right(places, last)) < len(places):
+                last = places[index]
+                if tag.is_whole(text[first:last]):
+                    yield _Cut(tag, start, first, last, last + len(tag.end))
+
+    path: list[_Cut] = []
+    open_ways = [ways(0)]
+    while open_ways:
+        for found in open_ways[-1]:
+            if found is None:
+                return path
+            path.append(found)
+            open_ways.append(ways(found.after))
+            break
+        else:
+            open_ways.pop()
+            if path:
+                dismiss(path.pop().after)
+    opened = begins.search(text)
+    where = "" if opened is None else f" {opened[0]!r} at position {opened.start():,}"
+    raise ParseError(
+        f"The text is no {name}: a tag opens nothing that is whole, such as{where}. Text: {text!r}",
+        text=text,
+    )
+
+
+def _places(end: str, text: str) -> list[int]:
+    """Where ``end`` stands in ``text``, in order; it may overlap itself."""
+    places: list[int] = []
+    at = text.find(end)
+    while at >= 0:
+        places.append(at)
+        at = text.find(end, at + 1)
+    return places
+
+
+def whole_of(grammar: ir.Grammar) -> Callable[[str], bool]:
+    """What tells whether a text can be a whole one of ``grammar``; of JSON, whether it is JSON."""
+    if isinstance(grammar, ir.Pattern):
+        return functools.partial(_matches, grammar.regex)
+    if isinstance(grammar, ir.Choice):
+        return frozenset(grammar.texts).__contains__
+    if isinstance(grammar, ir.Either):
+        parts = [whole_of(part) for part in grammar.parts]
+        return lambda text: any(is_whole(text) for is_whole in parts)
+    divider = Divider([grammar], "value")
+    if isinstance(grammar, ir.Json):
+        return functools.partial(_is_json, divider)
+    return functools.partial(is_text_of, divider)
+
+
+def _matches(regex: ir.Regex, text: str) -> bool:
+    # Only when there are tags to read: automata are a lot of code to those who have schemas only.
+    from structgen.automaton.json import evaluate
+
+    return bool(evaluate.matches(regex, text))
+
+
+def _is_json(divider: Divider, text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    # A number may be the beginning of another one; everything else is whole once only.
+    return text.rstrip()[-1] not in "0123456789" or is_text_of(divider, text)
+
+
+_TEXT: OutputType[str] = OutputType(ir.Pattern(ir.ANY_TEXT, source="text"), str, "text")
+
+_NOT_BLANK = re.compile(r"[^ \t\n\r]")
+
+_OF_NUMBERS = ("", *"0123456789.eE+-")
+
+_Found = list[tuple[Part, str, bool]]
+
+
+class _Pieces:
+    """The pieces of a text that is not finished: text, and what begins at marks in it."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._at = 0  # where what is not told yet begins
+        self._step = 0
+        self._is_open = False
+        self._plain: OutputType[Any] = _TEXT
+
+    def _free(self, end: int, *, is_closed: bool) -> _Found:
+        """Text goes on to a place, and may end there; there is no piece of empty text."""
+        more = self._text[self._at : end]
+        self._at = max(self._at, end)
+        self._is_open = self._is_open or bool(more)
+        if not self._is_open or not (more or is_closed):
+            return []
+        part = Part(self._step, self._plain)
+        if is_closed:
+            self._next()
+        return [(part, more, is_closed)]
+
+    def _next(self) -> None:
+        self._is_open = False
+        self._step += 1
+
+    def _certain(self, marks: Sequence[str]) -> int:
+        """How far text goes at least: what it ends in may be the start of a mark."""
+        n = max((len(mark) - 1 for mark in marks), default=0)
+        for start in range(max(self._at, len(self._text) - n), len(self._text)):
+            if any(mark.startswith(self._text[start:]) for mark in marks):
+                return start
+        return len(self._text)
+
+
+class TagPieces(_Pieces):
+    """See `user.PartReader`.
+
+    Args:
+        tags: those of the text, of which `are_certain` holds.
+    """
+
+    def __init__(self, tags: Sequence[ReadTag]) -> None:
+        super().__init__()
+        self._tags = tags
+        self._marks = [tag.begin for tag in tags]
+        self._begins = re.compile("|".join(map(re.escape, self._marks)))
+        self._tag: ReadTag | None = None
+        self._looked = 0  # from where on an end may come
+
+    def feed(self, text: str) -> _Found:
+        """See `user.PartReader`."""
+        self._text += text
+        found: _Found = []
+        while True:
+            if self._tag is None:
+                opened = self._begins.search(self._text, self._at)
+                if opened is None:
+                    return found + self._free(self._certain(self._marks), is_closed=False)
+                found += self._free(opened.start(), is_closed=True)
+                self._at = self._looked = opened.end()
+                self._tag = self._tags[self._marks.index(opened[0])]
+            tag = self._tag
+            last = self._text.find(tag.end, self._looked)
+            while last >= 0 and not tag.is_whole(self._text[self._at : last]):
+                last = self._text.find(tag.end, last + 1)
+            if last < 0:
+                self._looked = max(self._at, len(self._text) - len(tag.end) + 1)
+                return found
+            part = Part(self._step, _made(tag))
+            found.append((part, self._text[self._at : last], True))
+            self._at = last + len(tag.end)
+            self._tag = None
+            self._next()
+
+
+def _made(tag: ReadTag) -> OutputType:
+    def parse(text: str) -> Any:
+        return tag.make(tag.parse(text))
+
+    return OutputType(_TEXT.grammar, parse, "a tag")
+
+
+def are_certain(tags: Sequence[ReadTag], inner: Sequence[ir.Grammar], ends: Sequence[Any]) -> bool:
+    """Whether each begin and end is known as soon as it is there, whatever comes after it.
+
+    Args:
+        tags: the tags of a text.
+        inner: what stands in each.
+        ends: what ends each, as `tags.mark_of` gives it.
+    """
+    begins = sorted(tag.begin for tag in tags)
+    if any(after.startswith(one) for one, after in itertools.pairwise(begins)):
+        return False  # what begins with a text stands next to it
+    return all(
+        _is_certain(grammar, end[0] if isinstance(end[0], str) else "")
+        for grammar, end in zip(inner, ends, strict=True)
+    )
+
+
+def _is_certain(grammar: ir.Grammar, end: str) -> bool:
+    """Whether the first place where a text of ``grammar`` is whole, and ``end`` follows, is it."""
+    if isinstance(grammar, ir.Either) and regular(grammar) is None:
+        return all(isinstance(part, ir.Json) and _is_certain(part, end) for part in grammar.parts)
+    if not isinstance(grammar, ir.Json):
+        return regular(grammar) is not None and bool(end)
+    schema = grammar.schema
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    # All JSON but numbers is whole once only.
+    return kind in ("object", "array", "string", "boolean") or end[:1] not in _OF_NUMBERS
+
+
+class AnswerPieces(_Pieces):
+    """See `user.PartReader`: all of the text is one part.
+
+    Args:
+        answer: its type; None: free text.
+    """
+
+    def __init__(self, answer: OutputType[Any] | None = None) -> None:
+        super().__init__()
+        self._plain = _TEXT if answer is None else answer
+
+    def feed(self, text: str) -> _Found:
+        """See `user.PartReader`."""
+        self._text += text
+        return self._free(len(self._text), is_closed=False)
+
+
+class CallPieces(_Pieces):
+    """See `user.PartReader`.
+
+    Args:
+        syntax: how calls are written.
+        tools: those that may be called.
+        answer: the type of what is no call; None: free text.
+        plain: in which other syntaxes the text may begin with a call.
+    """
+
+    def __init__(
+        self,
+        syntax: ToolSyntax,
+        tools: Sequence[Tool],
+        answer: OutputType | None = None,
+        plain: Sequence[ToolSyntax] = (),
+    ) -> None:
+        super().__init__()
+        self._mark = syntax.marker if answer is None else ""
+        self._plain = _TEXT if answer is None else answer
+        self._syntax = syntax
+        self._tools = tools
+        self._before: str | None = None  # what comes before the next call's name
+        self._tool: Tool | None = None
+        self._first = 0  # where its arguments begin
+        self._plain_openings = {one.opening(tool.name): one for one in plain for tool in tools}
+
+    def feed(self, text: str) -> _Found:
+        """See `user.PartReader`."""
+        self._text += text
+        found: _Found = []
+        if self._before is None and not self._begin(found):
+            return found
+        while self._tool is not None or self._opens():
+            assert self._tool is not None
+            part = Part(self._step, self._tool.output, self._tool.name)
+            try:
+                if "}" not in self._text[self._at :]:
+                    raise ValueError
+                first = _NOT_BLANK.search(self._text, self._first)
+                _, last = json.JSONDecoder().raw_decode(self._text, first.start() if first else 0)
+            except (ValueError, RecursionError):
+                more = self._text[self._at :]
+                self._at = len(self._text)
+                return [*found, (part, more, False)] if more else found
+            found.append((part, self._text[self._at : last], True))
+            self._at, self._tool, self._before = last, None, self._syntax.again or ""
+            self._next()
+        return found
+
+    def _begin(self, found: _Found) -> bool:
+        """Read text, up to where calls begin."""
+        if self._plain_openings and not self._at:
+            for opening, syntax in self._plain_openings.items():
+                if opening.startswith(self._text):
+                    return False  # which it may be
+                if self._text.startswith(opening):
+                    self._syntax, self._before = syntax, syntax.before
+                    return True
+            self._plain_openings = {}
+        mark = self._mark
+        if not mark:
+            begins = self._syntax.before
+            if not self._at and begins.startswith(self._text):
+                return False  # which it may be
+            if self._at or not self._text.startswith(begins):
+                found += self._free(len(self._text), is_closed=False)
+                return False
+            start = 0
+        else:
+            start = self._text.find(mark, self._at)
+            if start < 0:
+                found += self._free(self._certain([mark]), is_closed=False)
+                return False
+            found += self._free(start, is_closed=True)
+        self._at, self._before = start, self._syntax.before
+        return True
+
+    def _opens(self) -> bool:
+        """Whether a call's arguments begin here."""
+        if not self._before:
+            return False  # there are no more
+        first = _NOT_BLANK.search(self._text, self._at)
+        most = len(self._text) if first is None else first.start()
+        for at in range(self._at, most + 1):  # blanks may belong to the JSON before
+            for tool in self._tools:
+                opening = self._syntax.opening(tool.name, self._before)
+                if self._text.startswith(opening, at):
+                    self._tool = tool
+                    self._at = self._first = at + len(opening)
+                    return True
+        return False
 
 
 def tagged_type(

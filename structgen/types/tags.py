@@ -1,20 +1,34 @@
-"""What a user writes for free text with typed values in it: `Tagged`, `TaggedText`.
+"""Free text with typed values in it, as a user writes it (`Tagged`, `TaggedText`), and its grammar.
 
-Owns these values and what is wrong with them before any type is looked at. Knows no grammar: see
-`tag_grammar` (the texts) and `tag_reader` (the values of one).
+Owns these values, what is wrong with them before any type is looked at, what is text, and where a
+tag begins and ends. Counts are a nonterminal for each tuple of them. Knows nothing of values: see
+`tagged`.
+
+A tag opens as soon as its ``begin`` is there, read from the left. So text has no ``begin``, and
+one follows it. Where one may end in the middle of another (``aa`` in ``aaa``) that is not enough,
+and the text before a tag and its ``begin`` are one pattern: all that ends in it and has no other
+that starts earlier. That would do everywhere, but is a wide pattern for each kind of tag: with 40
+kinds the first mask took 630 ms, not 30. One ``begin`` may start another (``<a`` and ``<ab``):
+then after the shorter either its type or the rest of the longer follows. One that stands elsewhere
+within another is refused, since the other could never come about. A regular type and its ``end``
+are one pattern, too, which ends at the first ``end`` where the type is whole.
+
+The text of a thought is any text that has its closing tag at the end alone, or not at all. It may
+end anywhere, so that a budget can end it anywhere: who lets a model think closes the thought then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from structgen.errors import OutputTypeError
+from structgen.grammar import ir, reading
+from structgen.grammar.regex import tree
 
-from .sums import Combining
-from .typed import Typed
-from .user import SpecialToken
+from .sums import Combining, Typed
+from .user import OutputType, SpecialToken
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +171,252 @@ def _check_counts(name: str, least: Any, most: Any) -> None:
 def _counts(value: Tagged | TaggedText) -> str:
     shown = f", at_least={value.at_least}" if value.at_least else ""
     return shown if value.at_most is None else f"{shown}, at_most={value.at_most}"
+
+
+_MOST_COUNTS = 1000
+"""Most tuples of counts that are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagPart:
+    """One kind of tag, lowered.
+
+    Attributes:
+        begin: what opens it.
+        grammar: what stands in it.
+        end: what closes it.
+        at_least: fewest of them.
+        at_most: most of them, or None.
+    """
+
+    begin: Mark
+    grammar: ir.Grammar
+    end: Mark
+    at_least: int = 0
+    at_most: int | None = None
+
+
+def tag_grammar(
+    parts: Sequence[TagPart], at_least: int = 0, at_most: int | None = None
+) -> ir.ContextFree:
+    """The texts in which each begin opens what it has to.
+
+    Raises:
+        OutputTypeError: a begin that cannot be told from others, or too many counts.
+    """
+    begins = [text_of(part.begin) for part in parts]
+    _spend(sum(len(begin) ** 2 for begin in begins))
+    _check_begins(begins)
+    overlaps = overlap(begins)
+    made = Terminals()
+    free = made.number(ir.Embedded("text", ir.Pattern(_free(begins), source="text")))
+    bodies = []
+    for part in parts:
+        first, *rest = part.begin
+        if any(isinstance(piece, SpecialToken) for piece in rest):
+            raise OutputTypeError(
+                f"{text_of(part.begin)!r} has a special token inside. A tag may begin with one; "
+                "what follows has to be text."
+            )
+        inside = made.inside(part)
+        if isinstance(first, str) and not overlaps:
+            opened = [made.text(first), *inside]
+            bodies.append([opened, [free, *opened]])
+        elif isinstance(first, str):
+            _spend(len(begins))
+            opening = ir.Pattern(up_to(first, begins), source=f"text up to {first!r}")
+            up = made.number(ir.Embedded(f"text up to {first!r}", opening))
+            bodies.append([[up, *inside]])
+        else:
+            opened = [made.number(ir.SpecialToken(first.text)), *map(made.text, rest), *inside]
+            bodies.append([opened, [free, *opened]])
+    return _counted(parts, at_least, at_most, bodies, free, made)
+
+
+def overlap(begins: Sequence[str]) -> bool:
+    """Whether one begin may end in the middle of another."""
+    prefixes = {begin[:n] for begin in begins for n in range(1, len(begin))}
+    return any(begin[n:] in prefixes for begin in begins for n in range(1, len(begin)))
+
+
+def up_to(begin: str, begins: Sequence[str]) -> ir.Regex:
+    """Texts that end in ``begin`` and have none of ``begins`` that starts earlier."""
+    earlier = tree.alternate(
+        tree.concat(
+            (
+                ir.ANY_TEXT,
+                tree.alternate(ir.literal(other) for other in begins if len(other) == size),
+                tree.repeat(ir.ANY_CHAR, max(0, len(begin) - size + 1), None),
+            )
+        )
+        for size in sorted(set(map(len, begins)))
+    )
+    return tree.intersect((tree.concat((ir.ANY_TEXT, ir.literal(begin))), tree.complement(earlier)))
+
+
+def without(begins: Sequence[str]) -> ir.Regex:
+    """Texts that have none of ``begins``."""
+    return tree.complement(
+        tree.concat((ir.ANY_TEXT, tree.alternate(map(ir.literal, begins)), ir.ANY_TEXT))
+    )
+
+
+def _free(begins: Sequence[str]) -> ir.Regex:
+    return tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without(begins)))
+
+
+def regular(grammar: ir.Grammar) -> ir.Regex | None:
+    """The regular expression of a grammar that is one; it sees a text of its own."""
+    if isinstance(grammar, ir.Pattern):
+        return ir.Intersect((grammar.regex,))
+    if isinstance(grammar, ir.Choice):
+        return tree.alternate(map(ir.literal, grammar.texts))
+    if isinstance(grammar, ir.Either):
+        parts = [regular(part) for part in grammar.parts]
+        if None not in parts:
+            return tree.alternate(part for part in parts if part is not None)
+    return None
+
+
+def until(inside: ir.Regex, end: str) -> ir.Regex:
+    """A text of ``inside`` and ``end``: the first one that comes where ``inside`` is whole."""
+    whole = tree.concat((inside, ir.literal(end)))
+    later = tree.concat((whole, tree.repeat(ir.ANY_CHAR, 1, None)))
+    return tree.intersect((whole, tree.complement(later)))
+
+
+class Terminals:
+    """The terminals of a grammar, each once."""
+
+    def __init__(self) -> None:
+        self.all: list[ir.AnyTerminal] = []
+
+    def number(self, terminal: ir.AnyTerminal) -> int:
+        """Add a terminal; return its number."""
+        self.all.append(terminal)
+        return len(self.all) - 1
+
+    def text(self, piece: str | SpecialToken) -> int:
+        """The number of a fixed text, or of a token."""
+        if isinstance(piece, SpecialToken):
+            for number, known in enumerate(self.all):
+                if known == ir.SpecialToken(piece.text):
+                    return number
+            return self.number(ir.SpecialToken(piece.text))
+        return self.number(ir.Embedded(repr(piece), ir.Choice((piece,))))
+
+    def inside(self, part: TagPart) -> list[int]:
+        """What comes after the begin."""
+        name = f"what stands after {text_of(part.begin)!r}"
+        pattern = regular(part.grammar)
+        if pattern is not None and len(part.end) == 1 and isinstance(part.end[0], str):
+            whole = ir.Pattern(until(pattern, part.end[0]), source=name)
+            return [self.number(ir.Embedded(name, whole))]
+        end, *more = part.end
+        if isinstance(part.grammar, ir.Sequence) and isinstance(end, str):
+            # It may be empty, which no terminal may be: with its end it is not.
+            closed = ir.Sequence((part.grammar, ir.Choice((end,))))
+            return [self.number(ir.Embedded(name, closed)), *map(self.text, more)]
+        return [self.number(ir.Embedded(name, part.grammar)), *map(self.text, part.end)]
+
+
+def _counted(
+    parts: Sequence[TagPart],
+    at_least: int,
+    at_most: int | None,
+    bodies: Sequence[Sequence[Sequence[int]]],
+    free: int,
+    made: Terminals,
+) -> ir.ContextFree:
+    """The rules: after so many tags of each kind, and in all, another may come, or the end."""
+    bounds = [(part.at_least, part.at_most) for part in parts] + [(at_least, at_most)]
+
+    def after(counts: tuple[int, ...], kind: int) -> tuple[int, ...] | None:
+        new = list(counts)
+        for i in (kind, len(parts)):
+            least, most = bounds[i]
+            if most is not None and new[i] >= most:
+                return None
+            new[i] = min(new[i] + 1, least if most is None else most)
+        return tuple(new)
+
+    start = (0,) * len(bounds)
+    numbers = {start: 0}
+    waiting = [start]
+    rules: list[tuple[int, tuple[int, ...]]] = []
+    while waiting:
+        counts = waiting.pop()
+        here = numbers[counts]
+        if all(n >= least for n, (least, _) in zip(counts, bounds, strict=True)):
+            rules += [(here, ()), (here, (free,))]
+        for kind, ways in enumerate(bodies):
+            to = after(counts, kind)
+            if to is None:
+                continue
+            if to not in numbers:
+                numbers[to] = len(numbers)
+                waiting.append(to)
+                if len(numbers) > _MOST_COUNTS:
+                    raise OutputTypeError(
+                        f"The counts of these tags are more than {_MOST_COUNTS:,} cases. Lower "
+                        "at_least and at_most, or give them for all tags together."
+                    )
+            rules += [(here, (*way, ~numbers[to])) for way in ways]
+    names = tuple(f"after {','.join(map(str, counts))}" for counts in numbers)
+    return ir.ContextFree(tuple(made.all), names, tuple(rules), 0)
+
+
+def _check_begins(begins: Sequence[str]) -> None:
+    known: set[str] = set()
+    for begin in begins:
+        if begin in known:
+            raise OutputTypeError(
+                f"Two tags begin with {begin!r}, so that they could not be told apart. Give them "
+                "a union of their types in one tag."
+            )
+        known.add(begin)
+    sizes = sorted({len(begin) for begin in begins})
+    for begin in begins:
+        for at in range(1, len(begin)):
+            for size in sizes:
+                if at + size > len(begin):
+                    break
+                if begin[at : at + size] in known:
+                    raise OutputTypeError(
+                        f"The tag {begin!r} has {begin[at : at + size]!r} inside, which would open "
+                        "another tag first. Change one of them."
+                    )
+
+
+def _spend(steps: int) -> None:
+    reading.spend(steps, "the tags begin with too many long texts; use fewer, or shorter ones")
+
+
+def thought_type(end: str) -> OutputType:
+    """Text in which ``end`` is the end; a control token where the vocabulary has it as one."""
+    after = tree.concat((ir.ANY_TEXT, ir.literal(end), tree.repeat(ir.ANY_CHAR, 1, None)))
+    anywhere = ir.Pattern(tree.complement(after), source=f"text up to {end!r}")
+
+    def fitted(tokens: Collection[str]) -> OutputType:
+        mark = mark_of(end, tokens)
+        if not any(isinstance(piece, SpecialToken) for piece in mark):
+            return OutputType(anywhere, str, "thought", fitted=fitted)
+        made = Terminals()
+        some = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without([end])))
+        free = made.number(ir.Embedded("text", ir.Pattern(some, source="text")))
+        closing = tuple(map(made.text, mark))
+        rules = (
+            (0, ()),
+            (0, (free,)),
+            (0, closing),
+            (0, (free, *closing)),
+        )
+        return OutputType(
+            ir.ContextFree(tuple(made.all), ("thought",), rules, 0), str, "thought", fitted=fitted
+        )
+
+    return fitted(())
+
+
+FREE_TEXT = OutputType(ir.Pattern(ir.ANY_TEXT, source="any text"), str, "draft")
+"""Any text: of characters, not of control tokens."""

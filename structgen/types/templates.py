@@ -16,8 +16,7 @@ from structgen.errors import OutputTypeError
 
 from .regexes import TextPattern
 from .schemas import shown
-from .sums import Combining
-from .typed import Typed
+from .sums import Combining, Typed
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import Any
 from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 
-from .call import Call, name_of_function
 from .schemas import JsonSchema
 from .signatures import is_function
+from .tool_calls import Call, name_of_function
 from .user import OutputType
 
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -1,24 +1,51 @@
 """What a user writes as an output type beyond plain Python types, and what lowering makes of it.
 
-Owns `Choice`, `Cfg` and `SpecialToken`, immutable and hashable, and `OutputType`, the pair
-of a grammar and a parser. Knows nothing of how a grammar is built.
+Owns `Choice`, `Cfg` and `SpecialToken`, immutable and hashable, `OutputType`, the pair of a grammar
+and a parser, and how an item of a finite set is spelt without JSON around it. `ValueSchema` keeps
+what Pydantic makes a value by, for those who read parts of its document. Imports nothing of
+Pydantic's, and knows nothing of how a grammar is built.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import enum
+import functools
+import inspect
+import json
+import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Protocol
 
-from structgen.errors import GrammarError, OutputTypeError
+from structgen.errors import GrammarError, OutputTypeError, ParseError
 from structgen.grammar import ir
 
 from .schemas import shown
-from .sums import Combining
+from .sums import Combining, T, T_co, Typed
 from .tool_calls import ToolsOffered
-from .typed import T, T_co, Typed
-from .value_schema import ValueSchema
+
+NAMES = "__structgen_names__"
+"""Attribute of a function that makes instances: what the constructor calls each key of the JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSchema:
+    """What a value is made by.
+
+    Attributes:
+        core: the core schema of the whole.
+        config: the core config that holds for the whole, or None.
+        parser: given the core schema of a part, from inside of ``core``, and the core config of the
+            class that it is in: what makes the part's value of its JSON, or raises `ParseError`.
+    """
+
+    core: Any
+    config: Any
+    parser: Callable[[Any, Any], Callable[[str], Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,3 +291,75 @@ class SpecialToken:
 
 
 _GRAMMAR_FILES = (".lark", ".gbnf", ".ebnf")
+
+
+def choice_type(items: Sequence[Any], name: str) -> OutputType:
+    """The output type that writes exactly one of ``items``.
+
+    Raises:
+        OutputTypeError: no items, an item that has no bare text, or two different items that
+            would be written alike.
+    """
+    if not items:
+        raise OutputTypeError(
+            f"{name} has no members, so no text can satisfy it. Give at least one."
+        )
+    by_text: dict[str, Any] = {}
+    for item in items:
+        text = bare_text(item, name)
+        if text not in by_text:
+            by_text[text] = item
+        elif type(by_text[text]) is not type(item) or by_text[text] != item:
+            raise OutputTypeError(
+                f"{name} has two members that are both written {text!r}: {by_text[text]!r} and "
+                f"{item!r}. Keep one of them, or write them differently."
+            )
+
+    def parse(text: str) -> Any:
+        try:
+            return by_text[text]
+        except KeyError:
+            raise ParseError(
+                f"{text!r} is not a member of {name}. Members: {', '.join(list(by_text)[:20])}.",
+                text=text,
+            ) from None
+
+    return OutputType(ir.Choice(tuple(by_text)), parse, name)
+
+
+def bare_text(item: Any, name: str) -> str:
+    """``item`` as text: strings as they are, enum members by value, numbers as in JSON, …
+
+    Raises:
+        OutputTypeError: the item has no such text.
+    """
+    value = item.value if isinstance(item, enum.Enum) else item
+    if isinstance(value, str):
+        text = str(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise OutputTypeError(
+                f"The member {item!r} of {name} holds half a surrogate pair, which is not text. "
+                "Remove it."
+            ) from None
+        return text
+    if value is None or isinstance(value, (bool, int)):
+        return json.dumps(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return json.dumps(value)
+    if isinstance(value, Decimal) and value.is_finite():
+        return format(value, "f")
+    if isinstance(value, (dt.date, dt.time)):  # datetime is a date
+        return value.isoformat()
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    fix = "Use text, and map it to the object afterwards."
+    if isinstance(item, type) or hasattr(item, "__origin__"):
+        fix = "To allow any one of several types, use Union; for a list of values, list[...]."
+    elif inspect.isroutine(item) or isinstance(item, functools.partial):
+        fix = "For a call of one of several functions, pass a list of nothing but functions."
+    raise OutputTypeError(
+        f"The member {item!r} of {name} has no plain text: members may be strings, numbers, "
+        f"booleans, None, dates, times, UUIDs, decimals and enum members of those. {fix}"
+    )

@@ -25,7 +25,7 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import JsonString, Utf8
 from structgen.constraint.constraint import Constraint
 from structgen.grammar import ir
-from structgen.grammar.formats.names import format_regex
+from structgen.grammar.formats import format_regex
 from structgen.grammar.json_schema.graph import Node
 from structgen.grammar.regex.read import parse_ecma, parse_python
 

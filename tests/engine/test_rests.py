@@ -15,7 +15,7 @@ from structgen.automaton.core.text_leaf import StringLeaf, longest_rest
 from structgen.automaton.json.scalars import string_leaf
 from structgen.automaton.regex.encoding import Escapes
 from structgen.grammar import ir
-from structgen.grammar.formats.names import format_regex
+from structgen.grammar.formats import format_regex
 from structgen.grammar.regex.read import parse_python
 from structgen.masks.reach import FAR, Reach
 from structgen.masks.text.leaf_texts import LeafTexts

@@ -19,7 +19,7 @@ from structgen.constraint.check_grammar import problems
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.cfg import embedded
 from structgen.grammar.cfg import lark as loader
-from structgen.grammar.cfg import lark_sizes as sizes
+from structgen.grammar.cfg import lark as sizes
 from structgen.grammar.cfg import library as grammars
 
 SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))

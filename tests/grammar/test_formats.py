@@ -1,4 +1,4 @@
-"""The languages of `structgen.grammar.formats.names`: samples, oracles, generated texts."""
+"""The languages of `structgen.grammar.formats`: samples, oracles, generated texts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import pytest
 from shortest import shortest_match
 
 from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.grammar import formats as names
 from structgen.grammar import ir
-from structgen.grammar.formats import idn
-from structgen.grammar.formats.names import ANNOTATION_FORMATS, FEWEST, FORMATS, format_regex
+from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS, format_regex
 
 # One text a line, written as a Python literal's inside where it has escapes.
 SAMPLES: dict[str, tuple[list[str], list[str]]] = {
@@ -358,7 +358,7 @@ def test_longest_labels(label: str) -> None:
 
 
 def test_pvalid_is_what_the_standard_derives() -> None:
-    valid = {c for low, high in idn.pvalid().ranges for c in range(low, high + 1)}
+    valid = {c for low, high in names.pvalid().ranges for c in range(low, high + 1)}
     assert {ord(c) for c in "az09-ßςæøıəа一가あ"} <= valid
     assert not valid & {ord(c) for c in "AZ_ ÄΑ·ａⅣ²№…\u00ad\u200b\u034f\u1100\ufe0f\ue000\uffff"}
     assert not any(unicodedata.category(chr(c)) in ("Cn", "Co", "No", "Sm", "Zs") for c in valid)
@@ -389,7 +389,7 @@ def test_few_states_for_common_formats() -> None:
     """The automata stay small: states are made while walking."""
     limits = {"date": 150, "uuid": 100, "ipv4": 100, "uri": 400, "duration": 100, "ipv6": 400}
     for name, limit in limits.items():
-        fresh = RegexAutomaton(FORMATS[name]())
+        fresh = RegexAutomaton(FORMATS[name].build())
         state = fresh.start
         for char in SAMPLES[name][0][0]:
             atom = fresh.alphabet.minterm(ord(char))
@@ -427,12 +427,11 @@ def test_suite() -> None:
 
 
 def test_the_fewest_characters_of_each_format_are_known() -> None:
-    assert FEWEST.keys() == FORMATS.keys()
-    for name, fewest in FEWEST.items():
+    for name, known in FORMATS.items():
         regex = format_regex(name)
         assert regex is not None
         printable = ir.Repeat(ir.char_set([(0x20, 0x7E)]), 0, None)
         for language in (regex, ir.Intersect((regex, printable))):
             shortest = shortest_match(language)
             assert shortest is not None
-            assert len(shortest) == fewest, name
+            assert len(shortest) == known.fewest, name

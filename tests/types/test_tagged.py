@@ -46,8 +46,7 @@ from structgen import (
     Vocabulary,
 )
 from structgen.types import lower
-from structgen.types.tag_reader import ReadTag, read_tags
-from structgen.types.tagged import tagged_type
+from structgen.types.tagged import ReadTag, read_tags, tagged_type
 
 
 class Point(BaseModel):

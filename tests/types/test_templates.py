@@ -29,7 +29,7 @@ from structgen import Cfg, Choice, JsonSchema, Regex, Template, Text
 from structgen.automaton import build
 from structgen.errors import OutputTypeError, ParseError
 from structgen.types import lower
-from structgen.types.divided import Division, Fixed
+from structgen.types.joined import Division, Fixed
 from structgen.types.regexes import TextPattern
 
 

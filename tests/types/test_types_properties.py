@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from structgen.automaton.json import evaluate
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
-from structgen.types import bounds, formats, lower
+from structgen.types import bounds, exact_schema, lower
 
 UTC = dt.timezone.utc
 
@@ -38,18 +38,18 @@ UTC = dt.timezone.utc
 @pytest.mark.parametrize(
     ("pattern", "python_type"),
     [
-        (formats.date_pattern(), dt.date),
-        (formats.time_pattern(), dt.time),
-        (formats.datetime_pattern(), dt.datetime),
-        (formats.datetime_pattern("required"), pydantic.AwareDatetime),
-        (formats.datetime_pattern("forbidden"), pydantic.NaiveDatetime),
-        (formats.duration_pattern(), dt.timedelta),
-        (formats.uuid_pattern(), uuid.UUID),
-        (formats.uuid_pattern(4), pydantic.UUID4),
-        (formats.uuid_pattern(7), pydantic.UUID7),
+        (exact_schema.date_pattern(), dt.date),
+        (exact_schema.time_pattern(), dt.time),
+        (exact_schema.datetime_pattern(), dt.datetime),
+        (exact_schema.datetime_pattern("required"), pydantic.AwareDatetime),
+        (exact_schema.datetime_pattern("forbidden"), pydantic.NaiveDatetime),
+        (exact_schema.duration_pattern(), dt.timedelta),
+        (exact_schema.uuid_pattern(), uuid.UUID),
+        (exact_schema.uuid_pattern(4), pydantic.UUID4),
+        (exact_schema.uuid_pattern(7), pydantic.UUID7),
         (bounds.decimal_text(bounds.Limits())["pattern"], Decimal),  # type: ignore[index]
-        (formats.complex_pattern(), complex),
-        (formats.integer_pattern(), int),
+        (exact_schema.complex_pattern(), complex),
+        (exact_schema.integer_pattern(), int),
     ],
 )
 @settings(max_examples=60)
@@ -186,7 +186,7 @@ def test_floats_satisfy_their_bounds_after_rounding(
 
 
 def test_every_date_of_the_calendar_and_no_other() -> None:
-    matches = re.compile(formats.date_pattern()).fullmatch
+    matches = re.compile(exact_schema.date_pattern()).fullmatch
     for year in (1, 4, 99, 100, 400, 1899, 1900, 1999, 2000, 2023, 2024, 2100, 2400, 9999):
         for month in range(14):
             for day in range(33):
@@ -202,7 +202,7 @@ def test_every_date_of_the_calendar_and_no_other() -> None:
 
 
 def test_leap_days_of_ten_thousand_years() -> None:
-    matches = re.compile(formats.date_pattern()).fullmatch
+    matches = re.compile(exact_schema.date_pattern()).fullmatch
     for year in range(1, 10_000):
         leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
         assert bool(matches(f"{year:04d}-02-29")) is leap
@@ -212,7 +212,7 @@ def test_leap_days_of_ten_thousand_years() -> None:
 @settings(max_examples=50)
 @given(st.dates(), st.dates(), st.lists(st.dates(), min_size=1, max_size=20))
 def test_date_bounds(first: dt.date, last: dt.date, days: list[dt.date]) -> None:
-    matches = re.compile(formats.date_pattern(first, last)).fullmatch
+    matches = re.compile(exact_schema.date_pattern(first, last)).fullmatch
     near = [
         edge + dt.timedelta(days=shift)
         for edge in (first, last)
@@ -254,13 +254,13 @@ def test_datetimes_as_dumped_match(value: dt.datetime) -> None:
     text = json.loads(TypeAdapter(dt.datetime).dump_json(value))
     seconds_in_offset = re.search(r"[+-]\d\d:\d\d:\d\d", value.isoformat())  # local mean time
     if not seconds_in_offset:
-        assert re.fullmatch(formats.datetime_pattern(), text)
+        assert re.fullmatch(exact_schema.datetime_pattern(), text)
 
 
 @given(st.uuids())
 def test_uuids_match(value: uuid.UUID) -> None:
-    assert re.fullmatch(formats.uuid_pattern(), str(value))
-    matches = re.fullmatch(formats.uuid_pattern(4), str(value))
+    assert re.fullmatch(exact_schema.uuid_pattern(), str(value))
+    matches = re.fullmatch(exact_schema.uuid_pattern(4), str(value))
     assert bool(matches) is (value.version == 4)
 
 
@@ -276,7 +276,7 @@ DAYS = dt.timedelta(days=999_999_990)
 )
 def test_durations_as_dumped_match(value: dt.timedelta) -> None:
     text = json.loads(TypeAdapter(dt.timedelta).dump_json(value))
-    assert re.fullmatch(formats.duration_pattern(), text)
+    assert re.fullmatch(exact_schema.duration_pattern(), text)
 
 
 def test_years_are_as_long_as_pydantic_has_them() -> None:
@@ -287,10 +287,10 @@ def test_years_are_as_long_as_pydantic_has_them() -> None:
         "-P2739726Y8DT23H59M59.999999S",
         "P2739726Y9DT23H59M59.999999S",
     ):
-        assert re.fullmatch(formats.duration_pattern(), text)
+        assert re.fullmatch(exact_schema.duration_pattern(), text)
         TypeAdapter(dt.timedelta).validate_json(f'"{text}"')
     for text in ("P2739727Y", "P2739726Y10D", "-P2739726Y9DT1S", "P2739725Y365D", "P1Y1W", "P1M"):
-        assert not re.fullmatch(formats.duration_pattern(), text)
+        assert not re.fullmatch(exact_schema.duration_pattern(), text)
 
 
 # Schemas

@@ -37,7 +37,6 @@ from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, OutputTypeError, PatternError, UnsupportedFeature
 from structgen.grammar import ir
 from structgen.grammar.regex import context as regex_context
-from structgen.grammar.regex import facts as regex_facts
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree
 
@@ -95,7 +94,7 @@ class Assertions:
                         fix="Write the terminal without it.",
                     )
                 regex = tree.lower(node.body)
-                width = regex_facts.width(regex)[1]
+                width = regex_context.width(regex)[1]
                 assert width is not None
                 self.behinds.setdefault(node, (regex, width))
                 sets |= char_sets(regex)

@@ -15,7 +15,7 @@ from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.regex.quick_checks import has_string
 from structgen.automaton.regex.symbols import probe
 from structgen.errors import CompileLimitExceeded
-from structgen.grammar.formats import FEWEST, MOST_LEAST, format_of
+from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import OBJECT, Node, child_path
 
 from .arrays import ArrayPlan
@@ -134,7 +134,7 @@ def _check_patterns(language: JsonLanguage) -> None:
             continue
         formats = [format_of(pattern) for pattern in node.patterns]
         own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)
-        if not own and node.min_length <= min(FEWEST[name] for name in formats if name):
+        if not own and node.min_length <= min(FORMATS[name].fewest for name in formats if name):
             continue  # it says nothing beside the format
         if len(own) == len(formats) == 1 and has_string(own[0], node.min_length, node.max_length):
             continue
@@ -153,8 +153,8 @@ def _check_patterns(language: JsonLanguage) -> None:
                 except CompileLimitExceeded as error:
                     raise error.at(child_path(node.path, "pattern")) from error
             for name in filter(None, formats):
-                most = MOST_LEAST.get(name, node.min_length)
-                if node.min_length > most:
+                most = FORMATS[name].most_least
+                if most is not None and node.min_length > most:
                     raise CompileLimitExceeded(
                         f"minLength beside the format {name} needs too many automaton states",
                         limit=most,

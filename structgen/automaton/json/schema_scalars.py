@@ -19,7 +19,7 @@ from structgen.automaton.regex import quick_checks
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import Escapes, JsonString, json_string
 from structgen.grammar import ir
-from structgen.grammar.formats import FEWEST, format_of
+from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import STRING, Node, to_decimal
 
 from .excluding import Barred, ExcludingLeaf, Single
@@ -105,7 +105,7 @@ class Scalars:
             if name is None:
                 found = quick_checks.has_string(pattern, least, most)
             else:
-                fewest = FEWEST[name]
+                fewest = FORMATS[name].fewest
                 # A shortest string is of printable ASCII, which every vocabulary can write.
                 found = least <= fewest and (most is None or fewest <= most)
             if found:

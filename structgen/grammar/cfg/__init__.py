@@ -1,15 +1,14 @@
 """Context-free grammars in three notations, lowered to the grammar IR.
 
-In reading order: `read` (the entry: which notation, its reader), `lark` and `lark_sizes` (what a
-Lark text comes to), `notation` (GBNF and W3C's EBNF), `builder` (expressions → rules), `characters`
-(their literals and classes), `embedded` (``%json {…}`` and ``<token>``), `foreign` (other
-notations, for messages), `library` (grammars by name) and `cache` (what is known of grammars, on
-disk). ``lark`` is imported when a Lark text is read.
+In reading order: `read` (the entry: which notation, its reader), `lark` (Lark's, by its package,
+which is imported when a Lark text is read), `notation` (GBNF and W3C's EBNF), `embedded` (``%json
+{…}`` and ``<token>``), `foreign` (other notations, for messages), `library` (grammars by name) and
+`cache` (what is known of grammars, on disk).
 """
 
 from __future__ import annotations
 
-from . import cache, embedded, lark_sizes, library
+from . import cache, embedded, lark, library
 from .read import (
     BYTE_ORDER_MARK,
     DIALECTS,
@@ -30,7 +29,7 @@ __all__ = [
     "dialect_of",
     "embedded",
     "is_decided",
-    "lark_sizes",
+    "lark",
     "library",
     "locate",
     "parse",

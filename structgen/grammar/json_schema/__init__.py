@@ -1,24 +1,24 @@
 """JSON Schema of drafts 4 to 2020-12 as a graph of nodes: checked, resolved, nothing decided.
 
 In reading order: `read` (the entry), `graph` (`Node` and `SchemaGraph`), `dialects` (the drafts),
-`reader` (the walk; `place` and `heights` say where it is), `keywords` and `checks` (what each
-keyword says), `documents` (where references lead), `hints` and `unreached` (what errors say);
-`closing` (of objects in schemas of tools). Knows no text of a value and no automaton.
+`reader` (the walk), `keywords` and `checks` (what each keyword says), `documents` (where references
+lead). Knows no text of a value and no automaton.
 """
 
 from __future__ import annotations
 
-from .closing import closed
 from .dialects import (
     DIALECTS,
     KIND_OF,
     Dialect,
     by_name,
     by_uri,
+    closed,
     is_keyword,
     is_latest,
     subschemas,
 )
+from .documents import Place
 from .graph import (
     ALL_TYPES,
     ARRAY,
@@ -44,7 +44,6 @@ from .graph import (
     json_key,
     to_decimal,
 )
-from .place import Place
 from .read import lower
 
 __all__ = [

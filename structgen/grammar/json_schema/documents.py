@@ -2,13 +2,15 @@
 
 Owns the table of documents (the schema itself, those the caller passes in, the metaschemas), the
 resources inside them (``$id``), and resolution of a reference to a raw schema object. Nothing is
-ever fetched. What the raw schema says is `read`'s business.
+ever fetched. What the raw schema says is `read`'s business. A `Place` is a raw schema, with where
+it stands.
 
 Standard: JSON Schema core, sections 8 and 9 (draft 2020-12); RFC 3986; RFC 6901.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -18,10 +20,51 @@ from urllib.parse import unquote, urldefrag, urljoin
 from structgen.errors import SchemaError
 from structgen.storage import IdentityMap
 
-from . import hints
 from .checks import HasPaths
-from .dialects import DEFAULT, DIALECTS, Dialect, by_uri, is_latest, subschemas
+from .dialects import DEFAULT, DIALECTS, Dialect, by_uri, how_to_choose, is_latest, subschemas
 from .graph import child_path
+
+_MOST_NAMED = 8
+"""Most names that are listed where none is near."""
+
+
+def hinted_steps(raw: Any) -> list[str]:
+    """The names by which a pointer may go on from ``raw``."""
+    found = raw.items() if isinstance(raw, Mapping) else ()
+    return [name for name, value in found if isinstance(value, (Mapping, list, bool))]
+
+
+def meant(wanted: str, known: list[str]) -> str:
+    """The nearest of the ``known`` names, or all if they are few."""
+    close = difflib.get_close_matches(wanted, known, 1)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"There is {', '.join(map(repr, known))}." if 0 < len(known) <= _MOST_NAMED else ""
+
+
+def moved(root: Any, pointer: str) -> str:
+    """A hint where the definition that ``pointer`` names is kept under another keyword."""
+    before, _, last = pointer.rpartition("/")
+    name = last.replace("~1", "/").replace("~0", "~")
+    for keyword in ("$defs", "definitions"):
+        held = root.get(keyword) if isinstance(root, Mapping) else None
+        if before != f"/{keyword}" and isinstance(held, Mapping) and name in held:
+            return f"Did you mean '#/{keyword}/{last}'?"
+    return ""
+
+
+def old_anchor(root: Any, dialect: Dialect, name: str) -> str:
+    """A hint where the anchor is written as drafts up to 7 have it."""
+    stack = [root] if dialect.year >= 2019 else []
+    while stack:
+        raw = stack.pop()
+        if not isinstance(raw, Mapping):
+            continue
+        for keyword, draft in (("$id", "draft7"), ("id", "draft4")):
+            if raw.get(keyword) == f"#{name}":
+                return f'Write "$anchor": "{name}", or {how_to_choose(draft)}'
+        stack.extend(child for child, _ in subschemas(raw, ""))
+    return ""
 
 
 class Resource:
@@ -246,9 +289,7 @@ class Documents:
         if found is None:
             known = [name for uri_, name in self._anchors if uri_ == target.uri]
             reason = f"there is no anchor {fragment!r}"
-            hint = hints.old_anchor(target.root, target.dialect, fragment) or hints.meant(
-                fragment, known
-            )
+            hint = old_anchor(target.root, target.dialect, fragment) or meant(fragment, known)
             raise _nowhere(keyword, reference, path, reason, hint)
         self._check_doubled(f"{target.uri}#{fragment}", keyword, reference, path)
         return found
@@ -322,7 +363,7 @@ class Documents:
             else:
                 path, here = place.at(keyword), child_path(above, *steps)
                 reason = f"there is no {step!r} in {here}"
-                hint = hints.moved(resource.root, pointer) or hints.meant(step, hints.steps(raw))
+                hint = moved(resource.root, pointer) or meant(step, hinted_steps(raw))
                 raise _nowhere(keyword, reference, path, reason, hint)
             is_object = type(raw) is dict or isinstance(raw, Mapping)
             if is_object and ("$schema" in raw or resource.dialect.id_keyword in raw):
@@ -440,3 +481,66 @@ def _nowhere(keyword: str, reference: str, path: str, reason: str, hint: str) ->
         path=path,
         keyword=keyword,
     )
+
+
+class Place:
+    """Where a raw schema stands.
+
+    Args:
+        above: JSON path, or the place of the schema that holds this one.
+        resource: see below.
+        scope: see below.
+        steps: from ``above`` to here. Paths are written out when a message asks for them.
+        depth: see below.
+        base: see below.
+
+    Attributes:
+        resource: the resource the schema belongs to.
+        scope: the resources with dynamic anchors that were entered on the way to it.
+        depth: how many schemas hold this one, from where a reference leads.
+        base: the number of that place; 0 where the document begins.
+    """
+
+    __slots__ = ("_above", "_steps", "base", "depth", "resource", "scope")
+
+    def __init__(
+        self,
+        above: str | Place,
+        resource: Resource,
+        scope: tuple[Resource, ...],
+        steps: tuple[str | int, ...] = (),
+        depth: int = 0,
+        base: int = 0,
+    ) -> None:
+        self._above = above
+        self._steps = steps
+        self.resource = resource
+        self.scope = scope
+        self.depth = depth
+        self.base = base
+
+    def below(self, *steps: str | int) -> Place:
+        """The place ``steps`` below, as far as nothing is known of what stands there."""
+        return Place(self, self.resource, self.scope, steps, self.depth + 1, self.base)
+
+    @property
+    def path(self) -> str:
+        """JSON path, for messages."""
+        if self._steps or not isinstance(self._above, str):
+            ways: list[tuple[str | int, ...]] = []
+            place: str | Place = self
+            while isinstance(place, Place):
+                ways.append(place._steps)
+                place = place._above
+            self._above = child_path(place, *(step for way in reversed(ways) for step in way))
+            self._steps = ()
+        return self._above
+
+    def at(self, *steps: str | int) -> str:
+        """The path of a keyword, or of something inside one."""
+        return child_path(self.path, *steps)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The draft that the schema is written in."""
+        return self.resource.dialect

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from structgen.grammar.formats.names import format_regex
+from structgen.grammar.formats import format_regex
 from structgen.grammar.regex import algebra as regex_algebra
 
 from . import checks
 from .dialects import Dialect
+from .documents import Place
 from .graph import DIGITS, DIGITS_ONLY, FRACTION, POINTED, TRUE, TYPE_BITS, Contains, Node, by_key
-from .place import Place
 from .reader import Reader
 
 Skipped: TypeAlias = "Collection[tuple[str, str]]"

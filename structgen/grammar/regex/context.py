@@ -1,4 +1,4 @@
-r"""What surrounds an assertion in a pattern: lookbehinds decided, lookaheads as languages.
+r"""What surrounds an assertion in a pattern: lookbehinds decided, lookaheads as languages; widths.
 
 Owns `settled`, which decides most ``\b`` by the characters that stand before them, and `ahead`,
 the language of the rest of the text that a lookahead stands for. Pure functions over regex trees.
@@ -99,3 +99,27 @@ def has_anchor(parsed: tree.Tree) -> bool:
     if isinstance(parsed, tree.Rep):
         return has_anchor(parsed.body)
     return isinstance(parsed, ir.StartAnchor | ir.EndAnchor)
+
+
+def width(regex: ir.Regex) -> tuple[int, int | None]:
+    """Bounds on the length of what ``regex`` matches, in code points (None: no upper bound)."""
+    if isinstance(regex, ir.CharSet):
+        return 1, 1
+    if isinstance(regex, ir.Repeat):
+        low, high = width(regex.body)
+        if regex.max is None:
+            return low * regex.min, 0 if high == 0 else None
+        return low * regex.min, None if high is None else high * regex.max
+    if isinstance(regex, ir.Concat | ir.Alternate | ir.Intersect):
+        bounds = [width(part) for part in regex.parts]
+        lows = [low for low, _ in bounds]
+        highs = [high for _, high in bounds if high is not None]
+        bounded = len(highs) == len(bounds)
+        if isinstance(regex, ir.Concat):
+            return sum(lows), sum(highs) if bounded else None
+        if isinstance(regex, ir.Alternate):
+            return min(lows, default=0), max(highs, default=0) if bounded else None
+        return max(lows, default=0), min(highs, default=None)
+    if isinstance(regex, ir.Checksum):
+        return len(regex.steps) + regex.count, len(regex.steps) + regex.count
+    return (0, None) if isinstance(regex, ir.Complement) else (0, 0)

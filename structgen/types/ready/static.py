@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from .patterns import recent_date
-from .places import phone_number, postal_code
+from .ready_type import phone_number, postal_code, recent_date
 
 __all__ = [
     "airport_iata",
