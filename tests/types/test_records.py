@@ -199,7 +199,7 @@ def test_a_record_in_a_pydantic_class_says_what_to_write() -> None:
         model_config = ConfigDict(arbitrary_types_allowed=True)
         part: Part
 
-    with pytest.raises(OutputTypeError, match="write the outer class with attrs or msgspec, too"):
+    with pytest.raises(OutputTypeError, match="write the outer one with the same library"):
         lower(Loose)
 
 
