@@ -68,7 +68,6 @@ OPEN_MODULES = {
     "structgen.models.progress": "a bar, wherever something is slow",
     "structgen.types.tools": "brings Pydantic, which those who have schemas only do not load",
     "structgen.masks.cfg.masks": "imported when the first grammar is compiled",
-    "structgen.masks.cfg.reach": "the same",
     "structgen.constraint.check_grammar": "for the command line only",
     "structgen.types.written": "output types as bytes, imported when there are such",
     "structgen.asgi": "a module of its own",

@@ -13,13 +13,13 @@ import pytest
 from doc_blocks import blocks
 
 from structgen.automaton.json import (
-    array_closing,
     array_spec,
+    arrays,
     branches,
     closing,
+    conjunctions,
     member_ways,
-    number_reader,
-    partial_branch,
+    numbers,
     rule_reader,
     rules,
     values,
@@ -39,9 +39,9 @@ LIMITS = {
     "subschemas it may reach": (reader.MAX_NODES,),
     "the value of one member": (member_ways.MAX_TOLD_APART,),
     "multiply out to": (branches.MAX_BRANCHES,),
-    "overlapping branches": (partial_branch.MAX_SUBSETS,),
+    "overlapping branches": (conjunctions.MAX_SUBSETS,),
     "conditional patterns": (rule_reader.MAX_CONDITIONAL_PATTERNS,),
-    "multiple of": (number_reader.MAX_NON_MULTIPLES,),
+    "multiple of": (numbers.MAX_NON_MULTIPLES,),
     "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, tree.MAX_DEPTH),
     "`minLength` beside": tuple(
         formats.FORMATS[name].most_least for name in ("idn-email", "idn-hostname")
@@ -56,7 +56,7 @@ LIMITS = {
     "in one `enum`": (values.MAX_CONTAINERS,),
     "`minItems`": (array_spec.MAX_ITEMS_OWED, closing.MAX_MEMBERS_OWED),
     "choose an object's members": (closing.MAX_SEARCH,),
-    "satisfy `contains`": (array_closing.MAX_SEARCH,),
+    "satisfy `contains`": (arrays.MAX_SEARCH,),
     "rules on which members": (rules.MAX_RULES,),
 }
 """What a line of the table of limits is about, and its figures."""

@@ -30,9 +30,8 @@ from .core.frames import Alternative, Released
 from .core.leaf import GROW
 from .core.machine import Machine
 from .core.text_leaf import TextLeaf
-from .json.contradiction import contradiction
 from .json.document import Document
-from .json.early_check import check
+from .json.early_check import check, contradiction
 from .json.options import JsonOptions, json_options
 from .json.scalars import literal_leaf
 from .json.values import JsonLanguage

@@ -24,8 +24,7 @@ from structgen.vocabulary import Plan, Vocabulary
 
 if TYPE_CHECKING:
     from structgen.automaton.cfg import CfgMachine
-    from structgen.masks.cfg.masks import CfgMaskEngine
-    from structgen.masks.cfg.reach import CfgReach
+    from structgen.masks.cfg.masks import CfgMaskEngine, CfgReach
 
 _T = TypeVar("_T")
 
@@ -161,7 +160,7 @@ class Engine:
         """How far from the end tokens lead; only budgets ask."""
         if isinstance(self.masks, MaskEngine):
             return Reach(self.masks)
-        from structgen.masks.cfg.reach import CfgReach
+        from structgen.masks.cfg.masks import CfgReach
 
         return CfgReach(self.masks)
 

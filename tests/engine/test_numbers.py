@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import structgen
 from engine.walks import TINY, accepts, examples, minimum, walk
 from structgen import JsonSchema
-from structgen.automaton.json.number_reader import LARGEST, SMALLEST
-from structgen.automaton.json.numbers import NumberLeaf, NumberSpec
+from structgen.automaton.json.numbers import LARGEST, SMALLEST, NumberLeaf, NumberSpec
 
 RANDOM = st.randoms(use_true_random=False)
 GRAMMAR = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

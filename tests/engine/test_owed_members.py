@@ -49,8 +49,7 @@ def test_min_properties(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_required_members_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """After each name that may be written next the others are owed: halves of them are shared."""
-    from structgen.automaton.json.closing import Closing
-    from structgen.automaton.json.plain_ends import PlainEnds
+    from structgen.automaton.json.closing import Closing, PlainEnds
 
     n = 0
 

@@ -16,8 +16,8 @@ from engine import strategies
 from structgen import StructgenError
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.core.text_leaf import StringLeaf
+from structgen.automaton.json.document import OpeningLeaf
 from structgen.automaton.json.evaluate import matches
-from structgen.automaton.json.lazy_root import OpeningLeaf
 from structgen.automaton.json.nesting import forced_height, height_of_text, watch_from
 from structgen.automaton.json.options import JsonOptions
 from structgen.automaton.json.quick_checks import PlainNodes

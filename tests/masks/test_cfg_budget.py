@@ -15,7 +15,7 @@ import structgen
 from structgen import Cfg, Constraint, TokenNotAllowed
 from structgen.automaton.cfg.machine import CfgMachine
 from structgen.constraint.engine import Engine
-from structgen.masks.cfg.reach import CfgReach
+from structgen.masks.cfg.masks import CfgReach
 from structgen.masks.walks import walker_of
 
 WRITTEN = {

@@ -12,9 +12,8 @@ from engine.walks import TINY, allowed, brute_force_ids, seeds, states_on_the_wa
 
 import structgen
 from structgen import Cfg, Constraint, Vocabulary
-from structgen.masks.cfg.search import Search
 from structgen.masks.cfg.tokens import Walk
-from structgen.masks.cfg.walks import Walks
+from structgen.masks.cfg.walks import Search, Walks
 from structgen.masks.walks import walker_of
 
 TERMINALS = {

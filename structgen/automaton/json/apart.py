@@ -27,8 +27,8 @@ from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
 
 from . import evaluate, keys
-from .array_leaf import CLOSE, array_leaf
 from .language import Language
+from .whitespace import CLOSE, array_leaf
 
 if TYPE_CHECKING:
     from .arrays import ArrayPlan

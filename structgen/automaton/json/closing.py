@@ -4,24 +4,352 @@
 required ones are there, their number is right and the rule about them holds, or shows that there is
 none. The search is directed by what is left of the rule: it only tries members that can settle
 something in it, absence first (Davis, Logemann and Loveland 1962), and remembers what is left.
+
+How objects end that owe required members and nothing else: one text for each set of them. After
+each of a thousand names that may be written next another set of members is owed, which differs in
+one. So the text of a set is made of those of its halves, which are shared: to leave out one more
+member costs a few parts, not all.
+
+What an open object has to see to first, of what is left of its rule. `RuleNeeds` drops the parts of
+a rule that hold as they are and have nothing to do with the others, and finds its `FirstStep`: a
+member that has to be there, or a disjunction of which some part has to hold.
+
+Keys that an object names nowhere: short ones not written yet, by the patterns they match.
+`SpareKeys` finds a key for each set of patterns that one can match, or as many keys as are wanted.
+Ordinary ones are tried first; others are searched for in the automaton of all keys that are left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
+from . import evaluate
+from .keys import KeySymbols
 from .language import Language
 from .member_ways import MemberWays
 from .members import MemberTable
-from .plain_ends import PlainEnds
-from .rule_needs import FirstStep, RuleNeeds
-from .rules import Rule
-from .spare_keys import SpareKeys
+from .rules import Rule, RuleBook
+
+_FEW = 16
+"""So many names are one part."""
+
+
+class PlainEnds:
+    """The required members of one member table, as texts."""
+
+    def __init__(self, language: Language, table: MemberTable) -> None:
+        self._language = language
+        self._table = table
+        self._size = _FEW
+        while self._size < len(table.names):
+            self._size *= 2
+        # By the first name, how many names, and which of them are owed.
+        self._known: dict[tuple[int, int, int], Text | None] = {}
+
+    def members(self, owed: int) -> Text | None:
+        """The members with names in the bit mask ``owed``, in order, a comma before each; None if
+        one has no value."""
+        return self._part(0, self._size, owed)
+
+    def _part(self, first: int, size: int, owed: int) -> Text | None:
+        if not owed:
+            return b""
+        key = first, size, owed
+        if key in self._known:
+            return self._known[key]
+        out: Text | None
+        if size > _FEW:
+            half = size >> 1
+            before = self._part(first, half, owed & ((1 << half) - 1))
+            after = self._part(first + half, half, owed >> half)
+            out = None if before is None or after is None else put(before, after)
+            WORK.spend(1)
+            WORK.hold(250 + (size >> 3))
+        else:
+            out = self._few(first, owed)
+            WORK.spend(owed.bit_count())
+            WORK.hold(250 + (0 if out is None else len(out)))
+        self._known[key] = out
+        return out
+
+    def _few(self, first: int, owed: int) -> Text | None:
+        language, table = self._language, self._table
+        out: Text = b""
+        while owed:
+            label = owed.bit_length() - 1
+            owed ^= 1 << label
+            value = language.values.shortest(table.conjunctions[first + label])
+            if value is None:
+                return None
+            name = language.scalars.spell(table.names[first + label])
+            out = put(put(language.least_comma + name + language.least_colon, value), out)
+        return out
+
+
+_MANY_PARTS = 8
+"""Parts of a rule from which on those that matter are looked for."""
+
+
+class FirstStep:
+    """What to go for where a rule has to be made to hold: a fact about a name, or else some part of
+    a disjunction.
+
+    Attributes:
+        wanted: that fact, or None.
+        clause: that disjunction, or None.
+    """
+
+    __slots__ = ("_names", "_others", "_rule", "_ways", "clause", "wanted")
+
+    def __init__(self, rule: Rule) -> None:
+        self.wanted: Rule | None = None
+        self.clause: Rule | None = None
+        self._rule = rule
+        self._names: list[str] | None = None
+        self._ways: list[Rule] = []
+        parts = rule.parts if rule.kind == "all" else (rule,)
+        for part in parts:
+            if part.kind == "some" and part.detail[0].name is not None:
+                self.wanted = part
+                return
+        clauses = [part for part in parts if part.is_choice]
+        if clauses:
+            self.clause = min(clauses, key=lambda part: part.size)
+            self._others = tuple(part for part in parts if part is not self.clause)
+
+    def names(self, book: RuleBook) -> list[str]:
+        """The names that the rule speaks of, in its order."""
+        if self._names is None:
+            facts = [fact for fact in book.facts_of(self._rule) if fact.kind == "some"]
+            names = [fact.detail[0].name for fact in facts]
+            self._names = [name for name in names if name is not None]
+        return self._names
+
+    def ways(self, book: RuleBook) -> Iterator[Rule]:
+        """The rule, once for each part of the clause: with that part instead of the clause."""
+        assert self.clause is not None
+        for i, part in enumerate(self.clause.parts):
+            if i == len(self._ways):
+                self._ways.append(book.chosen(self.clause, part, self._others))
+            yield self._ways[i]
+
+
+class RuleNeeds:
+    """What the rules of one member table need."""
+
+    def __init__(self, book: RuleBook, table: MemberTable) -> None:
+        self._book = book
+        self._table = table
+        self._first_steps: dict[Rule, FirstStep] = {}
+        self._part_names: dict[Rule, int] = {}
+        self._needed: dict[Rule, Rule] = {}
+
+    def needed(self, rule: Rule) -> Rule:
+        """``rule`` without what holds as it is and shares no names, even by others, with the rest.
+
+        No member is looked for on its account, and none that is will break it.
+        """
+        table = self._table
+        if rule.kind != "all" or rule.size < _MANY_PARTS or table.counts or table.speaks_of_unnamed:
+            return rule
+        found = self._needed.get(rule)
+        if found is None:
+            names = self._part_names
+            mask = 0
+            rest: list[tuple[int, Rule]] = []
+            for part in rule.parts:
+                labels = names.get(part)
+                if labels is None:
+                    labels = names[part] = table.labels_of(part)
+                if table.holds_now(part):
+                    rest.append((labels, part))
+                else:
+                    mask |= labels
+            while True:
+                spare: list[tuple[int, Rule]] = []
+                for labels, part in rest:
+                    if labels & mask:
+                        mask |= labels
+                    else:
+                        spare.append((labels, part))
+                if len(spare) == len(rest):
+                    break
+                rest = spare[::-1]  # there and back again: chains are mostly in order
+            kept = set(rule.parts).difference([part for _, part in spare])
+            found = self._needed[rule] = self._book.part_of(rule, kept)
+        return found
+
+    def first_step(self, rule: Rule) -> FirstStep:
+        """Where to begin with ``rule``."""
+        step = self._first_steps.get(rule)
+        if step is None:
+            step = self._first_steps[rule] = FirstStep(rule)
+        return step
+
+
+MAX_KEY_STATES = 20_000
+"""Most states of the automaton that finds keys for members that are owed."""
+
+_SAMPLES = [*"abcdefghijklmnopqrstuvwxyz0123456789_", "$", "a-b", "x-", "@", "name", "id", "key"]
+
+
+class SpareKeys:
+    """The unnamed keys of one member table."""
+
+    def __init__(self, table: MemberTable) -> None:
+        self._table = table
+        self._samples: list[tuple[str, int]] | None = None
+        self._spare: dict[tuple[str, ...], dict[int, str]] = {}
+        self._searched: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        self._pool: list[tuple[str, int]] = []
+        self._pool_size = 0
+
+    def one(self, used: tuple[str, ...], label: int) -> str | None:
+        """An unnamed key with this label that is not in ``used``; None when there are no more."""
+        wanted = self._table.matched_by(label)
+        for name, matched in self._known_keys():
+            if matched == wanted and name not in used:
+                return name
+        for taken in ((), used):
+            found = next((name for name, m in self._search_keys(taken) if m == wanted), None)
+            if found not in used:  # or there is none at all
+                return found
+        return None
+
+    def many(
+        self, used: tuple[str, ...], number: int, is_of_use: Callable[[int], bool]
+    ) -> Iterator[tuple[str, int]]:
+        """Unnamed keys not in ``used``, with the patterns they match: enough if there are enough of
+        any kind that ``is_of_use``."""
+        table = self._table
+        taken = {*table.names, *used}
+        for name, matched in self._known_keys():
+            if name not in taken:
+                taken.add(name)
+                yield name, matched
+        for name in (f"k{i}" for i in range(number)):
+            if name not in taken and table.is_name_allowed(name):
+                taken.add(name)
+                yield name, self._matches(name)
+        # Not one by one, where names are of a long list.
+        for name, matched in self._pool_of(number + len(used)):
+            if name not in taken:
+                taken.add(name)
+                yield name, matched
+        first = list(self.by_patterns(used))
+        yield from (key for key in first if key[0] not in taken)
+        more: tuple[str, ...] = tuple(sorted({*used, *(name for name, _ in first)}))
+        for _ in range(number if first else 0):
+            found = list(self.by_patterns(more))
+            if not any(is_of_use(matched) for _, matched in found):
+                return
+            yield from (key for key in found if key[0] not in taken)
+            more = tuple(sorted({*more, *(name for name, _ in found)}))
+
+    def by_patterns(self, used: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        """Short unnamed keys that are not yet used, with the patterns they match: one for each set
+        of patterns that a key can match."""
+        table = self._table
+        known = self._spare.setdefault(used, {})
+        taken = {*table.names, *used}
+        if not known:
+            for name, matched in self._known_keys():
+                if name not in taken:
+                    known.setdefault(matched, name)
+        yield from [(name, matched) for matched, name in sorted(known.items())]
+        if len(known) == 1 << len(table.bits):
+            return  # there is no other set
+        # One search does for all, but where its key for a set of patterns has been used.
+        others = [(name, m) for name, m in self._search_keys(()) if m not in known]
+        yield from (key for key in others if key[0] not in used)
+        gone = {m for name, m in others if name in used}
+        if gone:
+            yield from (key for key in self._search_keys(used) if key[1] in gone)
+
+    def _search_keys(self, used: tuple[str, ...]) -> list[tuple[str, int]]:
+        """A shortest unnamed key not in ``used`` for each set of patterns that one can match."""
+        found = self._searched.get(used)
+        if found is None:
+            found = self._searched[used] = self._all_keys({*self._table.names, *used})
+        return found
+
+    def _known_keys(self) -> list[tuple[str, int]]:
+        """Ordinary unnamed keys, with the patterns they match."""
+        if self._samples is None:
+            allowed = [n for n in _SAMPLES if self._table.is_name_allowed(n)]
+            names = self._table.index
+            self._samples = [(n, self._matches(n)) for n in allowed if n not in names]
+        return self._samples
+
+    def _matches(self, name: str) -> int:
+        """Bit mask of the patterns that ``name`` matches."""
+        bits = self._table.bits
+        return sum(bit for regex, bit in bits.items() if evaluate.matches(regex, name))
+
+    def _pool_of(self, most: int) -> list[tuple[str, int]]:
+        """Short unnamed keys, up to ``most`` through each state of their automaton: not all there
+        are, but as many where there are so many."""
+        if most > self._pool_size:
+            self._pool_size = 2 * most
+            self._pool = list(self._keys_by_length(self._pool_size))
+        return self._pool
+
+    def _keys_by_length(self, most: int) -> Iterator[tuple[str, int]]:
+        """The keys of `_pool_of`, the shortest first."""
+        table = self._table
+        parts = table.spare_parts(list(table.names))
+        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
+        start = symbols.menu(0, True)
+        seen: dict[int, int] = {}
+        queue = deque([] if start is None else [(start, "")])
+        for _ in range(MAX_KEY_STATES):
+            if not queue:
+                break
+            state, text = queue.popleft()
+            WORK.spend(2)
+            if symbols.label(state) >= 0:
+                yield text, symbols.label(state)
+            for mask, to in symbols.moves(state):
+                room = most - seen.get(to, 0)
+                if room > 0:
+                    characters = symbols.alphabet.samples(mask)[:room]
+                    seen[to] = most - room + len(characters)
+                    queue += [(to, text + character) for character in characters]
+
+    def _all_keys(self, taken: set[str]) -> list[tuple[str, int]]:
+        """A shortest key outside ``taken`` for each set of patterns that such a key can match."""
+        table = self._table
+        parts = table.spare_parts(list(taken))
+        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
+        start = symbols.menu(0, True)
+        if start is None:
+            return []
+        found: dict[int, str] = {}
+        # state → a shortest text that leads to it
+        texts = {start: ""}
+        queue = deque([start])
+        while queue:
+            state = queue.popleft()
+            if symbols.label(state) >= 0:
+                found.setdefault(symbols.label(state), texts[state])
+            for mask, to in symbols.moves(state):
+                if to not in texts:
+                    texts[to] = texts[state] + symbols.alphabet.sample(mask)
+                    queue.append(to)
+            if len(texts) > MAX_KEY_STATES:
+                raise CompileLimitExceeded(
+                    f"too many patterns tell the keys apart of the object at {table.path}",
+                    limit=MAX_KEY_STATES,
+                    actual=len(texts),
+                )
+        return [(name, matched) for matched, name in found.items()]
+
 
 Members: TypeAlias = "tuple[tuple[int, Text], ...]"
 """Members to write, as (label of the key, text of the member), by label."""

@@ -1,6 +1,12 @@
 """The whole JSON text: a value with whitespace before and after it (RFC 8259, section 2).
 
 Only flexible whitespace is allowed there, so that a compact text has nothing around it.
+
+The first brace of a document that is plainly an object, before any of the object is built. The mask
+of a first token takes no more of an object than whether it may have members, and whether it may
+have none: hardly any vocabulary has a token for the brace and the beginning of a key. So a machine
+starts with `OpeningLeaf`, one leaf for all schemas, over a `PlainRoot`, which has the object's
+frame made once the brace is read. What the root is, `values` knows.
 """
 
 from __future__ import annotations
@@ -14,6 +20,9 @@ from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.texts import Text
 
+from .keys import before_key
+from .language import Language
+from .nesting import UNLIMITED
 from .whitespace import Whitespace
 
 _BEFORE, _AFTER = 0, 1
@@ -87,3 +96,73 @@ class Document(Textless):
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """See `frames.Frame`."""
         return b"" if at == _AFTER else self._completion
+
+
+_BRACE = 0x7B
+_READ: tuple[str] = ("read",)
+
+
+class OpeningLeaf(Leaf):
+    """``{``, of an object that may have members or not, and need not have any or has to.
+
+    Args:
+        space: whitespace allowed around punctuation.
+    """
+
+    def __init__(self, space: Whitespace) -> None:
+        super().__init__()
+        self._space = space
+
+    def open(self, has_key: bool, may_close: bool) -> int:
+        """State before ``{``; after it there may be a key, or ``}``, or either."""
+        return self.state(("open", has_key, may_close))
+
+    def before_key(self, q: int) -> tuple[Leaf, int]:
+        """The leaf, with its state, that goes on behind the brace, up to where a key begins."""
+        before = before_key(self._space)
+        return before, before.state(self._keys[q])
+
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        return self.labels[q] < 0
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        return {} if key == _READ else {_BRACE: _READ}
+
+    def _label(self, key: Any) -> int:
+        return 0 if key == _READ else -1
+
+
+@lru_cache(maxsize=16)
+def _opening_leaf(space: Whitespace) -> OpeningLeaf:
+    return OpeningLeaf(space)
+
+
+class PlainRoot(Textless):
+    """The frame of a document's object up to its brace; see `frames.Frame`."""
+
+    nests = True
+    limit = UNLIMITED  # the object's own frame minds how deep its members are
+
+    def __init__(self, language: Language) -> None:
+        self._language = language
+
+    def open(self, has_key: bool, may_close: bool) -> Alternative:
+        """How the document starts."""
+        leaf = _opening_leaf(self._language.space)
+        return Alternative(leaf, leaf.open(has_key, may_close), ((self, 0),))
+
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
+        """See `frames.Frame`: the object, its brace being read."""
+        # As `JsonLanguage.alternatives`, but that there is such an object is known.
+        (plan,) = self._language.shapes(self._language.root)[1]
+        way = plan.open()
+        assert way.leaf is not None
+        return (Alternative(way.leaf, way.leaf.step(way.q, _BRACE), way.frames),)
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
+        """See `frames.Frame`: of equally short objects the one that its own leaf would choose."""
+        opened = Machine(self.resume(at, outcome))
+        return opened.shortest_completion(opened.start)

@@ -19,11 +19,10 @@ from structgen.grammar.json_schema import FALSE, NUMBER, STRING
 
 from .apart import Without
 from .arrays import ArrayPlan
-from .conjunctions import Conjunctions
+from .conjunctions import Branch, Conjunctions
 from .excluding import bytes_of_many
 from .nesting import UNLIMITED, height_of_text
 from .objects import ObjectPlan
-from .partial_branch import Branch
 from .quick_checks import QuickChecks
 
 AnyPlan: TypeAlias = ObjectPlan | ArrayPlan | Without

@@ -2,24 +2,489 @@
 
 `NameLeaf` makes JSON strings out of names alone. `KeyLeaf` puts the punctuation of an object around
 its keys, from ``{`` or the end of a member's value up to the next value or ``}``, and ends with an
-outcome that says which key was written. Which keys there may be is what `key_symbols` says; what a
+outcome that says which key was written. Which keys there may be is what `KeySymbols` says; what a
 value must look like is the business of `objects`.
+
+The keys of an object as an automaton over characters. `KeySymbols` accepts an object's possible
+keys: named ones (a trie, restricted to those allowed now) and, where other keys may occur,
+everything else, told apart by which patterns match. How keys are spelt in JSON and what stands
+around them is the business of `keys`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from structgen.automaton.core.leaf import ENDED, Leaf
+from structgen.automaton import liveness
+from structgen.automaton.core.leaf import ENDED, GROW, Leaf
 from structgen.automaton.core.text_leaf import StringLeaf, read_text
-from structgen.automaton.regex.encoding import GROUND, Escapes, json_string
-from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edge, spell_edges
+from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.regex.encoding import GROUND, Escapes, Utf8, json_string
+from structgen.automaton.regex.name_trie import ByteEdges, NamesBelow, NameTrie, names_alphabet
+from structgen.automaton.regex.symbols import (
+    NO_STATE,
+    Names,
+    shortest_path,
+    spell_edge,
+    spell_edges,
+)
 from structgen.automaton.texts import Text, joined, put
+from structgen.grammar import ir
 
-from .key_symbols import KeySymbols
 from .whitespace import Whitespace
+
+_FEW_PATTERNS = 6
+
+_MANY_CHARACTERS = 20
+"""Of two minterms so many have more texts than any object has names."""
+
+_LOST = -(1 << 40)
+"""Pattern state of a pattern that can no longer match."""
+
+_NO_KEY = (-1, 0, False, ())
+"""The state in which nothing may be written."""
+
+
+class KeySymbols:
+    """The symbol automaton of an object's keys.
+
+    A state is ``(trie node or -1, named keys still possible, may it be an unnamed key, pattern
+    states)``. Its label is ``i`` for the i-th name, or ``n_names + j`` for an unnamed key of class
+    j, where ``classify(matched patterns)`` gives j, or -1 to bar such keys.
+
+    Args:
+        names: the named keys.
+        patterns: expressions that unnamed keys are tried against, by search semantics already
+            applied; the matched ones are a bit mask.
+        must_match: expressions that every unnamed key has to match as well.
+        classify: class of an unnamed key from its mask of matched patterns, or -1.
+        n_names: how many of ``names`` can be written at all; the others are barred. Classes of
+            unnamed keys are labelled from here on.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        patterns: Sequence[ir.Regex],
+        must_match: Sequence[ir.Regex],
+        classify: Callable[[int], int],
+        n_names: int,
+    ) -> None:
+        expressions = (*patterns, *must_match)
+        self.alphabet = names_alphabet(names, expressions)
+        self.n_names = n_names
+        self._texts = names
+        self._look_at_names()
+        self._n_patterns = len(patterns)
+        self._automata: list[RegexAutomaton] = []
+        for regex in expressions:
+            self._automata.append(RegexAutomaton(regex, self.alphabet))
+        self.has_expressions = bool(expressions)
+        self._classify = classify
+        self._keys: list[tuple[int, int, bool, tuple[int, ...]]] = [_NO_KEY]
+        self._ids: dict[tuple[int, int, bool, tuple[int, ...]], int] = {_NO_KEY: 0}
+        self._moves: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._alive: dict[int, bool] = {}
+        self.start = 0
+
+    def _look_at_names(self) -> None:
+        self._trie = NameTrie(self._texts, self.alphabet)
+        self._below = NamesBelow(self._trie)
+        self._edges = ByteEdges(self._trie) if self._trie.is_plain else None
+
+    @property
+    def weight(self) -> int:
+        """See `symbols.SymbolAutomaton`."""
+        weight = 2000 + 550 * len(self._keys) + self._trie.weight
+        for automaton in self._automata:
+            weight += automaton.weight
+        return weight
+
+    def menu(self, allowed: int, others: bool) -> int | None:
+        """The start state when the names in ``allowed`` and perhaps unnamed keys may be written.
+
+        Returns:
+            The state, or None when no key at all can be written from it.
+        """
+        if others and self._automata:
+            state = self._state(0, allowed, others, tuple([a.start for a in self._automata]))
+        else:  # as nearly always
+            key = (0 if allowed or others else -1, allowed, others, ())
+            found = self._ids.get(key)
+            if found is None:
+                found = self._ids[key] = len(self._keys)
+                self._keys.append(key)
+            state = found
+        return state if allowed or self._is_alive(state) else None
+
+    def label(self, state: int) -> int:
+        """Index of the name, or of the class of unnamed key, that may end here; else -1."""
+        node, allowed, others, patterns = self._keys[state]
+        if node >= 0 and self._trie.ends[node] >= 0:
+            index = self._trie.ends[node]
+            return index if allowed >> index & 1 else -1
+        if not others:
+            return -1
+        matched = 0
+        for i, (automaton, at) in enumerate(zip(self._automata, patterns, strict=True)):
+            hit = at != _LOST and automaton.label(at) >= 0
+            if i < self._n_patterns:
+                matched |= hit << i
+            elif not hit:
+                return -1
+        found = self._classify(matched)
+        return self.n_names + found if found >= 0 else -1
+
+    def shortest_name(self, state: int, encoding: Utf8) -> bytes | None:
+        """The fewest bytes that spell a name that is still possible at a start state."""
+        _, allowed, _, _ = self._keys[state]
+        best: bytes | None = None
+        for index in range(self.n_names):
+            if allowed >> index & 1:
+                text = self.rest_of_name(state, index, GROUND, encoding)
+                if text is not None and (best is None or len(text) < len(best)):
+                    best = text
+        return best
+
+    def rest_of_name(self, state: int, label: int, node: int, encoding: Utf8) -> bytes | None:
+        """The fewest bytes from ``(state, encoding node)`` to the end of the ``label``-th name."""
+        at, allowed, _, _ = self._keys[state]
+        if not allowed >> label & 1:
+            return None
+        minterms = self._trie.path(at, label)
+        if node == GROUND:
+            return b"".join(encoding.shortest(GROUND)[minterm] for minterm in minterms)
+        begun = encoding.shortest(node).get(minterms[0]) if minterms else None
+        if begun is None:
+            return None
+        return begun + b"".join(encoding.shortest(GROUND)[minterm] for minterm in minterms[1:])
+
+    def moves(self, state: int) -> tuple[tuple[int, int], ...]:
+        """Disjoint ``(minterm mask, next state)`` pairs, none of which leads nowhere."""
+        found = self._moves.get(state)
+        if found is None:
+            found = tuple([move for move in self._raw(state) if self._is_alive(move[1])])
+            self._moves[state] = found
+        return found
+
+    def follow(self, state: int, minterm: int) -> int | None:
+        """See `symbols.SymbolAutomaton`."""
+        node, allowed, others, _ = self._keys[state]
+        if others and self._automata:
+            return next((to for mask, to in self.moves(state) if mask >> minterm & 1), None)
+        child = self._trie.children(node).get(minterm, -1) if node >= 0 else -1
+        if child < 0 and not others:
+            return None
+        to = self._state(child, allowed, others, ())
+        return to if self._is_alive(to) else None
+
+    def read(self, state: int, text: bytes) -> int | None:
+        """See `symbols.SymbolAutomaton`."""
+        node, allowed, others, _ = self._keys[state]
+        if others and self._automata:
+            minterms = self.alphabet.ascii_minterms()
+            for byte in text:
+                to = self.follow(state, minterms[byte])
+                if to is None:
+                    return None
+                state = to
+            return state
+        if node >= 0:
+            node = self._trie.after(node, text.decode("ascii"))
+        if node >= 0:
+            left = allowed & self._below[node]
+            if left:
+                key = node, left, others, ()
+                found = self._ids.get(key)
+                if found is None:
+                    found = self._ids[key] = len(self._keys)
+                    self._keys.append(key)
+                return found
+        if not others:
+            return None
+        to = self._state(node, 0, True, ())
+        return to if self._is_alive(to) else None
+
+    def run(self, state: int) -> tuple[int, int]:
+        """See `symbols.SymbolAutomaton`."""
+        node, _, others, patterns = self._keys[state]
+        if node >= 0 or not others:
+            return 0, 0
+        chars, length, settled = self.alphabet.everything, -1, 0
+        for automaton, at in zip(self._automata, patterns, strict=True):
+            if at != _LOST:
+                more, most = automaton.run(at)
+                chars &= more
+                if most < 0:
+                    settled = max(settled, automaton.settled(at))
+                else:
+                    length = most if length < 0 else min(most, length)
+        if (length >= 0 or settled) and self._decides == "all":
+            return 0, 0  # whether all states on the way can be gone on from is not known
+        return (chars, length) if chars else (0, 0)
+
+    def after_run(self, state: int, count: int) -> int:
+        """See `symbols.SymbolAutomaton`."""
+        if not count:
+            return state
+        _, _, others, patterns = self._keys[state]
+        after = [
+            at if at == _LOST else automaton.after_run(at, count)
+            for automaton, at in zip(self._automata, patterns, strict=True)
+        ]
+        return self._state(-1, 0, others, tuple(after))
+
+    def settled(self, state: int) -> int:
+        """See `symbols.SymbolAutomaton`."""
+        patterns = zip(self._automata, self._keys[state][3], strict=True)
+        return max((a.settled(at) for a, at in patterns if at != _LOST), default=0)
+
+    def phases(self, state: int) -> None:
+        """See `symbols.SymbolAutomaton`."""
+
+    @functools.cached_property
+    def _decides(self) -> str:
+        """What decides whether a text can become an unnamed key: ``"none"`` of the expressions,
+        ``"one"``, there being one only, or ``"all"``."""
+        n = self._n_patterns
+        if n == len(self._automata) <= _FEW_PATTERNS:
+            if all(self._classify(matched) >= 0 for matched in range(1 << n)):
+                return "none"
+            if n == 1 and self._classify(1) >= 0:
+                return "one"
+        if not n and len(self._automata) == 1 and self._classify(0) >= 0:
+            return "one"
+        return "all"
+
+    def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
+        """See `symbols.SymbolAutomaton`."""
+        node, _, others, patterns = self._keys[state]
+        if node >= 0 or not others or self._decides != "one":
+            return None
+        return self._automata[0], patterns[0]
+
+    def in_expression(self, state: int) -> int:
+        """See `symbols.SymbolAutomaton`."""
+        return self._state(-1, 0, True, (state,))
+
+    def free(self, state: int) -> int | None:
+        """See `symbols.SymbolAutomaton`."""
+        _, _, others, patterns = self._keys[state]
+        if not others or any(at != _LOST for at in patterns):
+            return None
+        free = self._state(-1, 0, True, patterns)
+        return free if self._is_alive(free) else None
+
+    def unnamed(self, state: int) -> int | None:
+        """See `symbols.SymbolAutomaton`: so it is where no expression bars a key."""
+        _, _, others, patterns = self._keys[state]
+        if not others or not self._automata or self._decides != "none":
+            return None
+        return self._state(-1, 0, True, patterns)
+
+    def beside_names(self, state: int) -> int | None:
+        """See `symbols.SymbolAutomaton`."""
+        node, _, others, patterns = self._keys[state]
+        if not others or not self._automata or node < 0 or self._edges is None:
+            return None
+        return self._state(-1, 0, True, patterns)
+
+    def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
+        """See `symbols.SymbolAutomaton`."""
+        node, allowed, others, patterns = self._keys[state]
+        if node < 0 or self._edges is None:
+            return []
+        minterms = self.alphabet.ascii_minterms()
+        out: list[tuple[int, int, bool]] = []
+        for byte, child in self._edges[node]:
+            after: list[int] = []
+            for automaton, at in zip(self._automata, patterns, strict=False):
+                to = None if at == _LOST else automaton.follow(at, minterms[byte])
+                after.append(_LOST if to is None else to)
+            may_be_unnamed = others and _LOST not in after[self._n_patterns :]
+            left = allowed & self._below[child]
+            if not left and not may_be_unnamed:
+                continue  # nor does anything on the way further on
+            state = self._state(child, left, may_be_unnamed, tuple(after))
+            out.append((byte, state, self._is_alive(state)))
+        return out
+
+    def at_least(self, state: int) -> int:
+        """See `symbols.SymbolAutomaton`."""
+        return 0
+
+    def is_open(self, state: int) -> bool:
+        """See `symbols.SymbolAutomaton`; `free` says it better."""
+        return False
+
+    def open_part(self, state: int) -> int | None:
+        """See `symbols.SymbolAutomaton`."""
+        return None
+
+    def special(self, state: int) -> list[tuple[int, int]]:
+        """See `symbols.SymbolAutomaton`."""
+        node, allowed, others, patterns = self._keys[state]
+        if node < 0:
+            return []
+        point = self.alphabet.representatives
+        return [
+            (point[minterm], self._state(child, allowed, others, patterns))
+            for minterm, child in self._trie.children(node).items()
+            if others or allowed & self._below[child]
+        ]
+
+    def names(self, state: int) -> Names | None:
+        """See `symbols.SymbolAutomaton`."""
+        node, allowed, others, _ = self._keys[state]
+        edges = self._edges
+        if others or node < 0 or edges is None:
+            return None
+        return Names(edges, self._trie.ends, self._below, node, allowed)
+
+    def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
+        """See `symbols.SymbolAutomaton`."""
+        node, allowed, others, _ = self._keys[state]
+        if others or node < 0 or self._edges is None or allowed.bit_count() > most:
+            return None
+        trie = self._trie
+        texts, depth = trie.texts, trie.depth[node]
+        out: list[tuple[int, str]] = []
+        while allowed:
+            bit = allowed & -allowed
+            allowed ^= bit
+            name = bit.bit_length() - 1
+            out.append((name, texts[name][depth:]))
+        return out
+
+    def special_texts(self, state: int) -> Mapping[str, int]:
+        """See `symbols.SymbolAutomaton`: what is left of each name, and which name it is."""
+        node = self._keys[state][0]
+        return self._trie.rests(node) if node >= 0 else {}
+
+    def special_label(self, state: int, number: int) -> int:
+        """See `symbols.SymbolAutomaton`."""
+        return number if self._keys[state][1] >> number & 1 else -1
+
+    def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
+        if allowed and node:  # the first node has all names below
+            allowed &= self._below[node] if node > 0 else 0
+        if not others:
+            patterns = ()
+            if not allowed:
+                node = -1
+        elif self._automata and not self._texts:
+            node = -1  # there are no names to tell apart
+        key = (node, allowed, others, patterns)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._keys)
+            self._keys.append(key)
+        return found
+
+    def _raw(self, state: int) -> list[tuple[int, int]]:
+        node, allowed, others, patterns = self._keys[state]
+        children = self._trie.children(node) if node >= 0 else {}
+        if not others:
+            return [
+                (1 << minterm, self._state(child, allowed, False, ()))
+                for minterm, child in children.items()
+                if allowed & self._below[child]
+            ]
+        # Split the alphabet by what every pattern does, then by the trie's own characters.
+        pieces: list[tuple[int, tuple[int, ...]]] = [(self.alphabet.everything, ())]
+        for i, (automaton, at) in enumerate(zip(self._automata, patterns, strict=True)):
+            split: list[tuple[int, tuple[int, ...]]] = []
+            moves = automaton.moves(at) if at != _LOST else ()
+            for mask, states in pieces:
+                for move_mask, to in moves:
+                    if mask & move_mask:
+                        split.append((mask & move_mask, (*states, to)))
+                        mask &= ~move_mask
+                if mask:
+                    lost_for_good = i >= self._n_patterns
+                    if not lost_for_good or node >= 0:
+                        split.append((mask, (*states, _LOST)))
+            pieces = split
+        out: list[tuple[int, int]] = []
+        for mask, states in pieces:
+            barred = any(s == _LOST for s in states[self._n_patterns :])
+            for minterm, child in children.items():
+                bit = 1 << minterm
+                if mask & bit:
+                    mask ^= bit
+                    if barred:
+                        out.append((bit, self._state(child, allowed, False, ())))
+                    else:
+                        out.append((bit, self._state(child, allowed, True, states)))
+            if mask and not barred:
+                out.append((mask, self._state(-1, 0, True, states)))
+        return out
+
+    def _is_alive(self, state: int) -> bool:
+        if self._is_plainly_alive(state):
+            return True
+        return liveness.is_alive(state, self._alive, self._names_or_ends, self._successors)
+
+    def _is_plainly_alive(self, state: int) -> bool:
+        """Whether a name may be read, or an unnamed key where no expressions are, or what one
+        expression takes: expressions have no states that lead nowhere, off the names' trie no text
+        is a name that is barred, and on it are no more such texts than names."""
+        node, allowed, others, patterns = self._keys[state]
+        if allowed or not others:
+            return allowed != 0
+        if not self._automata:
+            return self._classify(0) >= 0
+        if self._decides != "one" or patterns[0] < 0:
+            return False
+        return node < 0 or self._takes_more_than_names(patterns[0])
+
+    def _takes_more_than_names(self, at: int) -> bool:
+        """Whether the first expression is plain to see to take more texts than there are names."""
+        automaton = self._automata[0]
+        if automaton.is_open(at):
+            return True
+        chars, most = automaton.run(at)
+        if most < 0:
+            return True  # however long a text has become, it can be ended
+        n_texts: int = chars.bit_count() ** min(most, _MANY_CHARACTERS)
+        return n_texts > len(self._texts)
+
+    def _names_or_ends(self, state: int) -> bool:
+        return self._is_plainly_alive(state) or self.label(state) >= 0
+
+    def _successors(self, state: int) -> list[int]:
+        return [to for _, to in self._raw(state)]
+
+
+class NewKeySymbols(KeySymbols):
+    """Symbols of an object without patterns, until something asks how its names are spelt.
+
+    The first mask does not, where no token holds the quote of a key and what follows it: so names
+    are not sorted before the second one. From then on it is one of `KeySymbols` like any other, and
+    no attribute of those has to be checked for.
+    """
+
+    def __init__(self, names: Sequence[str], classify: Callable[[int], int]) -> None:
+        super().__init__(names, (), (), classify, len(names))
+
+    def _look_at_names(self) -> None:
+        """Not yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        with GROW:
+            if type(self) is NewKeySymbols:
+                super()._look_at_names()
+                self.__class__ = KeySymbols  # type: ignore[assignment]
+        return object.__getattribute__(self, name)
+
+    @property
+    def weight(self) -> int:
+        """See `symbols.SymbolAutomaton`."""
+        return 3000 + 100 * len(self._texts)
+
 
 CLOSE = 0
 """Outcome of a `KeyLeaf` that wrote ``}``; outcome ``1 + i`` is the i-th key class."""

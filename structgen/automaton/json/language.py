@@ -19,10 +19,10 @@ from structgen.grammar.json_schema import Node
 
 from .conjunctions import Conjunctions
 from .excluding import Told
-from .listings import Listings
 from .options import JsonOptions
+from .outlines import Listings
 from .rules import RuleBook
-from .schema_scalars import Scalars
+from .scalars import Scalars
 from .whitespace import Whitespace
 
 

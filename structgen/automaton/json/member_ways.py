@@ -5,20 +5,342 @@ into the few cases that make a difference, each with what it owes and the rule a
 cases are many, another member that tells alternatives apart is decided first (a tag), or the parts
 of a disjunction are followed side by side. Which keys there are is `members`' business, what has
 been written that of `objects`.
+
+The cases of one member's value, told apart by the facts that it can settle. Owns `told_apart`: a
+rule about an object's members, the facts in it that a member's value decides, and what the value
+owes anyway → what it owes in each case, and what is left of the rule then. Facts that list values
+are decided all at once, by value: a tag has as many cases as it has values, not one for each pair
+of lists. All others are decided one after another.
+
+What one value has to satisfy besides its conjunction, built up one requirement at a time.
+`Requirements` are a few on top of a conjunction, together with what they leave of the value where
+they list values: a set of which it is one, or values that it is not. Where a ``const`` in one
+alternative and a ``const`` in the next exclude each other, comparing sets says so at once; asking
+the language whether all of it together is empty would take a question for each pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from structgen.automaton.bits import bits
+from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
+from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, STRING, Node
 
-from .cases import told_apart
 from .language import Language
 from .members import MemberTable
-from .requirements import Requirements
 from .rules import Rule
+
+
+class Requirements:
+    """Requirements on one value. Immutable.
+
+    Args:
+        language: of which the value is part.
+        base: the conjunction that the value owes anyway.
+
+    Attributes:
+        base: that conjunction.
+        requirements: what has been added to it.
+    """
+
+    __slots__ = (
+        "_among",
+        "_barred",
+        "_is_exact",
+        "_is_guess",
+        "_language",
+        "_types",
+        "base",
+        "requirements",
+    )
+
+    def __init__(self, language: Language, base: int) -> None:
+        self._language = language
+        self.base = base
+        self._among: frozenset[Any] | None = None  # the values it can be, None: any
+        self._barred: frozenset[Any] = frozenset()
+        self._is_guess = False
+        # Whether it can be all of them, and these are strings.
+        self._is_exact = True
+        self._types: int | None = None
+        self.requirements: tuple[int, ...] = ()
+        for requirement in language.conjunctions.requirements(base):
+            listing = language.listings.of(requirement)
+            if listing is None:
+                self._is_exact &= language.listings.is_silent(requirement)
+                continue
+            self._is_exact &= listing.is_exact
+            self._among = listing.keys if self._among is None else self._among & listing.keys
+        self._is_exact &= self._among is not None
+
+    @property
+    def among(self) -> frozenset[Any] | None:
+        """All values that it can be, by `json_key`, as far as lists tell; None where none does."""
+        return self._among
+
+    def listed_by(self, number: int) -> frozenset[Any] | None:
+        """The values, by `json_key`, with which it meets node ``number``, and others do not.
+
+        None where these are not a plain list.
+        """
+        node = self._language.nodes[number]
+        if node.is_list:
+            return node.listed
+        return self._language.listings.words(number) if not self.types & ~STRING else None
+
+    def are_deep(self, numbers: Iterable[int], most: int) -> bool:
+        """Whether more than ``most`` of these nodes may be about what is inside the value."""
+        inside = self.types & (OBJECT | ARRAY)
+        if not inside:
+            return False
+        nodes = [self._language.nodes[number] for number in numbers]
+        return sum(n.enum is None and n.types & inside != 0 for n in nodes) > most
+
+    @property
+    def types(self) -> int:
+        """Type bits that are the only ones which the value can have."""
+        if self._types is None:
+            listings = self._language.listings
+            self._types = ALL_TYPES
+            for requirement in self._language.conjunctions.requirements(self.base):
+                self._types &= listings.types(requirement)
+            if self._among is not None and all(isinstance(key, str) for key in self._among):
+                self._types &= STRING
+        return self._types
+
+    def with_values(
+        self, keys: frozenset[Any], requirements: Iterable[int], order: Collection[Any] = ()
+    ) -> Requirements:
+        """One of the values ``keys``, as the further ``requirements`` have it.
+
+        ``order`` has all of ``keys``, in the order of the schema if that is known.
+        """
+        other = self._copy()
+        other._is_guess = True
+        other._among = keys if self._among is None else keys & self._among
+        if self._is_exact and not self.requirements:
+            # That says it all: who builds it need not multiply out where it comes from.
+            values = tuple(key for key in order or sorted(keys) if key in other._among)
+            alone = self._language.add(Node(self._path, types=STRING, enum=values))
+            other.base, other._is_guess = alone, False
+        else:
+            other.requirements = (*self.requirements, *requirements)
+        return other
+
+    def without_values(self, keys: frozenset[Any], requirements: Iterable[int]) -> Requirements:
+        """None of the values ``keys``, as the further ``requirements`` have it."""
+        other = self._copy()
+        other._is_guess = True
+        other._barred = self._barred | keys
+        if self._among is not None:
+            other._among = self._among - keys
+        other.requirements = (*self.requirements, *requirements)
+        return other
+
+    def _copy(self) -> Requirements:
+        other = Requirements.__new__(Requirements)
+        for name in Requirements.__slots__:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    @property
+    def _path(self) -> str:
+        requirements = self._language.conjunctions.requirements(self.base)
+        return next((self._language.nodes[ob >> 1].path for ob in requirements), "$")
+
+    @property
+    def conjunction(self) -> int:
+        """All that the value owes."""
+        return self._language.conjunctions.extended(self.base, self.requirements)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it turns out that no value meets what `adding` took for possible by lists."""
+        return self._is_guess and self._language.values.clearly_empty(self.conjunction)
+
+    def adding(self, requirement: int) -> Requirements | None:
+        """With a further requirement; None when it is clear that no value meets all of them."""
+        other = self._copy()
+        node = self._language.nodes[requirement >> 1]
+        if not node.is_list:
+            other.requirements = (*self.requirements, requirement)
+            return None if self._language.values.clearly_empty(other.conjunction) else other
+        # Other keywords may still exclude what the lists leave: that is asked once, at the end.
+        other._is_guess = True
+        kept, keys = self.requirements, node.listed
+        if requirement & 1:
+            other._barred = self._barred | keys
+            if self._among is not None:
+                other._among = self._among - keys
+        else:
+            other._among = (keys if self._among is None else self._among & keys) - self._barred
+            # What the value is tells that it is not what other lists have.
+            kept = tuple(ob for ob in kept if not (ob & 1 and self._excludes(keys, ob >> 1)))
+        if other._among is not None and not other._among:
+            return None
+        other.requirements = (*kept, requirement)
+        return other
+
+    def _excludes(self, keys: frozenset[Any], number: int) -> bool:
+        node = self._language.nodes[number]
+        return node.is_list and node.listed.isdisjoint(keys)
+
+
+Sides: TypeAlias = tuple[int, int]
+"""Bit masks of the facts that hold if a node does, and if it does not."""
+
+
+def told_apart(
+    language: Language, rule: Rule, touched: int, start: Requirements, limit: int
+) -> list[tuple[Requirements, Rule]] | None:
+    """The cases of a value, each with what it owes and what is left of ``rule``.
+
+    Every value falls into a case, perhaps into several. Cases in which nothing can hold, or of
+    which no value is known at a glance, are left out.
+
+    Args:
+        language: of which the value is part.
+        rule: what holds of the members together.
+        touched: bit mask of the facts in it that a member with this key can settle.
+        start: what its value owes anyway.
+        limit: most cases.
+
+    Returns:
+        The cases, or None when there are more than ``limit``.
+
+    Cost: for facts that list values, one look at the rule for each set of lists that share a
+    value; twice as many cases with each further fact at most.
+    """
+    book = language.book
+    decided: dict[int, Sides] = {}
+    here = 0
+    for fact in book.facts_in(touched & ~book.presence):
+        keys, requirement = fact.detail
+        met, unmet = decided.get(requirement >> 1, (0, 0))
+        if requirement & 1:
+            unmet |= fact.support
+        else:
+            met |= fact.support
+        decided[requirement >> 1] = met, unmet
+        if keys.name is not None:
+            here |= fact.support  # no other member can settle it
+    begun = [(start, book.settle(rule, touched & book.presence, 0))]
+    lists = {n: keys for n in decided if (keys := start.listed_by(n)) is not None}
+    if len(lists) > 1:
+        begun = _by_value(language, *begun[0], decided, lists, here)
+        if len(begun) > limit:
+            return None
+    else:
+        lists = {}
+    nodes = [n for n in decided if n not in lists]
+    out: list[tuple[Requirements, Rule]] = []
+    todo = [(owed, left, 0) for owed, left in reversed(begun)]
+    while todo:
+        owed, left, at = todo.pop()
+        WORK.spend(5)
+        while at < len(nodes) and not left.support & (
+            decided[nodes[at]][0] | decided[nodes[at]][1]
+        ):
+            at += 1
+        if left is book.no:
+            continue
+        if at == len(nodes):
+            if owed.is_empty:
+                continue
+            out.append((owed, left))
+            if len(out) > limit:
+                return None
+            continue
+        positive, negative = decided[nodes[at]]
+        met_left = book.settle(left, positive, negative & here)
+        unmet_left = book.settle(left, negative, positive & here)
+        if met_left is unmet_left:
+            todo.append((owed, met_left, at + 1))
+            continue
+        holds = owed.adding(2 * nodes[at])
+        fails = owed if holds is None else owed.adding(2 * nodes[at] + 1)
+        if fails is not None:
+            todo.append((fails, unmet_left, at + 1))
+        if holds is not None:
+            todo.append((owed if fails is None else holds, met_left, at + 1))
+    return out
+
+
+def _by_value(
+    language: Language,
+    start: Requirements,
+    rule: Rule,
+    decided: Mapping[int, Sides],
+    lists: Mapping[int, frozenset[Any]],
+    here: int,
+) -> list[tuple[Requirements, Rule]]:
+    """The cases of a value told apart by the nodes in ``lists``, all at once.
+
+    Args:
+        language: of which the value is part.
+        start: what it owes anyway.
+        rule: what holds of the members together.
+        decided: by node the facts that it decides.
+        lists: by node the values that meet it.
+        here: bit mask of the facts that no other member can settle.
+    """
+    book = language.book
+    nodes = list(lists)
+    # value → bit mask of the places in `nodes` of those that it meets
+    met_by: dict[Any, int] = {}
+    for place, keys in enumerate(lists.values()):
+        for key in keys:
+            met_by[key] = met_by.get(key, 0) | 1 << place
+    among = start.among
+    if among is not None:
+        met_by = {key: met_by.get(key, 0) for key in among}
+    values: dict[int, list[Any]] = {} if among is not None else {0: []}
+    for key, mask in met_by.items():
+        values.setdefault(mask, []).append(key)
+    none_true = none_false = 0
+    for node in nodes:
+        none_true |= decided[node][1]
+        none_false |= decided[node][0] & here
+    settings: list[tuple[int, int]] = []
+    for mask in values:
+        true, false = none_true, none_false
+        for place in bits(mask):
+            met, unmet = decided[nodes[place]]
+            true = true & ~unmet | met
+            false = false & ~met | unmet & here
+        settings.append((true, false))
+    found = book.settle_each(rule, (none_true, none_false), settings)
+    left = dict(zip(values, found, strict=True))
+    out: list[tuple[Requirements, Rule]] = []
+    told = 0  # the nodes that a value must not meet to be in no list
+    if 0 in values:
+        for mask in values:
+            if left[mask] is not left[0]:
+                told |= mask
+        if left[0] is not book.no:
+            barred = [nodes[place] for place in bits(told)]
+            keys = frozenset[Any]().union(*(lists[node] for node in barred))
+            out.append((start.without_values(keys, [2 * n + 1 for n in barred]), left[0]))
+    for mask, keys_of in values.items():
+        if not mask or left[mask] is book.no or (0 in values and not mask & told):
+            continue
+        # The shortest list that the values are in, and what else tells them from its others.
+        first = min(bits(mask), key=lambda place: len(lists[nodes[place]]))
+        others = [m for key in lists[nodes[first]] if (m := met_by.get(key, mask)) != mask]
+        owed = [2 * nodes[first]]
+        if others:
+            owed = [2 * nodes[place] for place in bits(mask)]
+            beyond = 0
+            for other in others:
+                if other & mask == mask:
+                    beyond |= other & ~mask
+            owed += [2 * nodes[place] + 1 for place in bits(beyond)]
+        out.append((start.with_values(frozenset(keys_of), owed), left[mask]))
+    return out
+
 
 MAX_CASES = 2
 """Most cases for each fact that the value of one member is told apart into, if there is another

@@ -6,7 +6,7 @@ members there are, what is left of the rule about all of them (`rules`). From it
 that may come next (a `KeyLeaf` menu) and whether ``}`` may.
 
 Most objects need a bit mask of names and nothing else. What a member makes of other states is
-`object_steps`' business, which members lead to no dead end `open_members`'.
+`open_members`' business, and which members lead to no dead end.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from structgen.automaton.work import WORK
 
 from . import evaluate
 from .closing import Members, State
-from .key_symbols import KeySymbols
-from .keys import CLOSE, KeyLeaf
+from .keys import CLOSE, KeyLeaf, KeySymbols
 from .language import Language
 from .member_ways import MemberWays
 from .members import MemberTable
-from .object_steps import ObjectSteps
-from .open_members import OpenMembers
+from .open_members import ObjectSteps, OpenMembers
 from .scalars import key_leaf
 
 MAX_TOLD = 100

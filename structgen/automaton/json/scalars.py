@@ -2,39 +2,55 @@
 
 Owns what strings and numbers must be like together, how a number may be spelt, and the leaves that
 all constraints share. Knows nothing of conjunctions, objects or arrays; see `values`.
+
+The scalars of one schema: the leaves of its strings and numbers, spelt as its options say.
+`Scalars` makes the leaf of what some nodes say together of a string or number, without the values
+that they bar, and that of strings that are listed. What all schemas share of that is `scalars`'.
+
+Schema nodes read as regular expressions over the strings that satisfy them. For a string every
+requirement comes to one language, whatever applicators and negations it is made of: and, or and not
+are parts of an expression, and nothing is multiplied out. Only requirements that apply themselves
+in place, without end, have none. What nodes say of other types does not matter here, and neither
+does ``unevaluated…``: strings have no parts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from structgen.automaton.core.leaf import Leaf, LiteralLeaf
 from structgen.automaton.core.shared import AUTOMATA, FORMATS
 from structgen.automaton.core.text_leaf import StringLeaf
+from structgen.automaton.regex import quick_checks
+from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.automaton import RegexAutomaton
-from structgen.automaton.regex.encoding import Escapes, json_string
+from structgen.automaton.regex.encoding import Escapes, JsonString, json_string
 from structgen.grammar import ir
-from structgen.grammar.formats import format_of
+from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import (
     ALL_TYPES,
     BOOLEAN,
     DIGITS,
+    FALSE,
     FRACTION,
     INTEGER,
     NULL,
     NUMBER,
     POINTED,
     STRING,
+    TRUE,
     Node,
     to_decimal,
 )
+from structgen.grammar.regex import alternate, complement, intersect
 
-from .key_symbols import NewKeySymbols
-from .keys import KeyLeaf, NameLeaf
+from .excluding import Barred, ExcludingLeaf, Single
+from .keys import KeyLeaf, NameLeaf, NewKeySymbols
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
 from .whitespace import Whitespace
@@ -227,3 +243,228 @@ def scalar_leaves(
     if words:
         leaves.append(literal_leaf(tuple(words)))
     return tuple([(leaf, leaf.start) for leaf in leaves])
+
+
+_ONE_ATOM = Alphabet(())
+
+_spelt_as_it_is = re.compile(r"[ !#-\[\]-~]*").fullmatch
+"""Printable ASCII without quotes and backslashes: what no option asks to be escaped."""
+
+
+class Scalars:
+    """The leaves of one schema's strings and numbers.
+
+    Args:
+        options: how JSON is written.
+        missing: bytes from 0x7F on that cannot be written.
+    """
+
+    def __init__(self, options: JsonOptions, missing: frozenset[int]) -> None:
+        self.options = options
+        self.missing = missing
+
+    @cached_property
+    def _no_strings(self) -> set[tuple[ir.Regex, Escapes]]:
+        """Languages that are empty."""
+        return set()
+
+    @cached_property
+    def _singles(self) -> dict[Any, Single]:
+        """See `_single`."""
+        return {}
+
+    @cached_property
+    def _excluding(self) -> dict[Leaf, ExcludingLeaf]:
+        return {}
+
+    def of(self, types: int, nodes: Sequence[Node]) -> list[StringLeaf | NumberLeaf]:
+        """The leaves of the strings and numbers among ``types`` that meet the assertions of all
+        ``nodes``, and may be among what these bar by value: `excluding` takes that out."""
+        leaves: list[StringLeaf | NumberLeaf] = []
+        if types & STRING:
+            regex = string_regex(nodes, with_barred=True)
+            string = None if regex is None else self._string_leaf(regex, nodes)
+            if string is not None:
+                leaves.append(string)
+        # With exponents, what spells one number is as large as all that does.
+        apart = self.options.canonical
+        for form in number_forms(types):
+            number = number_leaf(number_spec(form, nodes, self.options, with_barred=apart))
+            if number is not None:
+                leaves.append(number)
+        return leaves
+
+    def listed(self, strings: dict[str, bool]) -> tuple[tuple[Leaf, int], ...]:
+        """The leaf, with its start, of those of ``strings`` that are allowed, if there are any.
+
+        All are listed in it, so that one automaton serves whatever is barred.
+        """
+        named = name_leaf(tuple(strings), self.options.named, self.missing)
+        mask = (1 << len(strings)) - 1
+        if not all(strings.values()):
+            mask = int("".join("01"[allowed] for allowed in reversed(strings.values())), 2)
+        opened = named.open(mask)
+        return () if opened is None else ((named, opened),)
+
+    def free_leaf(self, node: Node) -> StringLeaf | None:
+        """The strings that a node's lengths and patterns allow, or None."""
+        regex = string_regex([node])
+        return None if regex is None else self._string_leaf(regex, [node])
+
+    def has_string(self, node: Node) -> bool:
+        """Whether there is a string of a node's lengths and patterns."""
+        if not node.patterns:
+            return node.max_length is None or node.min_length <= node.max_length
+        if len(node.patterns) == 1:
+            (pattern,) = node.patterns
+            least, most = node.min_length, node.max_length
+            name = format_of(pattern)
+            if name is None:
+                found = quick_checks.has_string(pattern, least, most)
+            else:
+                fewest = FORMATS[name].fewest
+                # A shortest string is of printable ASCII, which every vocabulary can write.
+                found = least <= fewest and (most is None or fewest <= most)
+            if found:
+                return True
+        return self.free_leaf(node) is not None
+
+    def _string_leaf(self, regex: ir.Regex, nodes: Sequence[Node]) -> StringLeaf | None:
+        """A leaf for strings; those with a pattern or format are spelt as names are."""
+        has_pattern = any(node.patterns for node in nodes)
+        escapes = self.options.named if has_pattern else self.options.free
+        if (regex, escapes) in self._no_strings:
+            return None
+        leaf = string_leaf(regex, escapes, self.missing)
+        if leaf is None:
+            self._no_strings.add((regex, escapes))
+        return leaf
+
+    def excluding(self, leaf: StringLeaf | NumberLeaf, barred: Barred) -> tuple[Leaf, int] | None:
+        """``leaf`` without the values ``barred``, and where it starts; None where nothing is
+        left."""
+        found = self._excluding.get(leaf)
+        if found is None:
+            found = self._excluding[leaf] = ExcludingLeaf(leaf)
+        told = barred.told
+        return found.open(
+            barred.numbers, lambda n: self._single(leaf, told.keys[n], told.values[n])
+        )
+
+    def _single(self, leaf: StringLeaf | NumberLeaf, key: Any, value: Any) -> Single:
+        """All ways to spell one value as ``leaf`` may, and where that automaton starts; None for
+        what ``leaf`` does not spell."""
+        if isinstance(leaf, StringLeaf):
+            if not isinstance(value, str):
+                return None
+            assert isinstance(leaf.encoding, JsonString)
+            escapes = leaf.encoding.escapes
+            name: tuple[Any, str] = key, escapes
+            if name not in self._singles:
+                named = NameLeaf((value,), escapes, self.missing)
+                start = named.open(1)
+                self._singles[name] = None if start is None else (named, start)
+        else:
+            if not self.options.canonical:
+                return None  # it is told by the leaf itself
+            if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool):
+                return None
+            name = key, leaf.spec.form
+            if name not in self._singles:
+                number = to_decimal(value) or Decimal(0)
+                spec = NumberSpec(
+                    lower=number,
+                    upper=number,
+                    max_digits=leaf.spec.max_digits,
+                    canonical=leaf.spec.canonical,
+                    form=leaf.spec.form,
+                )
+                only = NumberLeaf(spec)
+                self._singles[name] = None if only.is_empty() else (only, only.start)
+        return self._singles[name]
+
+    def spell(self, name: str) -> bytes:
+        """``name`` as a JSON string in its shortest allowed spelling."""
+        if _spelt_as_it_is(name):
+            return b'"%b"' % name.encode()
+        speller = json_string(_ONE_ATOM, self.options.named, self.missing)
+        return b'"' + b"".join(speller.spell(ord(c)) for c in name) + b'"'
+
+
+class StringReader:
+    """Reads requirements over one growing list of nodes.
+
+    Args:
+        nodes: the schema's nodes.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._known: dict[int, ir.Regex | None] = {}
+
+    def read(self, requirement: int) -> ir.Regex | None:
+        """The strings that meet ``requirement``, or None if it applies itself in place."""
+        if requirement <= FALSE:
+            return ir.ANY_TEXT if requirement == TRUE else ir.NOTHING
+        number = requirement >> 1
+        if number not in self._known:
+            self._known[number] = None
+            self._known[number] = self._node(self._nodes[number])
+        regex = self._known[number]
+        return complement(regex) if regex is not None and requirement & 1 else regex
+
+    def read_choice(self, ways: Iterable[Iterable[int]]) -> ir.Regex | None:
+        """The strings that meet all requirements of one of ``ways`` at least."""
+        found: list[ir.Regex] = []
+        for way in ways:
+            parts = self._read_each(way)
+            if parts is None:
+                return None
+            found.append(intersect(parts))
+        return alternate(found)
+
+    def _read_each(self, requirements: Iterable[int]) -> list[ir.Regex] | None:
+        found = [self.read(requirement) for requirement in requirements]
+        known = [regex for regex in found if regex is not None]
+        return known if len(known) == len(found) else None
+
+    def _node(self, node: Node) -> ir.Regex | None:
+        own = string_regex([node])
+        if not node.types & STRING or own is None:
+            return ir.NOTHING
+        parts = self._read_each((*node.refs, *node.all_of))
+        choices: list[ir.Regex | None] = []
+        if node.any_of is not None:
+            choices.append(self.read_choice((child,) for child in node.any_of))
+        if node.one_of is not None:
+            ways = self._read_each(node.one_of)
+            choices.append(None if ways is None else _exactly_one(ways))
+        if node.condition is not None:
+            test, then, otherwise = node.condition
+            choices.append(self.read_choice([(test, then), (test ^ 1, otherwise)]))
+        if parts is None or None in choices:
+            return None
+        parts.append(own)
+        if node.enum is not None:
+            parts.append(alternate(ir.literal(v) for v in node.enum if isinstance(v, str)))
+        return intersect([*parts, *(regex for regex in choices if regex is not None)])
+
+
+def counts_only(regex: ir.Regex) -> bool:
+    """Whether ``regex`` speaks of nothing but how many characters there are."""
+    if isinstance(regex, (ir.Alternate, ir.Concat, ir.Intersect)):
+        return all(map(counts_only, regex.parts))
+    if isinstance(regex, (ir.Complement, ir.Repeat)):
+        return counts_only(regex.body)
+    return regex == ir.ANY_CHAR
+
+
+def _exactly_one(parts: Iterable[ir.Regex]) -> ir.Regex:
+    """Texts that one part alone matches, in as many steps as there are parts, not pairs of them."""
+    none: ir.Regex = ir.ANY_TEXT
+    one: ir.Regex = ir.NOTHING
+    for part in parts:
+        other = complement(part)
+        one = alternate([intersect([none, part]), intersect([one, other])])
+        none = intersect([none, other])
+    return one

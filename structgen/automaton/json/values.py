@@ -4,9 +4,9 @@ Every value is owed to a *conjunction* (`conjunctions`): a set of schema nodes t
 `JsonLanguage` resolves a conjunction's in-place applicators into branches (disjunction outside,
 conjunction inside), merges each branch's assertions type by type, and answers with `Alternative`s
 for the machine: one leaf for all scalars of a kind, an object or array leaf with its frame pushed.
-It knows the JSON types; how strings and numbers are spelt is `schema_scalars`', what happens
-between the brackets `objects`' and `arrays`', and whether there is any value, and how short,
-`emptiness`'. Everything about a conjunction is computed when it is first asked for.
+It knows the JSON types; how strings and numbers are spelt is `scalars`', what happens between the
+brackets `objects`' and `arrays`', and whether there is any value, and how short, `emptiness`'.
+Everything about a conjunction is computed when it is first asked for.
 """
 
 from __future__ import annotations
@@ -44,22 +44,27 @@ from . import evaluate
 from .apart import Apart, ApartArray, ApartObject, Without
 from .arrays import ArrayPlan
 from .branches import Brancher
-from .conjunctions import Conjunctions
+from .conjunctions import Branch, Conjunctions
+from .document import PlainRoot
 from .emptiness import AnyPlan, Emptiness, Shapes
 from .excluding import Barred, Told
-from .lazy_root import PlainRoot
-from .listings import Listings
 from .nesting import UNLIMITED, NestingBound, watch_from
 from .objects import ObjectPlan
 from .options import JsonOptions
-from .outlines import Outlines
-from .partial_branch import Branch
+from .outlines import Listings, Outlines
 from .quick_checks import QuickChecks
 from .rule_reader import RuleReader
 from .rules import RuleBook
-from .scalars import literal_leaf, number_leaf, number_spec, scalar_leaves, spellings, string_regex
-from .schema_scalars import Scalars
-from .string_reader import StringReader
+from .scalars import (
+    Scalars,
+    StringReader,
+    literal_leaf,
+    number_leaf,
+    number_spec,
+    scalar_leaves,
+    spellings,
+    string_regex,
+)
 from .whitespace import whitespace
 
 MAX_CONTAINERS = 500

@@ -2,7 +2,7 @@
 
 `NameTrie` holds the names of an object's members, or the strings of a choice, and says what is left
 of them at a node, by character, by byte and by text. It knows no JSON and no spelling; which names
-are still allowed is the business of `key_symbols`.
+are still allowed is the business of `json.keys`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Automata over characters, and how their texts are spelt as bytes.
 
-`SymbolAutomaton` is what regular expressions (`automaton`), keys (`key_symbols`) and others answer
+`SymbolAutomaton` is what regular expressions (`automaton`), keys (`json.keys`) and others answer
 to; its symbols are minterms of an alphabet, which an encoding (`encoding`) spells. Here stand the
 edges and the shortest ways of the two together. Leaves, their states and what is remembered of them
 are the business of `leaf`.

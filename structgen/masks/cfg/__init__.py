@@ -1,10 +1,9 @@
 """Grammars through the trie.
 
-In reading order: `tokens` (sets of token ids), `byte_runs` and `node_sets` (the trie in pre-order),
-`search` and `walks` (terminals), `shared` (what grammars have in common), `nonterminal_walks` (open
-goals), `masks` (stacks of them), `leaves` (grammars inside other types) and `reach` (what budgets
-ask).
+In reading order: `tokens` (sets of token ids), `byte_runs` and `node_sets` (the trie in pre-order,
+and what grammars have in common), `walks` (terminals; grammars inside other types),
+`nonterminal_walks` (open goals), `masks` (stacks of them, and what budgets ask).
 
-Nothing is offered here: `masks` and `reach` are imported where the first grammar is compiled,
-because they build on the masks of other types.
+Nothing is offered here: `masks` is imported where the first grammar is compiled, because it builds
+on the masks of other types.
 """

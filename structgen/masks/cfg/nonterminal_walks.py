@@ -23,8 +23,7 @@ from typing import TypeAlias
 from structgen.automaton.cfg import CfgMachine
 from structgen.automaton.work import WORK
 
-from .node_sets import NODE_BITS
-from .shared import Prefixes, Spaces
+from .node_sets import NODE_BITS, Prefixes, Spaces
 from .tokens import Bits, Ids, Rows, gathered, new_number
 from .walks import Walks
 

@@ -1,7 +1,7 @@
 """Strings through the trie, by whole characters.
 
-In reading order: `character_nodes` and `characters` (the trie as characters), `character_runs` and
-`lone_runs` (what stays in a set), `alphabet_points`, `transition_table` and `tables` (transitions
-as arrays), `ends`, `steps`, `runs`, `levels`, `open_texts`, `differences` (ways to walk), `walks`
-(which of them a text takes) and `string_walks` (with what stands around the text).
+In reading order: `character_nodes` and `characters` (the trie as characters), `character_arrays`
+and `character_runs` (what stays in a set), `tables` (transitions as arrays, steps and ends),
+`walks` (the ways to walk, and which of them a text takes), `leaf_texts` and `string_walks` (with
+what stands around the text).
 """

@@ -16,7 +16,7 @@ from structgen.masks.walk_store import WalkStore
 from . import character_nodes
 from .character_arrays import CharacterArrays
 from .characters import Characters
-from .ends import ANEW
+from .tables import ANEW
 from .walks import TextWalks
 
 _LONGEST_NAME = 80

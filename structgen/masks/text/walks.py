@@ -1,35 +1,735 @@
 """Walks of text: one leaf of characters, from any state, through the tokens below any node.
 
-A text's automaton mostly stays where it is, and runs are taken as a whole (`runs`); where they
-are left, what is left is walked on together, small subtrees one by one (`steps`). `TextWalks`
-chooses among these, among texts that may be anything (`open_texts`) and states that tokens cannot
-tell apart (`levels`), and keeps the walks from the root by the content of what is still to be
-read. A walk goes through these in turns.
+A text's automaton mostly stays where it is, and runs are taken as a whole; where they are left,
+what is left is walked on together, small subtrees one by one. `TextWalks` chooses among these,
+among texts that may be anything and states that tokens cannot tell apart, and keeps the walks from
+the root by the content of what is still to be read. A walk goes through these in turns.
 
 It knows leaves of text and the vocabulary's characters; what follows a text is `masks`' business.
+
+A text's walk from the root, told by that of a state that most characters lead to as well. Where a
+text is searched for words, its states differ by the few characters that go on with a word: whatever
+else is read leads from all of them to the same state. So of two such states all tokens but a few do
+the same, and those few lie where the characters lead apart. `TextDifferences` goes there; how the
+other state was walked is not known here.
+
+Texts up to the length of a token: which states no token can tell apart, and the longest tokens. Two
+states that differ by what comes after more characters than a token has are one; and for all but a
+few long tokens (`Characters.levels`) many more are. `TextLevels` says which, and walks those few
+one by one. How the others are walked is not known here.
+
+Texts that may be anything, and those that are one of some names: told by where they are closed.
+`OpenTexts` walks states from which every text may be read (`SymbolAutomaton.is_open`), so that only
+the quotes below a place matter; those where a few texts have another label than all the others; and
+those where nothing but names may be read.
+
+Runs of a text's automaton: where it reads many characters of one set, perhaps counting them.
+`TextRuns` takes such a run in one comparison over all tokens (`character_runs`), and looks only at
+the places where it can be left: a closing quote, a character cut by the token's end, a character
+outside the set that leads somewhere. Those places it groups by the state they lead to; how they are
+walked on is not known here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from structgen.automaton.regex import StructuralHash, SymbolAutomaton
+from structgen.automaton.regex import Names, StructuralHash, SymbolAutomaton, TokenHorizon
 from structgen.automaton.work import WORK
+from structgen.masks.grouping import starts_of
 from structgen.storage import GenerationalCache
 
-from .character_arrays import Int32
+from .character_arrays import Depths, Int32, LongEdge
+from .character_runs import LoneRun, Run
 from .characters import Characters
-from .differences import TextDifferences
-from .ends import ANEW, Counted, TextWalk
-from .levels import TextLevels
-from .lone_runs import LoneRun
-from .open_texts import OpenTexts
-from .runs import TextRuns
-from .steps import SMALL, TextSteps
-from .tables import TextTables
+from .tables import (
+    ANEW,
+    DEAD,
+    FEW,
+    SMALL,
+    Counted,
+    FreeWalk,
+    TextSteps,
+    TextTables,
+    TextWalk,
+    grouped,
+)
+
+_FEW_APART = 64
+"""Most characters that may lead apart from two near states,"""
+
+_FEW_PLACES = 400
+"""and most places at which they may not have met again."""
+
+_SMALL = 64
+"""Nodes, with all below them, whose children are looked at one by one."""
+
+
+class TextDifferences:
+    """Differences between the walks of one symbol automaton.
+
+    Args:
+        tables: where its characters lead.
+    """
+
+    def __init__(self, tables: TextTables) -> None:
+        self._tables = tables
+        self._symbols = tables.symbols
+        self._points = tables.points
+        self._arrays = tables.characters.arrays
+        self._nowhere = np.full(tables.n_minterms + 1, DEAD, np.int64)
+
+    def near(self, state: int) -> int:
+        """The state that most characters lead to from ``state``, where few lead apart from both;
+        else ``state`` itself."""
+        weights = self._points.weights
+        heaviest, to = 0, state
+        for mask, after in self._symbols.moves(state):
+            weight = sum(w for minterm, w in enumerate(weights) if mask >> minterm & 1)
+            if weight > heaviest:
+                heaviest, to = weight, after
+        if to == state:
+            return state
+        apart = self._table(state)[:-1] != self._table(to)[:-1]
+        n_apart = sum(weights[minterm] for minterm in apart.nonzero()[0].tolist())
+        return to if n_apart <= _FEW_APART else state
+
+    def walk(self, state: int, near: int, whole: TextWalk) -> TextWalk | None:
+        """The walk of ``state`` from the root by ``whole``, that of ``near`` in its compact form;
+        None where they differ in too much. Cost: some microseconds for each place where they do."""
+        arrays, symbols = self._arrays, self._symbols
+        views = arrays.views
+        assert whole.row is not None
+        row = whole.row.copy()
+        out = TextWalk(
+            None,
+            [],
+            {label: mask.copy() for label, mask in whole.quotes.items()},
+            {},
+            {(state, ANEW)},
+            row,
+        )
+        gained: list[int] = []
+        lost: list[int] = []
+        code, end = views.code, views.end
+        minterm_of, minterms = self._points.minterm_of, self._points.minterms
+        known: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        stack = [(state, near, 0)]
+        patience = _FEW_PLACES
+        while stack:
+            at, other, here = stack.pop()
+            beyond = end[here]
+            one_alone = at == DEAD or other == DEAD
+            patience -= 1
+            if patience < (beyond - here if one_alone else 0):
+                return None
+            if one_alone:
+                ids = views.token_ids[views.own_start[here] : views.own_stop[here]]
+                (lost if at == DEAD else gained).extend(ids)
+            self._cut(at, other, here, gained, lost)
+            quote = arrays.quote_below(here)
+            if quote >= 0:
+                label = -1 if at == DEAD else symbols.label(at)
+                before = -1 if other == DEAD else symbols.label(other)
+                if before >= 0:
+                    self._tables.quoted(out, before)[quote] = False
+                if label >= 0:
+                    self._tables.quoted(out, label)[quote] = True
+            if beyond == here + 1:
+                continue
+            apart = known.get((at, other))
+            if apart is None:
+                apart = known[at, other] = self._apart(at, other)
+            children: Iterable[int] = ()
+            if beyond - here <= _SMALL:
+                children = _children(here, end)
+            elif apart:
+                below, _ = arrays.children_of(np.array([here], np.int32))
+                chosen = np.zeros(self._tables.n_minterms + 1, bool)
+                chosen[list(apart)] = True
+                children = below[chosen[minterms[arrays.code[below]]]].tolist()
+            for child in children:
+                ways = apart.get(minterm_of[code[child]])
+                if ways is not None:
+                    stack.append((*ways, child))
+        WORK.spend(_FEW_PLACES - patience)
+        for token in gained:
+            row[token >> 5] |= np.uint32(1 << (token & 31))
+        for token in lost:
+            row[token >> 5] &= ~np.uint32(1 << (token & 31))
+        return out
+
+    def _apart(self, at: int, other: int) -> dict[int, tuple[int, int]]:
+        """Where the minterms lead that lead apart, from both states."""
+        to, others = self._table(at)[:-1], self._table(other)[:-1]
+        apart = (to != others).nonzero()[0]
+        ways = zip(to[apart].tolist(), others[apart].tolist(), strict=True)
+        return dict(zip(apart.tolist(), ways, strict=True))
+
+    def _table(self, state: int) -> npt.NDArray[np.int64]:
+        return self._nowhere if state == DEAD else self._tables.table(state)
+
+    def _cut(self, at: int, other: int, here: int, gained: list[int], lost: list[int]) -> None:
+        """Add the tokens that end inside a character after ``here``, and only in one of the states
+        may."""
+        partials = self._arrays.partials.get(here)
+        if not partials:
+            return
+        live = 0 if at == DEAD else self._tables.live(at)
+        before = 0 if other == DEAD else self._tables.live(other)
+        if not (live ^ before) & self._points.cut:
+            return
+        tails, tails_before = self._points.tails_of(live), self._points.tails_of(before)
+        for token, tail in partials:
+            may = tails is not None and bool(tails[tail])
+            if may != (tails_before is not None and bool(tails_before[tail])):
+                (gained if may else lost).append(token)
+
+
+def _children(node: int, end: Sequence[int]) -> Iterator[int]:
+    """The nodes right below ``node``; ``end`` has the node after all those below each."""
+    child, beyond = node + 1, end[node]
+    while child < beyond:
+        yield child
+        child = end[child]
+
+
+class OpenTexts:
+    """Walks of one symbol automaton where texts are told by their ends."""
+
+    _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
+
+    def __init__(self, tables: TextTables) -> None:
+        self._tables = tables
+        self._symbols = tables.symbols
+        self._points = tables.points
+        self._characters = tables.characters
+
+    def whole(self, state: int, places: Int32, out: TextWalk) -> Counted | None:
+        """Every text may be read: all that matters is where it is closed."""
+        characters = self._characters
+        whole = characters.whole(places)
+        if whole.counted is None:
+            out.ids.append(whole.ids)
+        out.runs.add((state, 0))
+        for place in places.tolist():
+            self._quotes_one_by_one(state, place, out)
+        return None if whole.counted is None else (whole.counted, characters.arrays.longest)
+
+    def but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
+        """Every text may be read, and ``unnamed`` says what it is called once it is closed, unless
+        it is one of the special texts of ``state``."""
+        characters, symbols = self._characters, self._symbols
+        if self._unnamed is None:
+            self._unnamed = characters.cache()
+        key = (unnamed, *places)
+        walk = self._unnamed.get(key)
+        if walk is None:
+            walk = TextWalk(None, [], {}, {}, set())
+            counted = self.whole(unnamed, np.array(places, np.int32), walk)
+            for label, found in walk.single.items():
+                self._tables.quoted(walk, label)[found] = True
+            walk = self._unnamed[key] = TextWalk(counted, walk.ids, walk.quotes, {}, set())
+            n_quotes = sum(mask.nbytes for mask in walk.quotes.values())
+            characters.charge(n_quotes + sum(ids.nbytes for ids in walk.ids) + 500)
+        quotes = {label: mask.copy() for label, mask in walk.quotes.items()}
+        single: dict[int, list[int]] = {}
+        known = symbols.special_texts(state)
+        for place in places if known else ():
+            texts = characters.arrays.quote_texts(place)
+            for text, number in known.items():
+                which = texts.get(text)
+                if which is not None:
+                    for mask in quotes.values():
+                        mask[list(which)] = False
+                    label = symbols.special_label(state, number)
+                    if label >= 0:
+                        single.setdefault(label, []).extend(which)
+        runs = {(state, ANEW - place) for place in places}
+        return TextWalk(walk.counted, [*walk.ids], quotes, single, runs)
+
+    def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
+        """As `walk`, where every text may be read and all but a few have the same label."""
+        symbols, characters = self._symbols, self._characters
+        free = symbols.free(state)
+        if free is None:
+            return None
+        usual = symbols.label(free)
+        whole = characters.whole(np.array(places, np.int32))
+        runs = {(free, characters.arrays.longest)}
+        special: list[int] = []
+        single: dict[int, list[int]] = {}
+        known = symbols.special_texts(state)
+        for place in places:
+            if known:
+                runs.add((state, -1 - place))
+            texts = characters.arrays.quote_texts(place)
+            few, many = (texts, known) if len(texts) < len(known) else (known, texts)
+            for text in few:
+                if text in many:
+                    label = symbols.special_label(state, known[text])
+                    special += texts[text]
+                    if label >= 0:
+                        single.setdefault(label, []).extend(texts[text])
+        return FreeWalk(whole, usual, (*sorted(special),), single, runs)
+
+    def names(self, names: Names, place: int, out: TextWalk) -> None:
+        """Nothing but some names may be read, each of which has one spelling."""
+        characters = self._characters
+        arrays = characters.arrays
+        edges, ends, below, start, allowed = names
+        # The masks of a large set are large: none is made where no name below is barred.
+        is_whole = allowed == below[start]
+        child, token_ids = arrays.trie.child, arrays.views.token_ids
+        place_of, first, stop = arrays.views.place, *arrays.views[3:5]
+        found: list[int] = []
+        stack = [(start, arrays.views.node[place])]
+        while stack:
+            name, node = stack.pop()
+            here = place_of[node]
+            a, b = first[here], stop[here]
+            if a != b:
+                found += token_ids[a:b]
+            end = ends[name]
+            if end >= 0 and allowed >> end & 1:
+                quote = arrays.quote_below(here)
+                if quote >= 0:
+                    out.single.setdefault(end, []).append(quote)
+            for byte, longer in edges[name]:
+                to = child.get(node << 8 | byte)
+                if to is not None and (is_whole or allowed & below[longer]):
+                    stack.append((longer, to))
+        if found:
+            out.ids.append(np.array(found, np.int32))
+
+    def special_states(self, state: int, place: int) -> list[int]:
+        """The states on the way to the special texts of ``state`` that the tokens below ``place``
+        reach."""
+        arrays = self._characters.arrays
+        found: dict[int, None] = {}
+        stack = [(state, place)]
+        while stack:
+            at, here = stack.pop()
+            found[at] = None
+            for point, to in self._symbols.special(at):
+                spelt = arrays.plain(point)
+                stack += [(to, x) for x in arrays.spelt_below(here, point, spelt)]
+        return list(found)
+
+    def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
+        """The closing quotes below ``place``, on all paths of text that lead to one."""
+        characters, symbols = self._characters, self._symbols
+        arrays = characters.arrays
+        code, minterm_of = arrays.views.code, self._points.minterm_of
+        room = arrays.text_before_quotes
+        stack = [(state, place)]
+        while stack:
+            at, here = stack.pop()
+            out.runs.add((at, 0))
+            if symbols.at_least(at) > room.get(here, -1):
+                continue
+            quote = arrays.quote_below(here)
+            if quote >= 0:
+                label = symbols.label(at)
+                if label >= 0:
+                    out.single.setdefault(label, []).append(quote)
+            children = arrays.towards_quotes.get(here)
+            if children:
+                table = self._tables.table(at)
+                for child in children:
+                    to = int(table[minterm_of[code[child]]])
+                    if to != DEAD:
+                        stack.append((to, child))
+
+
+_FEW_CHARACTERS = b"few"
+
+_RUN = 300
+"""Nodes, with all below them, from which runs that have few phases are taken as a whole."""
+
+_Phase: TypeAlias = "tuple[int, int, bool, int]"
+"""From how many characters of a run on, the state there, whether the text may end, and the minterms
+that may be read."""
+
+
+class TextRuns:
+    """Runs of one symbol automaton under one encoding.
+
+    Args:
+        tables: where its characters lead.
+    """
+
+    def __init__(self, tables: TextTables) -> None:
+        self._tables = tables
+        self._symbols = tables.symbols
+        self._points = tables.points
+        self._characters = tables.characters
+        self._known_phases: dict[int, tuple[_Phase, ...] | None] = {}
+        self._root_edges: dict[int, tuple[Int32, Int32, Depths]] = {}
+        self._lone_keys: dict[int, bytes] = {}
+
+    def lone_run(self, state: int) -> tuple[LoneRun, int, int] | None:
+        """Where nothing is left from ``state`` but characters of one set, that and how many of them
+        (-1: any number).
+
+        None where there may be more to it, and for sets that are looked for one by one.
+        """
+        found = self._symbols.expression(state)
+        if found is None or found[0] is not self._symbols:
+            return None  # what it ends with is another's
+        only = found[0].only_run(state)
+        if only is None:
+            return None
+        chars, least, most = only
+        points, key = self._points, self._lone_keys.get(chars)
+        if key is None:
+            weights = (w for minterm, w in enumerate(points.weights) if chars >> minterm & 1)
+            alive = points.tails_of(chars)
+            key = b"" if alive is None else alive.tobytes()
+            key = self._lone_keys[chars] = _FEW_CHARACTERS if sum(weights) <= FEW else key
+            self._characters.charge(len(key) + 100)
+        if key is _FEW_CHARACTERS:
+            return None
+        cut = points.slice(chars)
+        run = cut.lone.get(key)
+        if run is None:
+            run = cut.lone[key] = LoneRun(self._characters.arrays, cut, points.tails_of(chars))
+            self._characters.charge(run.n_bytes)
+        return run, least, most
+
+    def is_one_run(self, state: int) -> bool:
+        """Whether nothing may be read but one run, as far as is plain to see."""
+        chars, most = self._symbols.run(state)
+        phases = self._phases(state)
+        if phases is None:
+            return most >= 0 and not self._tables.live(state) & ~chars
+        return bool(chars) and not any(live & ~chars for _, _, _, live in phases)
+
+    def _phases(self, state: int) -> tuple[_Phase, ...] | None:
+        """The states in which the run of ``state`` can be left, each from some count on; None where
+        there may be many."""
+        found = self._known_phases.get(state, False)
+        if found is not False:
+            return found  # type: ignore[return-value]
+        symbols = self._symbols
+        counts: Sequence[int] | None = symbols.phases(state)
+        if counts is None and symbols.run(state)[1] < 0 and symbols.settled(state) <= FEW:
+            counts = range(symbols.settled(state) + 1)
+        phases = None
+        if counts is not None:
+            longest = self._characters.arrays.longest
+            states = [(n, symbols.after_run(state, n)) for n in counts if n <= longest]
+            phases = tuple(
+                [(n, at, symbols.label(at) >= 0, self._tables.live(at)) for n, at in states]
+            )
+        self._known_phases[state] = phases
+        self._characters.charge(200)
+        return phases
+
+    def is_run(self, state: int, size: int) -> bool:
+        """Whether to take the run of ``state`` at once, in subtrees of so many nodes."""
+        return (
+            size > _RUN
+            and self._symbols.run(state)[1] not in (0, 1)
+            and self._symbols.phases(state) is not None
+        )
+
+    def run(
+        self, state: int, places: Int32, out: TextWalk
+    ) -> tuple[Counted | None, list[tuple[int, Int32]]]:
+        """The run of ``state``, and where it is left, by state."""
+        characters, symbols = self._characters, self._symbols
+        arrays = characters.arrays
+        chars, most = symbols.run(state)
+        is_endless = most < 0
+        most = arrays.longest if is_endless else min(most, arrays.longest)
+        out.runs.add((state, most))
+        if len(places) > 1 or places[0]:
+            run = characters.run(self._points.inside(chars), places)
+            out.ids.append(run.tokens(most))
+            self._leave(state, run, most, out)
+            return None, self._edges(state, chars, run, most)
+        cut = self._points.slice(chars)
+        tokens = cut.tokens
+        stays = is_endless and not symbols.settled(state)
+        if stays:
+            alive = self._points.tails_of(self._tables.live(state))
+            if alive is not None:
+                tokens = characters.endless(cut, alive)
+        self._leave(state, cut.run, most, out, with_partials=not stays)
+        return (tokens, most), self._edges(state, chars, cut.run, most)
+
+    def _leave(
+        self, state: int, run: Run, most: int, out: TextWalk, with_partials: bool = True
+    ) -> None:
+        """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
+        characters, symbols, phases = self._characters, self._symbols, self._phases(state)
+        arrays = characters.arrays
+        if phases is None or any(is_end for _, _, is_end, _ in phases):
+            chosen, steps = _up_to(run.quotes(), most)
+            for at, which in self._by_count(state, steps):
+                label = symbols.label(at)
+                if label >= 0:
+                    self._tables.quoted(out, label)[chosen[which]] = True
+        cut = self._points.cut
+        if not with_partials or (
+            phases is not None and not any(live & cut for _, _, _, live in phases)
+        ):
+            return
+        chosen, steps = _up_to(run.partials(), most)
+        if len(chosen):
+            tails = arrays.partial_tail[chosen]
+            keep = np.zeros(len(chosen), bool)
+            for at, which in self._by_count(state, steps):
+                alive = self._points.tails_of(self._tables.live(at))
+                if alive is not None:
+                    keep[which] = alive[tails[which]]
+            out.ids.append(arrays.partial[chosen[keep]])
+
+    def _left(self, chars: int, run: Run) -> tuple[Int32, Int32, Depths]:
+        """Where characters lie outside a run, their minterms, and the characters before them."""
+        found = self._root_edges.get(chars) if run.is_root else None
+        if found is None:
+            characters = self._characters
+            edges = run.left
+            minterms = self._points.minterms[characters.arrays.code[edges]]
+            text = minterms < self._tables.n_minterms
+            edges, minterms = edges[text], minterms[text]
+            before = run.steps_to(edges) - np.asarray(1, characters.arrays.depth.dtype)
+            found = edges, minterms, before
+            if run.is_root:
+                self._root_edges[chars] = found
+                characters.charge(sum(array.nbytes for array in found) + 200)
+        return found
+
+    def _edges(self, state: int, chars: int, run: Run, most: int) -> list[tuple[int, Int32]]:
+        """Where characters outside the run lead, and those after the whole of it, by state."""
+        characters, symbols = self._characters, self._symbols
+        arrays = characters.arrays
+        phases = self._phases(state)
+        if phases is not None:
+            leaving = [phase for phase in phases if phase[3] & ~chars]
+            return self._edges_by_phase(phases, leaving, chars, run, most) if leaving else []
+        edges, minterms, steps = self._left(chars, run)
+        is_endless = symbols.run(state)[1] < 0
+        if most < arrays.longest:
+            short = steps <= most
+            edges, minterms, steps = edges[short], minterms[short], steps[short]
+            # Where one part of an expression has ended its count, others may go on.
+            if not is_endless and self._tables.live(symbols.after_run(state, most)) & chars:
+                more = run.nodes_after(most + 1)
+                edges = np.concatenate((edges, more)).astype(np.int32)
+                steps = np.concatenate((steps, np.full(len(more), most, steps.dtype)))
+                order = np.argsort(edges)
+                edges, steps = edges[order], steps[order]
+                minterms = self._points.minterms[arrays.code[edges]]
+        if not len(edges):
+            return []
+        targets = np.full(len(edges), DEAD, np.int64)
+        last = symbols.after_run(state, most)
+        for at, which in self._by_count(state, steps):
+            if at == last or self._tables.live(at) & ~chars:
+                targets[which] = self._tables.table(at)[minterms[which]]
+        return grouped(targets, edges)
+
+    def _edges_by_phase(
+        self,
+        phases: tuple[_Phase, ...],
+        leaving: list[_Phase],
+        chars: int,
+        run: Run,
+        most: int,
+    ) -> list[tuple[int, Int32]]:
+        """`_edges` where the run can be left in a few states, and nothing else goes on with it."""
+        edges, minterms, steps = self._left(chars, run)
+        wanted = 0
+        for _, _, _, live in leaving:
+            wanted |= live & ~chars
+        chosen = self._points.holds(wanted)[minterms].nonzero()[0]
+        if not len(chosen):
+            return []
+        edges, minterms, steps = edges[chosen], minterms[chosen], steps[chosen]
+        targets = np.full(len(edges), DEAD, np.int64)
+        for phase in leaving:
+            count, at, _, _ = phase
+            later = phases[phases.index(phase) + 1 :]
+            last = min(most, later[0][0] - 1) if later else most
+            which = (steps >= count) & (steps <= last)
+            targets[which] = self._tables.table(at)[minterms[which]]
+        return grouped(targets, edges)
+
+    def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
+        """States after numbers of characters of a run, with the positions of these in ``steps``, as
+        far as the numbers matter."""
+        if not len(steps):
+            return []
+        phases = self._phases(state)
+        if phases is not None:
+            if len(phases) == 1:
+                return [(phases[0][1], np.arange(len(steps)))]
+            starts = np.array([count for count, _, _, _ in phases], steps.dtype)
+            phase = starts.searchsorted(steps, "right")
+            by_phase = [(phases[i][1], (phase == i + 1).nonzero()[0]) for i in range(len(phases))]
+            return [(at, which) for at, which in by_phase if len(which)]
+        symbols = self._symbols
+        if symbols.run(state)[1] < 0:
+            settled = min(symbols.settled(state), self._characters.arrays.longest)
+            steps = np.minimum(steps, np.asarray(settled, steps.dtype))
+        order = np.argsort(steps, kind="stable")
+        ordered = steps[order]
+        first = starts_of(ordered)
+        bounds = pairwise([*first.tolist(), len(order)])
+        return [
+            (symbols.after_run(state, count), order[a:b])
+            for count, (a, b) in zip(ordered[first].tolist(), bounds, strict=True)
+        ]
+
+
+def _up_to(
+    reached: tuple[npt.NDArray[np.int64], Depths], most: int
+) -> tuple[npt.NDArray[np.int64], Depths]:
+    """What is reached within ``most`` characters."""
+    chosen, steps = reached
+    short = steps <= most
+    return chosen[short], steps[short]
+
+
+class TextLevels:
+    """States of one symbol automaton that tokens of some length cannot tell apart."""
+
+    _far: TokenHorizon | None = None
+    _nearer: Sequence[TokenHorizon] = ()
+
+    def __init__(self, tables: TextTables, runs: TextRuns) -> None:
+        self._tables = tables
+        self._symbols = tables.symbols
+        self._points = tables.points
+        self._characters = tables.characters
+        self._runs = runs
+
+    def alike(self, state: int) -> int:
+        """A state from which every token is taken that is from ``state``, and no other; after any
+        of them, what is still to come can be as short. Many states share one."""
+        found = self._symbols.expression(state)
+        if found is None:
+            return state
+        expression, at = found
+        if expression is self._symbols and (lone := self._runs.lone_run(at)) is not None:
+            run, _, most = lone
+            return expression.without_most(at) if most > run.longest else state
+        if self._far is None:
+            # One more for a character that is cut.
+            self._far = TokenHorizon(
+                expression, self._characters.arrays.longest + 1, self._points.most_in_order
+            )
+        to = self._far.alike(at)
+        return state if to == at else self._symbols.in_expression(to)
+
+    def near(self, state: int) -> tuple[int, int]:
+        """As `alike`, for tokens of at most so many characters, one of `Characters.levels`;
+        ``state`` itself where that would not help."""
+        found = self._symbols.expression(state)
+        levels, longest = self._characters.levels, self._characters.arrays.longest
+        if found is None or levels[0] >= longest:
+            return state, longest
+        expression, at = found
+        if not expression.has_expressions or self._runs.is_one_run(state):
+            return state, longest
+        if not self._nearer:
+            most_of = self._points.most_in_order
+            self._nearer = [TokenHorizon(expression, level + 1, most_of) for level in levels]
+        near = self._nearer[0].alike(at)
+        to = self._symbols.in_expression(near)
+        if to in (state, self.alike(state)):
+            return state, longest
+        for level, far in zip(levels[:0:-1], self._nearer[:0:-1], strict=True):
+            if level < longest and far.alike(at) == near:
+                return to, level
+        return to, levels[0]
+
+    def long_ones(self, state: int, level: int, out: TextWalk) -> None:
+        """The tokens and quotes beyond ``level`` characters.
+
+        Most of them stay in one run, if not in the first character's then in the next one's. States
+        are made where a run is left.
+        """
+        below, spelt, lengths, masks, first = self._points.long(level)
+        edges, symbols = self._characters.long(level), self._symbols
+        longest = self._characters.arrays.longest
+        found: list[int] = []
+        runs: dict[int, int] = {}
+        stack: list[tuple[int, int, int]] = []
+        for minterm, ways in first.items():
+            start, count = self._after_one(state, 0, minterm)
+            if start == DEAD:
+                continue
+            chars, most = symbols.run(start)
+            outside = ~chars if chars else -1
+            most = longest if most < 0 else most - count
+            left = {
+                i for i in ways if masks[i] & outside or (lengths[i] > most and edges[i].above >= 0)
+            }
+            for i in ways:
+                if i not in left:
+                    end = count + lengths[i]
+                    if self._long_ends(start, end, edges[i], found, out):
+                        runs[start] = max(end, runs.get(start, 0))
+                elif edges[i].above not in left:
+                    stack.append((start, count + lengths[edges[i].above], i))
+        while stack:
+            start, count, i = stack.pop()
+            for minterm, times in spelt[i]:
+                while times:
+                    chars, most = symbols.run(start)
+                    if chars >> minterm & 1 and count != most:
+                        few = times if most < 0 else min(times, most - count)
+                        count += few
+                        times -= few
+                        continue
+                    start, count = self._after_one(start, count, minterm)
+                    times -= 1
+                    if start == DEAD:
+                        break
+                if start == DEAD:
+                    break
+            else:
+                if self._long_ends(start, count, edges[i], found, out):
+                    runs[start] = max(count, runs.get(start, 0))
+                stack += [(start, count, longer) for longer in below[i]]
+        out.runs.update(runs.items())
+        if found:
+            out.ids.append(np.array(found, np.int32))
+
+    def _after_one(self, start: int, count: int, minterm: int) -> tuple[int, int]:
+        """One more character after ``count`` of the run of ``start``; `DEAD` for none."""
+        chars, most = self._symbols.run(start)
+        if chars >> minterm & 1 and count != most:
+            return start, count + 1
+        return int(self._tables.table(self._symbols.after_run(start, count))[minterm]), 0
+
+    def _long_ends(
+        self, start: int, count: int, edge: LongEdge, found: list[int], out: TextWalk
+    ) -> bool:
+        """What ends at the end of ``edge``, after ``count`` characters of a run; whether that
+        are tokens."""
+        before = len(found)
+        found += edge.tokens
+        if edge.partials:
+            tails = self._points.tails_of(self._tables.live(self._symbols.after_run(start, count)))
+            if tails is not None:
+                found += [token for token, tail in edge.partials if tails[tail]]
+        if edge.quote >= 0:
+            label = self._symbols.label(self._symbols.after_run(start, count))
+            if label >= 0:
+                out.single.setdefault(label, []).append(edge.quote)
+        return len(found) > before
+
 
 _ROOT_ALONE = [0]
 
