@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.core import AUTOMATA, FORMATS, Leaf
+from structgen.automaton.core import AUTOMATA, FORMAT_AUTOMATA, Leaf
 from structgen.automaton.json import ExcludingLeaf, NumberLeaf
 from structgen.automaton.work import WORK
 from structgen.storage import fork_safe
@@ -541,7 +541,7 @@ def cache_info() -> CacheInfo:
         sum(store.entries() for store in stores),
         sum(store.turns for store in stores),
         sum(walker.texts.tables for walker in walkers),
-        AUTOMATA.n_bytes + FORMATS.n_bytes,
+        AUTOMATA.n_bytes + FORMAT_AUTOMATA.n_bytes,
         sum(store.weight_of_owners() for store in stores),
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from .frames import POP, Alternative, Frame, NeedsText, TextHistory
 from .leaf import GROW, Leaf
 from .machine import AnyText, Machine
-from .shared import AUTOMATA, FORMATS
+from .shared import AUTOMATA, FORMAT_AUTOMATA
 from .stacks import BOTTOM, DEAD, Stacks
 from .text_leaf import StringLeaf, TextLeaf, is_plain
 
@@ -20,7 +20,7 @@ __all__ = [
     "AUTOMATA",
     "BOTTOM",
     "DEAD",
-    "FORMATS",
+    "FORMAT_AUTOMATA",
     "GROW",
     "POP",
     "Alternative",

@@ -193,6 +193,6 @@ _OWN_REFERENCES = _own_references()
 AUTOMATA = SharedAutomata()
 """Those of this process."""
 
-FORMATS = SharedAutomata(MAX_BYTES // 3, 64)
+FORMAT_AUTOMATA = SharedAutomata(MAX_BYTES // 3, 64)
 """Those of the formats that JSON Schema names: a few, which take milliseconds to make, and are the
 same in all schemas: what others make is not to push them out."""

@@ -24,7 +24,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from structgen.automaton.core.leaf import Leaf, LiteralLeaf
-from structgen.automaton.core.shared import AUTOMATA, FORMATS
+from structgen.automaton.core.shared import AUTOMATA, FORMAT_AUTOMATA
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.regex import quick_checks
 from structgen.automaton.regex.alphabet import Alphabet
@@ -203,7 +203,7 @@ def _one_class(matched: int) -> int:
 
 def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:
     """A shared leaf for the JSON strings of a regular language, or None when it is empty."""
-    kept = AUTOMATA if format_of(regex) is None else FORMATS
+    kept = AUTOMATA if format_of(regex) is None else FORMAT_AUTOMATA
     return kept.get(_string_leaf, regex, escapes, missing)
 
 
