@@ -121,7 +121,7 @@ HOSTILE: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     ),
     "nested brackets": lambda: (Cfg('start: "[" start "]" | "x"'), {}),
     "GBNF in a chain": lambda: (Cfg(chain("::=", "", 400)), {}),
-    "EBNF in a chain": lambda: (Cfg(chain("=", ";", 400)), {}),
+    "EBNF in a chain": lambda: (Cfg(chain("::=", "", 400), dialect="ebnf"), {}),
     "Lark in a chain": lambda: (Cfg(chain(":", "", 400), start="root"), {}),
     "pattern": lambda: (Regex("(a|b)*a(a|b){25}"), {}),
     "pattern of 16": lambda: (Regex("(a|b)*a(a|b){16}c"), {}),
