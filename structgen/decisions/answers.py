@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeAlias, TypeVar, final
 
 from structgen.errors import Abstained, OptionError
 
+from .asking import Usage
 from .distributions import Distribution
 from .questions import Question
-from .reading import Usage
 
 T = TypeVar("T")
 

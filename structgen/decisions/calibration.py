@@ -1,7 +1,9 @@
-"""Calibration: a temperature, and a bias for each label, fitted on labelled examples.
+"""Calibration: how good probabilities are, and a temperature and biases that make them better.
 
-It owns the fit, what it found, and the file that keeps it. It is given distributions and knows no
-models; a `Calibration` says by a fingerprint of which model, question and prompts it is.
+It owns the metrics (accuracy, Brier score, log loss, expected calibration error), the fit on
+labelled examples, the file that keeps it, and the reliability diagram, which imports Matplotlib
+when one is drawn. It is given distributions and knows no models; a `Calibration` says by a
+fingerprint of which model, question and prompts it is.
 
 What is fitted. With z the logarithms of a distribution, the calibrated one is softmax(s·z + b): s
 is one over the temperature (Guo et al., 2017), b a number for each label. The log loss of the right
@@ -15,22 +17,112 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from structgen.errors import OptionError
 from structgen.storage import written_whole
 
 from .distributions import Distribution, Floats, rescaled
-from .metrics import Bin, Metrics, measured
 from .questions import Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+N_BINS = 10
+"""Bins of a reliability diagram, of equal width."""
+
+_LEAST = 1e-6
+"""What the right label's probability counts as at least in the log loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Examples whose likeliest label has about the same probability.
+
+    Attributes:
+        low: the least probability that belongs here.
+        high: where the next bin begins.
+        count: examples.
+        confidence: their mean probability of the likeliest label.
+        accuracy: how often that label was right.
+    """
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """How good probabilities were on labelled examples.
+
+    Attributes:
+        n: examples.
+        accuracy: how often the likeliest label was right.
+        brier: mean over the examples of the squared distance from the distribution to the truth:
+            0 where the right label always had it all, 2 where a wrong one did.
+        ece: expected calibration error: by how much the probability of the likeliest label missed
+            how often it was right, over bins weighted by their examples.
+        log_loss: mean of minus the logarithm of the right label's probability.
+        bins: what ``ece`` was summed over, empty ones left out.
+    """
+
+    n: int
+    accuracy: float
+    brier: float
+    ece: float
+    log_loss: float
+    bins: tuple[Bin, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"accuracy {self.accuracy:.3f}, Brier {self.brier:.3f}, ECE {self.ece:.3f}, "
+            f"log loss {self.log_loss:.3f} (n={self.n})"
+        )
+
+
+def measured(probabilities: Sequence[Floats], right: Sequence[int]) -> Metrics:
+    """Measure distributions, which may be over different labels each.
+
+    Args:
+        probabilities: float64 ``[n_labels]`` of each example.
+        right: the index of its right label.
+    """
+    n = len(right)
+    top = np.array([p.max() for p in probabilities])
+    hits = np.array([int(p.argmax()) == r for p, r in zip(probabilities, right, strict=True)])
+    of_right = np.array([p[r] for p, r in zip(probabilities, right, strict=True)])
+    squares = np.array([float((p**2).sum()) for p in probabilities])
+    bins = _bins(top, hits)
+    return Metrics(
+        n=n,
+        accuracy=float(hits.mean()),
+        brier=float((squares - 2 * of_right + 1).mean()),
+        ece=sum(b.count * abs(b.accuracy - b.confidence) for b in bins) / n,
+        log_loss=float(-np.log(np.maximum(of_right, _LEAST)).mean()),
+        bins=bins,
+    )
+
+
+def _bins(top: Floats, hits: npt.NDArray[np.bool_]) -> tuple[Bin, ...]:
+    which = np.minimum((top * N_BINS).astype(int), N_BINS - 1)
+    found = []
+    for i in range(N_BINS):
+        inside = which == i
+        if inside.any():
+            count = int(inside.sum())
+            confidence, accuracy = float(top[inside].mean()), float(hits[inside].mean())
+            found.append(Bin(i / N_BINS, (i + 1) / N_BINS, count, confidence, accuracy))
+    return tuple(found)
+
 
 N_FOLDS = 5
 """Parts into which examples are cut to measure a fit on what it has not seen."""
@@ -121,7 +213,6 @@ class Calibration:
         Raises:
             OptionError: Matplotlib is not installed: ``pip install 'structgen[plot]'``.
         """
-        from .diagram import reliability_diagram
 
         return reliability_diagram({"before": self.before, "after": self.after}, path)
 
@@ -252,3 +343,46 @@ def _metrics(given: Any) -> Metrics:
             for one in given["bins"]
         ),
     )
+
+
+def reliability_diagram(
+    measured: Mapping[str, Metrics], path: str | os.PathLike[str] | None = None
+) -> Figure:
+    """Draw a reliability diagram for each of some measurements, side by side.
+
+    Args:
+        measured: title to measurement.
+        path: where to save it; the ending says the format. None: nowhere.
+
+    Raises:
+        OptionError: Matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise OptionError(
+            "A reliability diagram needs Matplotlib: pip install 'structgen[plot]'."
+        ) from None
+    figure = Figure(figsize=(3.6 * len(measured), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(measured), squeeze=False, sharey=True)[0]
+    for axis, (title, one) in zip(axes, measured.items(), strict=True):
+        axis.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
+        for part in one.bins:
+            axis.bar(
+                part.low,
+                part.accuracy,
+                width=1 / N_BINS,
+                align="edge",
+                color="#4878a8",
+                edgecolor="white",
+                alpha=0.25 + 0.75 * part.count / one.n,  # darker: more examples
+            )
+            axis.plot(part.confidence, part.accuracy, "o", color="#b04030", markersize=4)
+        axis.set_title(f"{title}\naccuracy {one.accuracy:.2f}, ECE {one.ece:.3f}", fontsize=9)
+        axis.set_xlabel("probability of the likeliest label", fontsize=8)
+        axis.set_xlim(0, 1)
+        axis.set_ylim(0, 1)
+    axes[0].set_ylabel("how often it was right", fontsize=8)
+    if path is not None:
+        figure.savefig(path)
+    return figure

@@ -1,44 +1,326 @@
-"""Decider: a model that is asked typed questions about a state, and gives distributions.
+"""Decider and AsyncDecider: a model that is asked typed questions and gives distributions.
 
-It owns the call: its options, its limits of time, calibrating. How a model is asked is
-`structgen.decisions.asking`'s, what is asked and answered `structgen.decisions.requests`'.
+It owns the call: its options, the checks of states, questions, thresholds, examples and
+calibrations, the limits of time, and the warning where answers carry no signal. `asking` owns how a
+model is asked, `calibration` the fit.
+
+An `AsyncDecider` has its model in a process of its own. Prompts, labels and passes are made there;
+checks, users' own values, calibrations and answers stay here. How the two processes speak is
+`structgen.workers`' business.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, final
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from structgen.decoding import CancelEvent, check_adapter
 from structgen.decoding import options as search_options
-from structgen.errors import IncompleteOutput, ModelError
-from structgen.insight import GivenUp, run_passes
+from structgen.errors import IncompleteOutput, ModelError, OptionError, UninformativeWarning
+from structgen.insight import GivenUp, Passes, run_passes
 from structgen.models.base import Model
 from structgen.sampling import TokenIds
+from structgen.storage import fork_safe
+from structgen.workers import AsyncModel, run_errands
 
-from .answers import Answers
-from .asking import ORDERS, TOLERANCE, Asker, Found, Settings
-from .calibration import Calibration
-from .questions import Question
-from .requests import (
-    Calibrations,
-    Request,
-    Signals,
-    Thresholds,
-    check_call,
-    check_thresholds,
-    examples_of,
-    states_of,
+from .answers import LEAST_MASS, Answer, Answers, answer_of
+from .asking import LEAST_CHANGE, ORDERS, TOLERANCE, Asker, Found, Settings, check_share
+from .calibration import FEWEST, Calibration
+from .questions import (
+    Choice,
+    Predicate,
+    Question,
+    Score,
+    is_model_class,
+    questions_in,
+    without_values,
 )
 from .templates import PromptTemplate, state_text
 
 if TYPE_CHECKING:
-    from typing_extensions import Never
+    from pydantic import BaseModel
+    from typing_extensions import Never, TypeVar
 
-    from .requests import ModelT
+    _R = TypeVar("_R")
+    ModelT = TypeVar("ModelT", bound=BaseModel, default=Any)
 
-_R = TypeVar("_R")
+Thresholds: TypeAlias = float | Mapping[str, float] | None
+"""``abstain_below``: for all questions, or by their names."""
+
+
+def check_thresholds(given: Any) -> None:
+    """Check a decider's ``abstain_below``; questions it names may be asked later.
+
+    Raises:
+        OptionError: it is no number from 0 to 1, and no mapping of names to some.
+    """
+    _thresholds(given, given if isinstance(given, Mapping) else {})
+
+
+_OF_CALLS = {
+    "decide": ("abstain_below", "timeout", "cancel"),
+    "decide_batch": ("abstain_below", "timeout", "cancel"),
+    "calibrate": ("bias", "timeout", "cancel"),
+}
+
+
+def check_call(name: str, misplaced: Mapping[str, Any]) -> None:
+    """Check that a call of a decider got no options that it does not take.
+
+    Raises:
+        OptionError: it did; the message says where they belong.
+    """
+    for option in misplaced:
+        if option in (*Settings.__slots__, "calibrations", "warn"):
+            raise OptionError(
+                f"{option}= belongs to the decider, not to {name}: make one with "
+                f"Decider(model, {option}=…), or AsyncDecider of an asynchronous model."
+            )
+        known = ", ".join(f"{one}=" for one in _OF_CALLS[name])
+        raise OptionError(f"{name} takes no {option}=. It takes {known}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Questions that were asked.
+
+    Attributes:
+        questions: by name.
+        thresholds: of the answers that may be abstained from.
+        output_type: the class that the questions came from, or None.
+    """
+
+    questions: dict[str, Question]
+    thresholds: dict[str, float]
+    output_type: Any
+
+    @classmethod
+    def of(cls, questions: Any, abstain_below: Any, default: Thresholds = None) -> Request:
+        """Check what a caller asked.
+
+        Args:
+            questions: by name, or a class.
+            abstain_below: of this call.
+            default: of the decider, which holds where the call says nothing.
+
+        Raises:
+            OptionError: no questions, or a bad threshold.
+        """
+        asked, output_type = _questions(questions)
+        if abstain_below is None and isinstance(default, Mapping):
+            abstain_below = {name: default[name] for name in asked if name in default}
+        elif abstain_below is None:
+            abstain_below = default
+        return cls(asked, _thresholds(abstain_below, asked), output_type)
+
+    def answers(
+        self, found: Found, calibration_of: Callable[[str], Calibration | None]
+    ) -> Answers[Any]:
+        """Make the answers; ``calibration_of`` is told a question's name."""
+        answers: dict[str, Answer] = {}
+        for name, question in self.questions.items():
+            given = found.distributions[name]
+            calibration = calibration_of(name)
+            if calibration is not None:
+                given = calibration.applied(given)
+            informative = found.changes.get(name, 1.0) >= LEAST_CHANGE and given.mass >= LEAST_MASS
+            answers[name] = answer_of(
+                question, given, self.thresholds.get(name), informative=informative
+            )
+        return Answers(answers, found.usage, found.trace, self.output_type)
+
+
+MANY = 20
+"""So many states that got one and the same label say that a question decides nothing."""
+
+_MOST_QUESTIONS = 256
+
+
+@final
+class Signals:
+    """What a decider has seen of each question, to warn once where its answers carry no signal.
+
+    Safe to share by threads. It changes no answer of a single call: what ran before does not count.
+    """
+
+    def __init__(self, model: str, *, warns: bool) -> None:
+        """Nothing is seen yet; ``model`` is the model's name."""
+        self._model = model
+        self._warns = warns
+        self._labels: OrderedDict[Question, dict[str, str]] = OrderedDict()
+        self._warned: set[Question] = set()
+        self._lock = fork_safe(threading.Lock())
+
+    def of(
+        self, request: Request, states: Sequence[str], batch: list[Answers[Any]]
+    ) -> list[Answers[Any]]:
+        """Look at the answers about some states that were asked together, and mark them.
+
+        Returns:
+            The answers: ``informative`` is False where `MANY` states or more all got one label.
+        """
+        alike: set[str] = set()
+        for name, question in request.questions.items():
+            answers = [one[name] for one in batch]
+            labels = dict(zip(states, map(_likeliest, answers), strict=True))
+            if len(labels) >= MANY and len(set(labels.values())) == 1:
+                alike.add(name)
+            reason = self._reason(question, labels, answers) if self._warns else None
+            if reason is not None:
+                warnings.warn(
+                    f"{name!r}: {reason} {self._model} may decide nothing here. Measure it with "
+                    "Decider.calibrate and labelled examples, or use a larger model "
+                    "(docs/decisions.md). This is said once a question.",
+                    UninformativeWarning,
+                    stacklevel=3,
+                )
+        return [answers._without_signal(alike) for answers in batch] if alike else batch
+
+    def _reason(
+        self, question: Question, labels: dict[str, str], answers: Sequence[Answer]
+    ) -> str | None:
+        """Why to warn of a question now, if at all."""
+        with self._lock:
+            if question in self._warned:
+                return None
+            seen = self._labels.pop(question, {}) | labels
+            reason = None
+            silent = next((one for one in answers if not one.informative), None)
+            if silent is not None:
+                reason = f"{silent.no_signal}."
+            elif len(seen) >= MANY and len(set(seen.values())) == 1:
+                reason = f"all of {len(seen)} states got {next(iter(seen.values()))!r}."
+            if reason is not None:
+                self._warned.add(question)
+            else:
+                self._labels[question] = dict([*seen.items()][-MANY:])
+            if len(self._labels) > _MOST_QUESTIONS:
+                self._labels.popitem(last=False)
+            return reason
+
+
+def _likeliest(answer: Answer) -> str:
+    return answer.labels[answer.label_probabilities.index(max(answer.label_probabilities))]
+
+
+@final
+class Calibrations:
+    """Calibrations of one model, by what each was made for."""
+
+    def __init__(self, given: Iterable[Calibration], model: str) -> None:
+        """Check that they were made for this model.
+
+        Raises:
+            OptionError: one was not.
+        """
+        self.all = tuple(given)
+        for one in self.all:
+            if not isinstance(one, Calibration):
+                raise OptionError(f"calibrations: {one!r} is no Calibration.")
+            if one.model != model:
+                raise OptionError(
+                    f"The calibration of {one.question!r} was made for the model {one.model}, and "
+                    f"this is {model}. Make one for it with Decider.calibrate."
+                )
+        self._of = {one.fingerprint: one for one in self.all}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def get(self, fingerprint: str) -> Calibration | None:
+        """The one for a question."""
+        return self._of.get(fingerprint)
+
+
+def states_of(states: Any) -> list[str]:
+    """The texts of several states.
+
+    Raises:
+        OptionError: it is no list of them.
+        PromptError: one is no text and no JSON.
+    """
+    if isinstance(states, (str, bytes, Mapping)) or not isinstance(states, Iterable):
+        raise OptionError(
+            f"decide_batch takes a list of states, not {type(states).__name__}. For one "
+            "state: decide."
+        )
+    return [state_text(state) for state in states]
+
+
+def examples_of(question: Question, examples: Iterable[Any]) -> tuple[list[str], list[int]]:
+    """The texts of the states of labelled examples, and which label is right for each.
+
+    Raises:
+        OptionError: they are no pairs, too few, or a right answer is no label.
+        PromptError: a state is no text and no JSON.
+    """
+    Request.of({"question": question}, None)
+    texts: list[str] = []
+    right: list[int] = []
+    for i, example in enumerate(examples):
+        if not isinstance(example, (tuple, list)) or len(example) != 2:
+            raise OptionError(
+                f"Example {i} is {example!r}. Pass pairs of a state and its right answer."
+            )
+        texts.append(state_text(example[0]))
+        right.append(_index_of(question, example[1], i))
+    if len(texts) < FEWEST:
+        raise OptionError(f"There are {len(texts)} examples. Calibrating takes {FEWEST}.")
+    return texts, right
+
+
+def _questions(given: Any) -> tuple[dict[str, Question], Any]:
+    """Questions by name, and the class that they came from, if any."""
+    if is_model_class(given):
+        return questions_in(given), given
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            f"The questions are {given!r}. Pass a mapping of name to question, or a Pydantic class."
+        )
+    if not given:
+        raise OptionError("There are no questions. Pass at least one.")
+    for name, question in given.items():
+        if not isinstance(name, str) or not isinstance(question, (Predicate, Choice, Score)):
+            raise OptionError(
+                f"The question {name!r} is {question!r}. Pass a Predicate, a Choice or a Score of "
+                "structgen.decisions under a name."
+            )
+    return dict(given), None
+
+
+def _thresholds(given: Any, questions: Mapping[str, Any]) -> dict[str, float]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        check_share(given, "abstain_below")
+        return dict.fromkeys(questions, float(given))
+    for name, threshold in given.items():
+        if name not in questions:
+            raise OptionError(
+                f"abstain_below has {name!r}, which is no question. Asked: {', '.join(questions)}."
+            )
+        check_share(threshold, f"abstain_below[{name!r}]")
+    return dict(given)
+
+
+def _index_of(question: Question, answer: Any, at: int) -> int:
+    """Which label an answer is."""
+    labels: Sequence[Any] = question.labels
+    for i, label in enumerate(labels):
+        if type(label.value) is type(answer) and label.value == answer:
+            return i
+    for i, label in enumerate(labels):
+        if label.text == answer:
+            return i
+    shown = ", ".join(label.text for label in labels[:20])
+    raise OptionError(
+        f"Example {at}: the right answer {answer!r} is no label of the question. Labels: {shown}."
+    )
 
 
 @final
@@ -309,3 +591,255 @@ def _loaded(name: str) -> Model:
     from structgen.text_model import TextModel
 
     return genai.load(models.path(name, task="generate"), kind=TextModel, meanwhile=warm_up)
+
+
+@final
+class AsyncDecider:
+    """Answers typed questions about a state, as `Decider`, without holding up the event loop.
+
+    The model runs in its process, where other calls have passes between those of a decision.
+    Immutable; safe to share by tasks, loops and threads. The numbers are those of a `Decider`.
+
+    Attributes:
+        model: the model.
+        debias: see `Decider`.
+        orders: see `Decider`.
+        tolerance: see `Decider`.
+        calibrations: what is applied to the answers.
+        abstain_below: what the likeliest label has to reach, where a call does not say.
+
+    Example::
+
+        async with await structgen.load_async("smollm2-135m-instruct") as model:
+            decider = AsyncDecider(model)
+            answers = await decider.decide(
+                "I was charged twice!", {"refund": Predicate("Is this about money?")}
+            )
+    """
+
+    def __init__(
+        self,
+        model: AsyncModel,
+        *,
+        template: PromptTemplate | None = None,
+        debias: str | None = None,
+        orders: int = ORDERS,
+        tolerance: float = TOLERANCE,
+        adapter: str | None = None,
+        calibrations: Iterable[Calibration] = (),
+        abstain_below: Thresholds = None,
+        warn: bool = True,
+    ) -> None:
+        """Make a decider.
+
+        Args:
+            model: from `structgen.load_async` or `TextModel.to_async`.
+            template: as for a `Decider`, and so on.
+            debias: see there.
+            orders: see there.
+            tolerance: see there.
+            adapter: see there.
+            calibrations: see there.
+            abstain_below: see there.
+            warn: see there.
+
+        Raises:
+            OptionError: as a `Decider`.
+            ModelError: the model is no `AsyncModel`.
+        """
+        if not isinstance(model, AsyncModel):
+            raise ModelError(
+                f"The model is {model!r}, which does not run in a process of its own. Pass "
+                "await structgen.load_async(name), or model.to_async()."
+            )
+        self._settings = Settings(template, debias, orders, tolerance, adapter)
+        if adapter is not None and adapter not in model.adapters:
+            raise OptionError(
+                f"{model.name} has no adapter {adapter!r}. Load it: "
+                f"await model.load_adapter(path, {adapter!r})."
+            )
+        self._calibrations = Calibrations(calibrations, model.name)
+        self.model = model
+        self.debias = debias
+        self.orders = orders
+        self.tolerance = float(tolerance)
+        self.calibrations = self._calibrations.all
+        check_thresholds(abstain_below)
+        self.abstain_below = abstain_below
+        self._warn = warn
+        self._signals = Signals(model.name, warns=warn)
+
+    def __repr__(self) -> str:
+        return f"AsyncDecider({self.model.name!r}, debias={self.debias!r})"
+
+    async def decide(
+        self,
+        state: Any,
+        questions: type[ModelT] | Mapping[str, Question],
+        *,
+        abstain_below: Thresholds = None,
+        timeout: float | None = None,
+        cancel: CancelEvent | None = None,
+        **misplaced: Never,
+    ) -> Answers[ModelT]:
+        """Answer questions about a state. Cancelling the task ends it within one pass.
+
+        Args and raises as for `Decider.decide`; ``timeout`` counts from when the call reaches the
+        process, and ``cancel`` may be an `asyncio.Event`. Also raises:
+            WorkerDied: the model's process ended by itself.
+        """
+        check_call("decide", misplaced)
+        request = Request.of(questions, abstain_below, self.abstain_below)
+        (answers,) = await self._decide([state_text(state)], request, timeout, cancel)
+        return answers
+
+    async def decide_batch(
+        self,
+        states: Iterable[Any],
+        questions: type[ModelT] | Mapping[str, Question],
+        *,
+        abstain_below: Thresholds = None,
+        timeout: float | None = None,
+        cancel: CancelEvent | None = None,
+        **misplaced: Never,
+    ) -> list[Answers[ModelT]]:
+        """Answer the same questions about each of several states.
+
+        Args and raises as for `decide`, ``timeout`` for each; a list of states, where that takes
+        one.
+        """
+        check_call("decide_batch", misplaced)
+        texts = states_of(states)
+        request = Request.of(questions, abstain_below, self.abstain_below)
+        return await self._decide(texts, request, timeout, cancel)
+
+    async def calibrate(
+        self,
+        question: Question,
+        examples: Iterable[tuple[Any, Any]],
+        *,
+        bias: bool = False,
+        timeout: float | None = None,
+        cancel: CancelEvent | None = None,
+        **misplaced: Never,
+    ) -> Calibration:
+        """Fit a temperature, and perhaps a bias for each label, on labelled examples.
+
+        Args and raises as for `Decider.calibrate`, ``timeout`` for each example.
+        """
+        check_call("calibrate", misplaced)
+        texts, right = examples_of(question, examples)
+        replies = await self._ask(texts, {"question": question}, timeout, cancel, is_bound=True)
+        given = [reply.found.distributions["question"] for reply in replies]
+        fingerprint = replies[0].fingerprints["question"]
+        return Calibration.fit(question, self.model.name, fingerprint, given, right, bias=bias)
+
+    def calibrated(self, *calibrations: Calibration) -> AsyncDecider:
+        """Return a decider that applies these too, each to the question that it was made for.
+
+        Raises:
+            OptionError: one was made for another model.
+        """
+        return AsyncDecider(
+            self.model,
+            template=self._settings.template,
+            debias=self.debias,
+            orders=self.orders,
+            tolerance=self.tolerance,
+            adapter=self._settings.adapter,
+            calibrations=(*self.calibrations, *calibrations),
+            abstain_below=self.abstain_below,
+            warn=self._warn,
+        )
+
+    async def _decide(
+        self, states: list[str], request: Request, timeout: Any, cancel: Any
+    ) -> list[Answers[Any]]:
+        is_bound = bool(self._calibrations)
+        replies = await self._ask(states, request.questions, timeout, cancel, is_bound=is_bound)
+
+        def answers(reply: Reply) -> Answers[Any]:
+            def calibration_of(name: str) -> Calibration | None:
+                return self._calibrations.get(reply.fingerprints[name]) if is_bound else None
+
+            return request.answers(reply.found, calibration_of)
+
+        return self._signals.of(request, states, [answers(reply) for reply in replies])
+
+    async def _ask(
+        self,
+        states: list[str],
+        questions: Mapping[str, Question],
+        timeout: Any,
+        cancel: Any,
+        *,
+        is_bound: bool,
+    ) -> list[Reply]:
+        search = search_options.parse({"timeout": timeout, "cancel": cancel})
+        bare = {name: without_values(question) for name, question in questions.items()}
+        errand = Asking("", bare, self._settings, is_bound)
+        return await run_errands(
+            self.model,
+            [replace(errand, state=state) for state in states],
+            timeout=search.timeout,
+            cancel=search.cancel,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What comes back.
+
+    Attributes:
+        found: the distributions.
+        fingerprints: what each question is, for calibrations; empty unless asked for.
+    """
+
+    found: Found
+    fingerprints: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """An errand: to ask questions about a state, where the model is.
+
+    Attributes:
+        state: its text.
+        questions: by name, without their values.
+        settings: how they are asked.
+        is_bound: whether what the questions are is asked for.
+    """
+
+    state: str
+    questions: dict[str, Question]
+    settings: Settings
+    is_bound: bool
+
+    def begin(self, model: Model) -> Passes[Reply]:
+        """Make the prompts; what is returned makes the passes."""
+        asker = _asker(model, self.settings)
+        return self._asked(asker, asker.ask(self.state, self.questions))
+
+    def _asked(self, asker: Asker, passes: Passes[Found]) -> Passes[Reply]:
+        fingerprints = {}
+        if self.is_bound:
+            fingerprints = {name: asker.fingerprint(one) for name, one in self.questions.items()}
+        return Reply((yield from passes), fingerprints)
+
+
+_MOST_ASKERS = 16
+"""Most askers that are kept for a model, one for each of `Settings`."""
+
+
+def _asker(model: Model, settings: Settings) -> Asker:
+    """What asks a model, with the labels that it has compiled and the priors that it has read.
+
+    It holds the model, and so the model holds it: nothing else keeps either of them.
+    """
+    kept: OrderedDict[Settings, Asker] = vars(model).setdefault("_askers", OrderedDict())
+    if settings not in kept:
+        kept[settings] = Asker(model, settings)
+        if len(kept) > _MOST_ASKERS:
+            kept.popitem(last=False)
+    kept.move_to_end(settings)
+    return kept[settings]

@@ -1,27 +1,42 @@
-"""Questions and answers as JSON, for files and wires.
+"""Questions and answers as JSON, for files and wires: our form, OpenAI's and System One's.
 
-It owns the form. It knows no files, models or protocols of others.
+It owns these forms. It knows no files, wires, models or classes of a library.
+
+Ours::
 
     {"refund": {"type": "predicate", "instructions": "Does the customer ask for a refund?"},
      "team": {"type": "choice", "instructions": "Which team?", "options": {"billing": "payments",
               "tech": null}},
      "anger": {"type": "score", "instructions": "How angry?", "levels": ["calm", "furious"]}}
 
-The form of OpenAI's API is read, too: a list of questions that have a ``name`` each,
+`questions_from_json` reads OpenAI's, too: a list of questions that have a ``name`` each,
 ``"choices": [{"value": "billing", "description": "money"}]`` in place of ``options``, and
 ``"levels": [{"label": "calm"}]``.
+
+System One's, which LangChain and others have too, names kinds of questions in its own way, has
+criteria, and answers with dicts of probabilities::
+
+    {"type": "noul", "instructions": "A refund?", "criteria": {"true": "asks for money"}}
+    {"type": "choice", "instructions": "Which?", "criteria": {"billing": "payments", "tech": null}}
+    {"type": "score", "instructions": "How angry?", "criteria": ["calm", "furious"]}
 """
 
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from structgen.errors import OptionError
 
 from .answers import Answers, ChoiceAnswer, PredicateAnswer, ScoreAnswer
 from .questions import Choice, Predicate, Question, Score
+
+Kind = Literal["noul", "choice", "score"]
+"""System One's names of the three kinds."""
+
+_WORDS = {"true": "Yes", "false": "No"}
 
 _LABELS = {"predicate": None, "choice": "options", "score": "levels"}
 """Where each type of question has its labels."""
@@ -141,3 +156,47 @@ def _answer(answer: PredicateAnswer | ChoiceAnswer | ScoreAnswer) -> dict[str, A
 def _plain(value: Any, label: str) -> Any:
     value = value.value if isinstance(value, enum.Enum) else value
     return value if value is None or isinstance(value, (str, bool, int, float)) else label
+
+
+def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Question:
+    """The question that is meant.
+
+    Args:
+        kind: see above.
+        instructions: text; anything else is told as JSON.
+        criteria: what ``true`` and ``false`` mean, or None; what each option means, or None of it;
+            the levels. What is no text is told as JSON.
+
+    Raises:
+        OptionError: there are too many labels, two are alike, or one is empty.
+    """
+    told = _text(instructions)
+    if kind == "choice":
+        options = {k: None if v is None else _text(v) for k, v in criteria.items()}
+        return Choice(told, options)
+    if kind == "score":
+        return Score(told, [_text(one) for one in criteria])
+    for name, what in (criteria or {}).items():
+        if what is not None:
+            told += f"\n{_WORDS[name]}: {_text(what)}"
+    return Predicate(told)
+
+
+def answer_of_system_one(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer in that form.
+
+    Args:
+        answer: one of `answers_to_json`. Options come with the likeliest first, as there.
+    """
+    if answer["type"] == "predicate":
+        return {"type": "noul", "noul": answer["probability"]}
+    chances = {one["value"]: one["probability"] for one in answer["probabilities"]}
+    common = {"confidence": answer["confidence"], "probabilities": chances}
+    if answer["type"] == "choice":
+        return {"type": "choice", "choice": answer["choice"], **common}
+    legend = {one["value"]: one["label"] for one in answer["probabilities"]}
+    return {"type": "score", "score": answer["score"], "legend": legend, **common}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -52,8 +52,7 @@ from structgen.decisions import (
     measured,
     questions_from_json,
 )
-from structgen.decisions.calibration import fitted
-from structgen.decisions.diagram import reliability_diagram
+from structgen.decisions.calibration import fitted, reliability_diagram
 from structgen.decisions.distributions import Distribution, rescaled, without_prior
 
 DATA = Path(__file__).resolve().parents[1] / "data"

@@ -28,8 +28,7 @@ from structgen.decisions import (
 )
 from structgen.decisions.answers import LEAST_MASS
 from structgen.decisions.asking import Settings
-from structgen.decisions.async_decider import Asking
-from structgen.decisions.requests import MANY
+from structgen.decisions.decider import MANY, Asking
 from structgen.errors import OptionError, PromptError, UninformativeWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")

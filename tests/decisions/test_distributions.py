@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structgen.decisions import distributions
-from structgen.decisions.calibration import fitted
-from structgen.decisions.metrics import measured
+from structgen.decisions.calibration import fitted, measured
 
 shares = st.lists(st.floats(0.001, 1), min_size=2, max_size=6)
 
