@@ -61,7 +61,7 @@ def test_no_key_is_longer_than_it_must_be(r: random.Random) -> None:
         constraint = compile_or_none(strategies.document(r), **options)
     except Unsatisfiable:
         return
-    # How many states a shared leaf has depends on who used it before, which Hypothesis must not see.
+    # How many states a shared leaf has depends on who used it before: no draw of Hypothesis.
     rng = random.Random(r.getrandbits(32))
     for leaf in key_leaves(constraint) if constraint else ():
         check(leaf, rng, 30)
