@@ -41,7 +41,7 @@ from structgen.insight import (
     TOP,
     BestValues,
     JsonPlaces,
-    Opened,
+    OpenPasses,
     Passes,
     Recorder,
     Step,
@@ -757,7 +757,7 @@ class Progress:
         """Whether a value has closed whose alternatives are to be weighed by `weigh`."""
         return self._best is not None and self._best.is_waiting and self.finish_reason is None
 
-    def weigh(self, open_sequence: Opened) -> Passes[None]:
+    def weigh(self, open_sequence: OpenPasses) -> Passes[None]:
         """Weigh them, on a sequence of their own, and write the likeliest instead; may end it."""
         assert self._best is not None
         output_ids = self.tokens.output_ids.tolist()

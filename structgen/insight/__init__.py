@@ -24,7 +24,7 @@ from .confidence import (
     BestValues,
     Confidence,
     GivenUp,
-    Opened,
+    OpenPasses,
     OpenSequence,
     Passes,
     Scores,
@@ -34,7 +34,17 @@ from .confidence import (
     measure,
     run_passes,
 )
-from .json_places import JsonPlaces
+from .json_places import (
+    Closed,
+    Event,
+    Grown,
+    JsonPlaces,
+    JsonReader,
+    Kind,
+    Opened,
+    Path,
+    Unescaper,
+)
 from .path_suggestions import suggestion
 from .regex_picture import Picture, picture
 from .trace import (
@@ -55,12 +65,19 @@ __all__ = [
     "TOP",
     "Alternative",
     "BestValues",
+    "Closed",
     "Confidence",
+    "Event",
     "GivenUp",
+    "Grown",
     "JsonPlaces",
+    "JsonReader",
+    "Kind",
+    "OpenPasses",
     "OpenSequence",
     "Opened",
     "Passes",
+    "Path",
     "Picture",
     "Recorder",
     "Scores",
@@ -70,6 +87,7 @@ __all__ = [
     "TokenTree",
     "Trace",
     "TraceStep",
+    "Unescaper",
     "ValueConfidence",
     "WrittenTexts",
     "below",

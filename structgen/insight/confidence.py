@@ -619,7 +619,7 @@ def grown(
     return tree, len(before), error
 
 
-Opened: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[Scores, int]]]
+OpenPasses: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[Scores, int]]]
 """As `OpenSequence`, pass by pass."""
 
 
@@ -716,7 +716,7 @@ class BestValues:
         return site_of(self._texts, scalar, bytes(self._data))
 
     def weigh(
-        self, token_ids: Sequence[int], open_sequence: Opened
+        self, token_ids: Sequence[int], open_sequence: OpenPasses
     ) -> Passes[tuple[int, tuple[int, ...]] | None]:
         """Weigh the alternatives of the value that waits.
 

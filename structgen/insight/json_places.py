@@ -1,8 +1,16 @@
-"""Where in a JSON document a byte stands: paths and the spans of scalars, read byte by byte.
+"""JSON read byte by byte as it is written: what opens, grows, has closed, and where a byte is.
 
-It owns reading a document that something else has checked: it never complains. It knows nothing of
-schemas, automata and tokens. (`automaton.tape` reads too, for the automaton's own needs; it is on
-the path of every mask and knows neither keys nor numbers.)
+`JsonReader` tells the events, with the exact unescaping of strings, wherever the bytes are cut. A
+mask or another reader has let the document through, so nothing is checked and nothing repaired: a
+value has closed when its last byte is certain, a number with the byte behind it. Knows no types,
+tokens or schemas.
+
+    reader = JsonReader()
+    for event in reader.feed(b'{"name":"Ann","age":3'):   # what these bytes have settled
+        ...                                                # Closed(("name",), 8, 13), …
+    reader.finish()                                        # the document has ended
+
+`JsonPlaces` is told of the same bytes and knows paths, as text, and the spans of scalars.
 
 `ByteReader` reads a text with a constraint's automaton, for those who ask about places in it:
 cursors go from token to token, this goes inside a token, too.
@@ -10,17 +18,270 @@ cursors go from token to token, this goes inside a token, too.
 
 from __future__ import annotations
 
-import json
+import codecs
+import re
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, TypeAlias
 
 from structgen.automaton.core import DEAD, NeedsText, TextHistory
 from structgen.automaton.texts import Text
 from structgen.constraint import Constraint
 from structgen.grammar.json_schema import child_path
 
-_QUOTE, _BACKSLASH = 0x22, 0x5C
+Path: TypeAlias = "tuple[str | int, ...]"
+"""Where a value is: the keys and indices that lead to it; ``()`` is the document itself."""
+
+Kind: TypeAlias = Literal["object", "array", "string", "other"]
+"""What a value is; ``other``: a number, a boolean, null."""
+
+_QUOTE, _BACKSLASH, _COMMA, _COLON = 0x22, 0x5C, 0x2C, 0x3A
 _BLANK = frozenset(b" \t\n\r")
+_ENDS = frozenset(b" \t\n\r,]}")
+_PLAIN = re.compile(rb'[^"\\]*')
+_SIMPLE = {0x62: "\b", 0x66: "\f", 0x6E: "\n", 0x72: "\r", 0x74: "\t"}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A value has begun.
+
+    Attributes:
+        path: where it is.
+        kind: what it is.
+        start: offset of its first byte.
+    """
+
+    path: Path
+    kind: Kind
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A string, the value that is open, goes on: characters that will not change.
+
+    Attributes:
+        path: where it is.
+        text: the next of its characters, unescaped.
+    """
+
+    path: Path
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A value is whole: bytes ``start`` to ``end`` of the document.
+
+    Attributes:
+        path: where it is.
+        kind: what it is.
+        start: offset of its first byte.
+        end: offset behind its last byte.
+    """
+
+    path: Path
+    kind: Kind
+    start: int
+    end: int
+
+
+Event: TypeAlias = "Opened | Grown | Closed"
+
+
+class Unescaper:
+    """The text of a JSON string, from its bytes between the quotes, in pieces of any sizes.
+
+    An escape, a pair of surrogates and a character may each lie across pieces; what is given out is
+    certain. Half of a pair that stands alone is kept as it is, as Python's `json` does.
+    """
+
+    __slots__ = ("_decode", "_escape", "_high")
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")("surrogatepass").decode
+        self._escape: bytearray | None = None  # the bytes of an open escape, from its backslash
+        self._high = ""  # the first half of a pair, whose other half may come
+
+    def plain(self, data: bytes) -> str:
+        """Bytes that are neither a backslash nor part of an escape."""
+        return self._alone() + self._decode(data)
+
+    @property
+    def in_escape(self) -> bool:
+        """Whether the next byte belongs to an escape."""
+        return self._escape is not None
+
+    def escape(self, byte: int) -> str:
+        """One byte of an escape, its backslash first."""
+        if self._escape is None:
+            self._escape = bytearray()
+            return ""
+        self._escape.append(byte)
+        if self._escape[0] != 0x75:  # u
+            self._escape = None
+            return self._alone() + _SIMPLE.get(byte, chr(byte))
+        if len(self._escape) < 5:
+            return ""
+        unit = int(self._escape[1:], 16)
+        self._escape = None
+        if 0xDC00 <= unit < 0xE000 and self._high:
+            pair = 0x10000 + ((ord(self._high) - 0xD800) << 10) + (unit - 0xDC00)
+            self._high = ""
+            return chr(pair)
+        text = self._alone()
+        if 0xD800 <= unit < 0xDC00:
+            self._high = chr(unit)
+            return text
+        return text + chr(unit)
+
+    def end(self) -> str:
+        """The closing quote has come."""
+        return self._alone()
+
+    def _alone(self) -> str:
+        """A first half whose other half did not come."""
+        high, self._high = self._high, ""
+        return high
+
+
+class JsonReader:
+    """Reads a document and tells its events, each once, in order.
+
+    Attributes:
+        n_bytes: how many bytes have been read.
+        open_start: offset of the first byte of the string, number or word being read, or -1.
+    """
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        # For each open container: where it began, whether it is an array, and the step to the value
+        # that is open or comes next: a key, an index, or None while the key is not known.
+        self._starts: list[int] = []
+        self._is_array: list[bool] = []
+        self._steps: list[str | int | None] = []
+        self._string: Unescaper | None = None  # the string or key being read
+        self._key: list[str] | None = None  # the pieces of the key being read
+        self._is_between = False  # whether a value has closed, and no comma come
+        self.open_start = -1
+
+    @property
+    def path(self) -> Path:
+        """What the next byte belongs to: a value; between two, and in a key, what holds them."""
+        return self._path(self._steps[:-1] if self._is_between else self._steps)
+
+    def path_of(self, byte: int) -> Path:
+        """Where ``byte`` belongs if it comes next: `path`, unless it ends a value."""
+        if self._string is None and (byte in b"]}" or (self.open_start >= 0 and byte in _ENDS)):
+            return self._path(self._steps[:-1])
+        return self.path
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Read more of the document, and return what it settles.
+
+        Cost: each byte is looked at once.
+        """
+        events: list[Event] = []
+        at, length = 0, len(data)
+        while at < length:
+            if self._string is not None:
+                at = self._in_string(self._string, data, at, events)
+            else:
+                byte = data[at]
+                if self.open_start >= 0 and byte in _ENDS:
+                    self._close_scalar("other", self.n_bytes + at, events)
+                if byte not in _BLANK:
+                    self._outside(byte, self.n_bytes + at, events)
+                at += 1
+        self.n_bytes += length
+        return events
+
+    def finish(self) -> list[Event]:
+        """The document has ended, and with it a number or word that nothing else ends."""
+        events: list[Event] = []
+        if self.open_start >= 0 and self._string is None:
+            self._close_scalar("other", self.n_bytes, events)
+        return events
+
+    def _in_string(self, string: Unescaper, data: bytes, at: int, events: list[Event]) -> int:
+        """Read on in a string; returns where."""
+        pieces: list[str] = []
+        length = len(data)
+        while at < length:
+            if string.in_escape:
+                pieces.append(string.escape(data[at]))
+                at += 1
+                continue
+            run = _PLAIN.match(data, at)
+            assert run is not None
+            if run.end() > at:
+                pieces.append(string.plain(run[0]))
+                at = run.end()
+                continue
+            byte = data[at]
+            at += 1
+            if byte == _BACKSLASH:
+                string.escape(byte)
+                continue
+            pieces.append(string.end())
+            self._grow("".join(pieces), events)
+            self._string = None
+            if self._key is None:
+                self._close_scalar("string", self.n_bytes + at, events)
+            else:
+                self._steps[-1] = "".join(self._key)
+                self._key = None
+            return at
+        self._grow("".join(pieces), events)
+        return at
+
+    def _grow(self, text: str, events: list[Event]) -> None:
+        if not text:
+            return
+        if self._key is not None:
+            self._key.append(text)
+        else:
+            events.append(Grown(self._path(self._steps), text))
+
+    def _outside(self, byte: int, at: int, events: list[Event]) -> None:
+        if byte in b"{[":
+            is_array = byte == 0x5B
+            events.append(Opened(self._path(self._steps), "array" if is_array else "object", at))
+            self._starts.append(at)
+            self._is_array.append(is_array)
+            self._steps.append(0 if is_array else None)
+            self._is_between = False
+        elif byte in b"}]":
+            is_array = self._is_array.pop()
+            self._steps.pop()
+            start = self._starts.pop()
+            kind: Kind = "array" if is_array else "object"
+            events.append(Closed(self._path(self._steps), kind, start, at + 1))
+            self._is_between = True
+        elif byte == _COMMA:
+            step = self._steps[-1]
+            self._steps[-1] = step + 1 if isinstance(step, int) else None
+            self._is_between = False
+        elif byte == _QUOTE:
+            self._string = Unescaper()
+            if self._steps and self._steps[-1] is None:
+                self._key = []
+            else:
+                self.open_start = at
+                events.append(Opened(self._path(self._steps), "string", at))
+        elif byte != _COLON and self.open_start < 0:
+            self.open_start = at
+            events.append(Opened(self._path(self._steps), "other", at))
+
+    def _close_scalar(self, kind: Kind, end: int, events: list[Event]) -> None:
+        events.append(Closed(self._path(self._steps), kind, self.open_start, end))
+        self.open_start = -1
+        self._is_between = True
+
+    @staticmethod
+    def _path(steps: list[str | int | None]) -> Path:
+        return tuple(step for step in steps if step is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,112 +308,37 @@ class JsonPlaces:
 
     def __init__(self) -> None:
         self.scalars: list[Scalar] = []
-        self._at = 0
-        # For each open container: how many values it has begun, and the step to the one that is
-        # open or comes next: a key, an index, or None between values.
-        self._counts: list[int] = []
-        self._is_array: list[bool] = []
-        self._steps: list[str | int | None] = []
-        self._path = "$"
-        self._key: bytearray | None = None  # the key being read
-        self._start = -1  # of the scalar being read
-        self._quoted = False
-        self._escaped = False
+        self._reader = JsonReader()
 
     @property
     def path(self) -> str:
         """The path of the value that the next byte belongs to; between the values of an object or
         array, and in a key, that of the object or array."""
-        return self._path
+        return child_path("$", *self._reader.path)
 
     @property
     def open_start(self) -> int:
         """Offset of the first byte of the string, number or word that is being read, or -1."""
-        return self._start
+        return self._reader.open_start
 
     def path_of(self, byte: int) -> str:
         """The path that ``byte`` belongs to if it comes next: `path`, unless it ends a value."""
-        if not self._quoted and (
-            byte in b"]}" or (self._start >= 0 and (byte == 0x2C or byte in _BLANK))
-        ):
-            return child_path("$", *(step for step in self._steps[:-1] if step is not None))
-        return self._path
+        return child_path("$", *self._reader.path_of(byte))
 
     def feed(self, data: bytes) -> None:
         """Read more of the document."""
-        for byte in data:
-            if self._quoted:
-                self._in_quotes(byte)
-            else:
-                if self._start >= 0 and (byte in _BLANK or byte in b",]}"):
-                    self._end_scalar(self._at)
-                self._outside(byte)
-            self._at += 1
+        self._take(self._reader.feed(data))
 
     def finish(self) -> None:
         """The document has ended, and with it a number or word that nothing else ends."""
-        if self._start >= 0 and not self._quoted:
-            self._end_scalar(self._at)
+        self._take(self._reader.finish())
 
-    def _in_quotes(self, byte: int) -> None:
-        if self._key is not None:
-            self._key.append(byte)
-        if self._escaped:
-            self._escaped = False
-        elif byte == _BACKSLASH:
-            self._escaped = True
-        elif byte == _QUOTE:
-            self._quoted = False
-            if self._key is None:
-                self._end_scalar(self._at + 1)
-            else:
-                self._step_to(json.loads(self._key))
-                self._key = None
-
-    def _outside(self, byte: int) -> None:
-        if byte in b"{[":
-            self._counts.append(0)
-            self._is_array.append(byte == 0x5B)
-            self._steps.append(None)
-            if byte == 0x5B:
-                self._step_to(0)
-            else:
-                self._set_path()
-        elif byte in b"}]":
-            self._counts.pop()
-            self._is_array.pop()
-            self._steps.pop()
-            self._leave()
-        elif byte == 0x2C:
-            self._counts[-1] += 1
-            if self._is_array[-1]:
-                self._step_to(self._counts[-1])
-        elif byte == _QUOTE:
-            self._quoted = True
-            if self._steps and self._steps[-1] is None:
-                self._key = bytearray(b'"')
-            else:
-                self._start = self._at
-        elif byte != 0x3A and byte not in _BLANK and self._start < 0:
-            self._start = self._at
-
-    def _end_scalar(self, end: int) -> None:
-        self.scalars.append(Scalar(self._path, self._start, end))
-        self._start = -1
-        self._leave()
-
-    def _leave(self) -> None:
-        """A value has ended: what comes next belongs to the container."""
-        if self._steps:
-            self._steps[-1] = None
-        self._set_path()
-
-    def _step_to(self, step: str | int) -> None:
-        self._steps[-1] = step
-        self._set_path()
-
-    def _set_path(self) -> None:
-        self._path = child_path("$", *(step for step in self._steps if step is not None))
+    def _take(self, events: list[Event]) -> None:
+        self.scalars += (
+            Scalar(child_path("$", *event.path), event.start, event.end)
+            for event in events
+            if isinstance(event, Closed) and event.kind in ("string", "other")
+        )
 
 
 class ByteReader:

@@ -13,8 +13,7 @@ from typing import Literal
 
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import TokenNotAllowed
-from structgen.insight import why_barred
-from structgen.values import Unescaper
+from structgen.insight import Unescaper, why_barred
 from structgen.vocabulary import Vocabulary
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids=[256])

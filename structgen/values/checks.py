@@ -22,9 +22,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from structgen.errors import ParseError
 from structgen.grammar import ir
 from structgen.grammar.json_schema import child_path
+from structgen.insight import Closed, Event, Opened, Path
 from structgen.types import FUNCTIONS, OutputType, looked_at_by
 
-from .document import NEVER, Closed, Document, Event, Node, Opened, Path
+from .document import NEVER, Document, Node
 from .shapes import WRAPPERS, Place, Shapes
 
 _NOT_PARTS = frozenset(

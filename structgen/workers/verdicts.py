@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from structgen.errors import ParseError
-from structgen.values import WAITING, Checks, Closed, JsonReader, Key, Refusal
+from structgen.insight import Closed, JsonReader
+from structgen.values import WAITING, Checks, Key, Refusal
 
 
 @dataclass(frozen=True, slots=True)

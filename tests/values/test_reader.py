@@ -11,7 +11,7 @@ from engine.walks import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structgen.values import Closed, Grown, JsonReader, Opened
+from structgen.insight import Closed, Grown, JsonReader, Opened
 
 
 def read(text: bytes, cuts: list[int]) -> list[Any]:
