@@ -1,18 +1,15 @@
 """`compile` and what it makes: a `Constraint`, immutable and shared, and its cursors.
 
-In reading order: `constraint`, `engine` (an automaton as it has grown so far, with its masks),
-`rows` (masks one under the other), `cursor` (one sequence's place; `budget`, `forced` and
-`refused_tokens` know what it asks), `batches` (the masks of several), `warming` (work done
-beforehand), `explain` (how each keyword is kept) and `check_grammar` (all that is wrong with a
-grammar). Knows no model.
+In reading order: `constraint` (with `warm_up`), `engine` (an automaton as it has grown so far, with
+its masks), `cursor` (one sequence's place; what a budget allows, what is forced; masks of drafts
+and of batches), `explain` (how each keyword is kept, and what a type's shape costs) and
+`check_grammar` (all that is wrong with a grammar). Knows no model.
 """
 
 from __future__ import annotations
 
-from .batches import fill_masks
-from .constraint import Constraint, compile
-from .cursor import Cursor
+from .constraint import Constraint, compile, warm_up
+from .cursor import Cursor, fill_masks
 from .explain import Explanation
-from .warming import warm_up
 
 __all__ = ["Constraint", "Cursor", "Explanation", "compile", "fill_masks", "warm_up"]

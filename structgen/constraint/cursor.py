@@ -1,35 +1,385 @@
 """A cursor: where one output stands, token by token.
 
-`Cursor` gives masks and takes tokens, knows how far the end is, and what a token budget still
-allows. What all outputs of one type share, the automaton, its masks and memos, is the business of
-`constraint`, which makes cursors; logits, sampling and prompts are unknown here.
+`Cursor` gives masks and takes tokens, and knows how far the end is. It owns what a token budget
+still allows, which bytes are forced and where tokens for them leave no choice, the reasons why a
+token may not come, and masks one under the other: along a draft of tokens, and of several cursors
+at once (`fill_masks`).
+
+What all outputs of one type share, the automaton, its masks and memos, is the business of `engine`;
+`constraint` makes cursors. Logits, sampling and prompts are unknown here. How far each token is
+from the end is `masks.Reach`'s; a plan is a certain way there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import re
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.core import DEAD, GROW, TextHistory
+from structgen.automaton.cfg import MARK, CfgMachine
+from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory
 from structgen.automaton.work import FREE, WORK
-from structgen.errors import BudgetTooSmall, CompileLimitExceeded, TokenNotAllowed
-from structgen.vocabulary import Plan
-
-from .budget import is_tight, n_affordable, restrict, text_after
-from .forced import first_open, forced_from, needless_tokens
-from .refused_tokens import about_tokens, tokens_in_words, whole_number, why_not
-from .rows import bytes_of, fill_for_draft
+from structgen.errors import (
+    BatchError,
+    BudgetTooSmall,
+    CompileLimitExceeded,
+    OptionError,
+    StructgenError,
+    TokenNotAllowed,
+    VocabularyError,
+)
+from structgen.masks import FAR, Reach
+from structgen.vocabulary import Plan, Vocabulary
 
 if TYPE_CHECKING:
     from structgen.masks import Mask
-    from structgen.vocabulary import Vocabulary
+    from structgen.vocabulary import Trie
 
     from .engine import Call, Engine, Engines
-    from .rows import Rows
+
+Text: TypeAlias = Callable[[], TextHistory]
+"""Gives the text so far; few automata ask."""
+
+
+def text_after(engine: Engine, text: Text, tokens: list[int]) -> Text:
+    """Gives the text after ``tokens``."""
+    known = engine.named.tokens
+    return lambda: text().after(b"".join(known[t] for t in tokens))
+
+
+def is_tight(engine: Engine, state: int, left: int, text: Text) -> bool:
+    """Whether some token that the grammar allows in ``state`` might be more than ``left`` tokens
+    allow."""
+    # The token itself, the completion after it, and end of sequence.
+    reach, spare = engine.reach, left - 2
+    if reach.most_roughly(state) <= spare or reach.most_bytes(state) <= spare:
+        return False
+    most = reach.most(state)
+    if most < FAR or not isinstance(reach, Reach):
+        return most > spare
+    # How far a token leads depends on the text.
+    return reach.most_after(state, text()) > spare
+
+
+def restrict(
+    engine: Engine, state: int, left: int, held: Plan, text: Text, out: npt.NDArray[np.uint32]
+) -> None:
+    """Clear the bits of tokens after which the output could not be finished within ``left``.
+
+    Args:
+        held: the plan held in ``state``.
+    """
+    # The token itself and the end of the sequence have to be paid for as well.
+    reach, spare = engine.reach, left - 2
+    if not isinstance(reach, Reach):
+        reach.restrict(state, spare, out)
+        if held.size:
+            out[held.first >> 5] |= np.uint32(1 << (held.first & 31))
+        return
+    doubtful, hopeless = reach.sort_out(state, spare, text)
+    tokens = [t for t in doubtful.tolist() if out[t >> 5] >> (t & 31) & 1]
+    flags = np.zeros(len(out) * 32, np.uint8)
+    flags[hopeless] = 1
+    for token in tokens:
+        to = engine.advance(state, token, text)
+        needed = engine.plan_size(to, text_after(engine, text, [token]))
+        flags[token] = needed + 2 > left
+    if held.size:
+        flags[held.first] = 0  # what is held is affordable, whatever else follows that token
+    out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
+
+
+def n_affordable(
+    engine: Engine, state: int, tokens: list[int], after: int, text: Text, left: int
+) -> int:
+    """How many of ``tokens``, forced in ``state`` and leading to ``after``, fit into ``left``."""
+    try:
+        rest = engine.machine.shortest_completion(after)
+    except NeedsText:
+        pass
+    else:
+        if len(tokens) + len(rest) + 1 <= left:
+            return len(tokens)
+    at = state
+    for i, token in enumerate(tokens):
+        at = engine.advance(at, token, text)
+        needed = engine.plan_size(at, text_after(engine, text, tokens[: i + 1]))
+        if needed + 1 > left - i - 1:
+            return i
+    return len(tokens)
+
+
+_FORCED_LIMIT = 4096
+"""Most bytes that are forced at once."""
+
+_HAS_WORDS = re.compile(rb"[^\x00-\x7f]|\w")
+"""Bytes that may be part of a word, of which a token may be written in many ways."""
+
+
+def forced_from(machine: Machine | CfgMachine, state: int) -> tuple[bytes, int]:
+    """The bytes that have to follow ``state``, and the state after them."""
+    forced = bytearray()
+    while len(forced) < _FORCED_LIMIT:
+        byte = machine.forced_byte(state)
+        if byte < 0 or byte == MARK:
+            break  # named tokens are no text to be spelt
+        to = machine.step(state, byte)
+        if machine.is_pending(to):
+            break
+        forced.append(byte)
+        state = to
+    return bytes(forced), state
+
+
+def first_open(
+    vocabulary: Vocabulary, tokens: list[int], forced: bytes, following: Collection[int]
+) -> int:
+    """Index of the first token from whose start some token could reach beyond ``forced``."""
+    start = len(forced)
+    first = len(tokens)
+    for i in range(len(tokens) - 1, -1, -1):
+        start -= len(vocabulary.tokens[tokens[i]])
+        if len(forced) - start > vocabulary.trie.max_depth:
+            break
+        if _reaches(vocabulary.trie, forced[start:], following):
+            first = i
+    return first
+
+
+def begun(trie: Trie, rest: bytes, following: Collection[int]) -> tuple[set[int], set[int]]:
+    """The tokens that only begin ``rest``: those after which no token reaches an open place,
+    and the others."""
+    needless: set[int] = set()
+    reaching: set[int] = set()
+    node = 0
+    for length in range(1, len(rest)):
+        step = trie.child.get(node << 8 | rest[length - 1])
+        if step is None:
+            break
+        node = step
+        ids = trie.ids_at(node)
+        if ids:
+            reaches = _reaches(trie, rest[length:], following)
+            (reaching if reaches else needless).update(ids)
+    return needless, reaching
+
+
+def _reaches(trie: Trie, text: bytes, following: Collection[int]) -> bool:
+    """Whether some token begins with ``text`` and goes on with one of ``following``."""
+    node = trie.node_of(text)
+    return (
+        node is not None
+        and bool(trie.n_children[node])
+        and any((node << 8 | byte) in trie.child for byte in following)
+    )
+
+
+def needless_tokens(
+    vocabulary: Vocabulary,
+    spell: Callable[[bytes], Sequence[int]],
+    tokens: list[int],
+    n_closed: int,
+    forced: bytes,
+    following: Collection[int],
+) -> frozenset[int]:
+    """The tokens that would spell needlessly what is forced after the first ``n_closed``; see
+    `Cursor.forced`.
+
+    Args:
+        spell: how bytes are written in tokens.
+        tokens: those that spell ``forced``.
+        following: the bytes that may follow ``forced``.
+    """
+    done = sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed])
+    needless, reaching = begun(vocabulary.trie, forced[done:], following)
+    if reaching - {tokens[n_closed]} and not _HAS_WORDS.search(forced[done:]):
+        # Which token punctuation begins with is settled by the byte after it, nearly always.
+        for byte in sorted(following):
+            spelt = spell(forced + bytes([byte]))
+            if byte >= 0x80 or list(spelt[:n_closed]) != tokens[:n_closed]:
+                break
+            reaching.discard(spelt[n_closed])
+        else:
+            needless |= reaching
+    return frozenset(needless - {tokens[n_closed]})
+
+
+_MOST_SAID = 10**15
+
+
+def why_not(engine: Engine, state: int, token_id: int) -> str:
+    """Why ``state`` does not go on with a token, in a sentence or two."""
+    vocabulary = engine.vocabulary
+    if not 0 <= token_id < vocabulary.size:
+        return f"token {token_id} does not exist: the vocabulary has {vocabulary.size:,} ids."
+    named = engine.named
+    text = named.texts[token_id]
+    if not text:
+        return f"token {token_id} stands for no text (a special or unused id)."
+    following = engine.machine.next_bytes(state)
+    allowed = bytes(sorted(following - {MARK}))
+    if not allowed and following:
+        may = "a special token has to follow"
+    elif not allowed:
+        may = "nothing may follow: the text is whole"
+    elif len(allowed) == 1:
+        may = f"the next byte may be {repr(allowed)[1:]}"
+    elif len(allowed) <= 24:
+        may = f"the next byte may be one of {repr(allowed)[1:]}"
+    else:
+        may = f"the next byte may be one of {len(allowed)} different ones"
+    return f"token {token_id} ({text!r}) is not allowed here; {may}."
+
+
+def tokens_in_words(n: int) -> str:
+    """So many tokens."""
+    return f"{n:,} token" if n == 1 else f"{n:,} tokens"
+
+
+def about_tokens(n: int) -> str:
+    """So many tokens, or perhaps a few fewer."""
+    if n > _MOST_SAID:
+        return f"more than {tokens_in_words(_MOST_SAID)}"
+    return f"about {tokens_in_words(n)}"
+
+
+def whole_number(token_id: object) -> int:
+    """A token id as an int.
+
+    Raises:
+        TypeError: it is no whole number.
+    """
+    if isinstance(token_id, bool) or not isinstance(token_id, (int, np.integer)):
+        raise TypeError(
+            f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
+            "accept each id of vocabulary.encode_bytes(text.encode())."
+        )
+    return int(token_id)
+
+
+Rows: TypeAlias = "npt.NDArray[np.int32] | npt.NDArray[np.uint32]"
+"""Masks, one under the other: ``[n, ceil(vocabulary.size / 32)]``."""
+
+_WORD = np.dtype(np.uint32)
+
+
+def rows_of(
+    out: Any, n: int, size: int | None
+) -> tuple[npt.NDArray[np.uint32], list[memoryview] | None]:
+    """``out`` as uint32; and the bytes of its rows, where they lie one after the other."""
+    if not isinstance(out, np.ndarray):
+        hint = "; pass tensor.numpy()" if hasattr(out, "numpy") else ""
+        raise ValueError(
+            f"masks are a NumPy array of int32 or uint32 [{n}, words], got "
+            f"{type(out).__name__}{hint}."
+        )
+    n_words = (size + 31) // 32 if size is not None else out.shape[-1] if out.ndim else 0
+    if out.dtype not in (np.int32, np.uint32) or out.shape != (n, n_words):
+        raise ValueError(
+            f"masks of {n} places are int32 or uint32 [{n}, {n_words}], got {out.dtype} "
+            f"{list(out.shape)}."
+        )
+    if not out.flags.writeable:
+        raise ValueError("masks cannot be written into an array that is read-only.")
+    words = out.view(np.uint32)
+    if not n or not n_words or not words.flags.c_contiguous:
+        return words, None
+    view = memoryview(words.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    step = 4 * n_words
+    return words, [view[at : at + step] for at in range(0, n * step, step)]
+
+
+def fill_for_draft(
+    cursor: Cursor, tokens: Sequence[int], out: Rows, parents: Sequence[int] | None
+) -> npt.NDArray[np.bool_]:
+    """See `Cursor.fill_masks_for_draft`."""
+    draft = [_token(token) for token in tokens]
+    above = _checked_parents(parents, len(draft))
+    size = cursor.vocabulary.size
+    words, rows = rows_of(out, len(draft) + 1, size)
+
+    def fill(row: int) -> None:
+        cursor.fill_row(words[row], None if rows is None else rows[row])
+
+    allowed = np.zeros(len(draft), np.bool_)
+    words[1:] = 0
+    fill(0)
+    children: dict[int, list[int]] = {}
+    for token in range(len(draft) - 1, -1, -1):
+        children.setdefault(above[token], []).append(token)
+    # Depth first, so that each token is accepted and taken back once.
+    path: list[int] = []
+    waiting = children.get(-1, [])
+    try:
+        while waiting:
+            node = waiting.pop()
+            parent, token_id = above[node], draft[node]
+            while path and path[-1] != parent:
+                path.pop()
+                cursor.rollback(1)
+            row = words[parent + 1]
+            if not 0 <= token_id < size:
+                continue
+            if not row[token_id >> 5] >> (token_id & 31) & 1:
+                continue
+            cursor.accept(token_id)
+            path.append(node)
+            allowed[node] = True
+            fill(node + 1)
+            waiting += children.get(node, ())
+    finally:
+        cursor.rollback(len(path))
+    return allowed
+
+
+def _checked_parents(parents: Sequence[int] | None, n: int) -> Sequence[int]:
+    if parents is None:
+        return range(-1, n - 1)
+    above = [_token(parent) for parent in parents]
+    if len(above) != n:
+        raise ValueError(f"parents has one index for each of the {n} tokens, got {len(above)}.")
+    for i, parent in enumerate(above):
+        if not -1 <= parent < i:
+            where = f"from 0 to {i - 1}, or -1" if i else "-1"
+            raise ValueError(
+                f"parents[{i}] is {parent}: a token's parent stands before it, so that this is "
+                f"{where} for a token that follows the text so far."
+            )
+    return above
+
+
+def _token(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"a draft is whole numbers, the ids of tokens; got {value!r}.")
+    return int(value)
+
+
+def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
+    """The bytes of a mask, where it is made as masks are; else None.
+
+    Raises:
+        ValueError: it is no array, or not for so many tokens.
+    """
+    n_words = (size + 31) // 32
+    if type(out) is np.ndarray and out.dtype is _WORD:
+        view = memoryview(out)  # type: ignore[arg-type]
+        if view.shape == (n_words,) and view.c_contiguous:
+            return view.cast("B")
+    elif not isinstance(out, np.ndarray):
+        kind = type(out).__name__
+        raise ValueError(f"a mask is a NumPy array of uint32 [{n_words}], got {kind}.")
+    if out.shape != (n_words,):
+        raise ValueError(
+            f"a mask for {size:,} tokens is uint32 [{n_words}], got "
+            f"{list(out.shape)}. If the model's logits are wider than its tokenizer, give the "
+            "vocabulary that width: Vocabulary.from_tokenizer_json(path, size=...)."
+        )
+    return None
+
 
 _T = TypeVar("_T")
 
@@ -492,3 +842,76 @@ class Cursor:
             f"Cursor(accepted={len(self._trail) - 1}, is_accepting={self.is_accepting}, "
             f"is_finished={self._finished})"
         )
+
+
+_ALL = np.uint32(0xFFFFFFFF)
+
+
+def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1) -> None:
+    """Write the mask of each cursor into its row.
+
+    The cursors may be of any constraints of one vocabulary: the rows of a batch mix types.
+
+    Args:
+        cursors: one for each row. A finished cursor's row is all 0. None: everything is allowed
+            in this row, all its bits are set.
+        out: int32 or uint32 ``[len(cursors), ceil(vocabulary.size / 32)]``; bit ``t % 32`` of word
+            ``t // 32`` is set when token ``t`` is allowed, as in `Cursor.fill_mask`. A torch tensor
+            on the CPU goes in as ``tensor.numpy()``, which shares its memory.
+        threads: the most threads to use. One is used whatever is given: masks are made under
+            Python's interpreter lock, so that two threads took 1.3 times as long as one for
+            64 rows met before, and as long as one for new ones.
+
+    Raises:
+        ValueError: ``out`` has another shape or dtype.
+        TypeError: something else stands among the cursors.
+        VocabularyError: the cursors are of several vocabularies.
+        OptionError: ``threads`` is no whole number of at least 1.
+        BatchError: some masks could not be made within the limits; its ``errors`` say by row which
+            and why. Their rows are all 0, all others are filled.
+
+    Cost: that of `Cursor.fill_mask` for each row.
+    """
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise OptionError(f"threads must be a whole number of at least 1; got {threads!r}.")
+    size = _common_size(cursors)
+    words, rows = rows_of(out, len(cursors), size)
+    errors: dict[object, Exception] = {}
+    for i, cursor in enumerate(cursors):
+        if cursor is None:
+            words[i] = _ALL
+            continue
+        try:
+            cursor.fill_row(words[i], None if rows is None else rows[i])
+        except StructgenError as refused:
+            words[i] = 0
+            errors[i] = refused
+    if errors:
+        first, error = next(iter(errors.items()))
+        raise BatchError(
+            f"{len(errors)} of {len(cursors)} masks could not be made; row {first}: {error}",
+            results=[],
+            errors=errors,
+        ) from error
+
+
+def _common_size(cursors: Sequence[Cursor | None]) -> int | None:
+    """How many tokens the vocabulary of the cursors has; None where there are none."""
+    common, first = None, 0
+    for i, cursor in enumerate(cursors):
+        if cursor is None:
+            continue
+        if not isinstance(cursor, Cursor):
+            raise TypeError(
+                f"fill_masks takes cursors, from constraint.start(), or None; got "
+                f"{type(cursor).__name__} for row {i}."
+            )
+        vocabulary = cursor.vocabulary
+        if common is None:
+            common, first = vocabulary, i
+        elif vocabulary is not common and vocabulary != common:
+            raise VocabularyError(
+                f"the cursors of one call are of one vocabulary: row {first} is of {common!r}, "
+                f"row {i} of {vocabulary!r}. Call fill_masks for each vocabulary."
+            )
+    return None if common is None else common.size
