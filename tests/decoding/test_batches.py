@@ -15,7 +15,7 @@ import structgen
 from structgen import Generator, JsonSchema, Regex
 from structgen.decoding import batch
 from structgen.decoding.tasks import _what_failed
-from structgen.models.genai.batches import TextBatch, pads_exactly
+from structgen.models.genai.sequences import TextBatch, pads_exactly
 
 PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]
 
@@ -328,7 +328,7 @@ def test_rows_score_as_they_do_alone_but_for_rounding(model):
 
 
 def test_a_batch_that_outgrows_its_cache_goes_on(model, monkeypatch):
-    monkeypatch.setattr("structgen.models.genai.batches._SPARE_TOKENS", 2)
+    monkeypatch.setattr("structgen.models.genai.sequences._SPARE_STEPS", 2)
     rows = [model.encode("One two three"), model.encode("A b c d e")]
     grown = model.start_batch(rows, 60)
     tokens = [row.tolist() for row in rows]

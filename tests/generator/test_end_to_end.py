@@ -23,7 +23,7 @@ import structgen
 from structgen import Choice, Generator, Regex
 from structgen.cli import demo
 from structgen.models import genai
-from structgen.models.genai import recover, sequences
+from structgen.models.genai import folders, sequences
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
@@ -373,9 +373,9 @@ def test_a_tokenizer_that_hides_its_bytes_is_an_error_that_names_the_fix():
         return "".join({0: "A", 1: "?"}.get(i, "") for i in ids)
 
     with pytest.raises(structgen.VocabularyError, match=r"token 1 .* folder=.* vocabulary="):
-        recover.token_bytes(decode, find, 3)
+        folders.token_bytes(decode, find, 3)
     with pytest.raises(structgen.VocabularyError, match=r"no plain token 'A'.* folder="):
-        recover.token_bytes(decode, lambda spelling: -1, 3)
+        folders.token_bytes(decode, lambda spelling: -1, 3)
 
 
 def test_nothing_is_reported_to_anyone():

@@ -10,7 +10,8 @@ import pytest
 
 from structgen import models
 from structgen.errors import ModelError
-from structgen.models.genai import TextModel, runtime, vectors
+from structgen.models.genai import TextModel, runtime
+from structgen.models.genai import model as genai_model
 from structgen.models.genai.folders import read_config
 
 
@@ -52,8 +53,8 @@ def test_what_a_graph_lacks_is_read_from_its_file(
 ) -> None:
     folder = models.path(models.DEFAULT)
     assert read_config(folder)["model"]["decoder"]["num_hidden_layers"] == 30
-    assert not vectors.has_output(folder)
-    assert not vectors.has_output(None)
+    assert not genai_model.has_output(folder)
+    assert not genai_model.has_output(None)
     monkeypatch.setattr(runtime, "ENDS_AT_UNKNOWN_OUTPUTS", True)
     with pytest.raises(ModelError, match="has no output 'hidden_states'"):
         model.embed("tea")

@@ -1,7 +1,8 @@
 """A text model on ONNX Runtime GenAI.
 
-It owns tokens, chat templates, adapters, and sequences. It knows nothing of folders, output types,
-masks or the step loop; it implements the protocols of `structgen.models.base`.
+It owns tokens, chat templates, LoRA adapters, sequences, and vectors of texts (what goes into the
+last projection, pooled). It knows nothing of loading, output types, masks or the step loop; it
+implements the protocols of `structgen.models.base`.
 
 What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) and relied on here:
 
@@ -20,27 +21,234 @@ What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) a
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ModelError, PromptError
-from structgen.models.base import PREFIXES_OF
-from structgen.models.progress import Progress
+from structgen.models.base import PREFIXES_OF, Model
+from structgen.models.passes import LONGEST_PASS, after_start
+from structgen.models.progress import Progress, late
 from structgen.sampling import Logits, TokenIds
+from structgen.storage.user_folder import inside
 from structgen.vocabulary import Vocabulary
 
-from . import runtime, vectors
-from .adapters import AdapterSet
-from .batches import MOST_ROWS, TextBatch, pads_exactly
+from . import runtime
+from .folders import read_config
 from .runtime import og
-from .sequences import LiveSequence, SequencePool, TextSequence
+from .sequences import MOST_ROWS, LiveSequence, SequencePool, TextBatch, TextSequence, pads_exactly
+
+
+@final
+class AdapterSet:
+    """The LoRA adapters of one model: loaded by name, set on the sequences of calls that name them.
+
+    ``new`` makes the runtime's set of them, when the first adapter is loaded.
+    """
+
+    def __init__(self, new: Callable[[], Any]) -> None:
+        """None yet."""
+        self._new = new
+        self._set: Any = None
+        self._files: dict[str, Path] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of those that are loaded."""
+        return tuple(sorted(self._files))
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files they were loaded from, by name."""
+        return dict(self._files)
+
+    def load(self, path: str | os.PathLike[str], name: str) -> None:
+        """Load one; see `structgen.models.genai.model.TextModel.load_adapter`."""
+        file = Path(path).expanduser()
+        if name in self._files:
+            raise ModelError(f"An adapter named {name!r} is loaded already. Unload it first.")
+        if not file.is_file():
+            raise ModelError(f"There is no file {file}. An adapter is an .onnx_adapter file.")
+        if self._set is None:
+            self._set = self._new()
+        try:
+            self._set.load(str(file), name)
+        except Exception as error:
+            raise ModelError(
+                f"ONNX Runtime GenAI cannot read the adapter {file}: {error}"
+            ) from error
+        self._files[name] = file.absolute()
+
+    def unload(self, name: str) -> None:
+        """Unload one; see `structgen.models.genai.model.TextModel.unload_adapter`."""
+        self.check(name)
+        try:
+            self._set.unload(name)
+        except Exception as error:
+            raise ModelError(f"The adapter {name!r} cannot be unloaded: {error}") from error
+        self._files.pop(name, None)
+
+    def check(self, name: str) -> None:
+        """Raise a `ModelError` that lists those loaded when ``name`` is none of them."""
+        if name not in self._files:
+            loaded = ", ".join(self.names) or "none"
+            raise ModelError(f"No adapter named {name!r} is loaded (loaded: {loaded}).")
+
+    def activate(self, generator: Any, name: str) -> None:
+        """Set one on a runtime's sequence that is still empty."""
+        self.check(name)
+        generator.set_active_adapter(self._set, name)
+
+
+OUTPUT = "hidden_states"
+"""What a graph calls its vector a token."""
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def embed(
+    model: Model,
+    texts: str | Iterable[str],
+    new: Callable[[int], Any],
+    pooling: str,
+    dimensions: int | None,
+    normalize: bool,
+    progress: Progress | None,
+) -> FloatArray:
+    """What `TextModel.embed` says; ``new`` makes a runtime's sequence with room for so many tokens.
+
+    Texts are run one after the other and pooled at once, so that little is in memory.
+    """
+    from structgen.models.embedding import checked_texts
+
+    rows = rows_of(model, checked_texts(texts))
+    with late(progress) as report:
+
+        def done(n_texts: int) -> None:
+            report(f"Embedding with {model.name}", n_texts, len(rows))
+
+        work = embedding(model, rows, new, pooling, dimensions, normalize, done)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                found: FloatArray = end.value
+                return found
+
+
+def rows_of(model: Model, texts: Iterable[str]) -> list[TokenIds]:
+    """The tokens of texts, int32 ``[n]`` each, after the model's `start_ids`."""
+    rows = [model.encode(text) for text in texts]
+    return [after_start(model.start_ids, row) if len(row) else row for row in rows]
+
+
+def embedding(
+    model: Model,
+    rows: Sequence[TokenIds],
+    new: Callable[[int], Any],
+    pooling: str,
+    dimensions: int | None,
+    normalize: bool,
+    done: Callable[[int], None] = lambda n_texts: None,
+) -> Generator[None, None, FloatArray]:
+    """The same of texts in tokens, pass by pass: it yields before each."""
+    # Imported late: the other runtime's package, which generating does not need.
+    from structgen.models.embedding import pooling as pools
+
+    how = pools.check_pooling(pooling)
+    for i, row in enumerate(rows):
+        if len(row) >= model.context_length:
+            raise PromptError(
+                f"Text {i} has {len(row):,} tokens, and the context of {model.name} is "
+                f"{model.context_length:,}. Split it."
+            )
+    # A text without tokens is run as another one, and its vector left out; so is no text at all.
+    nothing = np.zeros(1, np.int32)
+    some = [row if len(row) else nothing for row in rows] or [nothing]
+    out: list[FloatArray] = []
+    for hidden in hidden_states(some, new, model.name):
+        if hidden is None:
+            yield
+            continue
+        out.append(pools.pool(hidden[None], [len(hidden)], how)[0])
+        done(min(len(out), len(rows)))
+    found = np.array(out)[: len(rows)]
+    found[[not len(row) for row in rows]] = 0
+    return pools.finish(found, dimensions, normalize)
+
+
+def hidden_states(
+    rows: Sequence[TokenIds], new: Callable[[int], Any], name: str
+) -> Iterator[FloatArray | None]:
+    """Run texts one after the other: the vectors of each one's tokens, float32 ``[tokens, width]``.
+
+    Before each pass comes None.
+
+    Args:
+        rows: the texts' token ids, int32 ``[n]``, none of them empty.
+        new: makes a runtime's sequence with room for so many tokens.
+        name: what to call the model in errors.
+
+    Raises:
+        ModelError: the graph has no such output.
+    """
+    sequence: Any = None
+    for i, row in enumerate(rows):
+        if i:
+            sequence.rewind_to(0)
+        parts = []
+        for part in _passes(row):
+            yield None
+            if sequence is None:
+                sequence = new(max(map(len, rows)) + 1)
+            sequence.append_tokens(part)
+            try:
+                parts.append(np.array(sequence.get_output(OUTPUT)[0], np.float32))
+            except Exception as error:
+                raise no_output(name) from error
+        yield np.concatenate(parts)
+
+
+def no_output(name: str) -> ModelError:
+    """What is said of a model that lacks the output."""
+    return ModelError(
+        f"{name} has no output {OUTPUT!r}, so it cannot embed. Convert it with "
+        "`structgen models convert FILE.gguf OUT --hidden-states`, or use an embedder: "
+        "structgen.load_embedder('all-minilm-l6-v2')."
+    )
+
+
+def has_output(folder: Path | None) -> bool:
+    """Whether the graph in a folder has the output; False where there is no folder to look in.
+
+    Cost: reading the graph's file.
+    """
+    if folder is None:
+        return False
+    import onnx_ir
+
+    decoder = read_config(folder)["model"].get("decoder", {})
+    graph = onnx_ir.load(inside(folder, decoder.get("filename", "model.onnx"))).graph
+    return any(output.name == OUTPUT for output in graph.outputs)
+
+
+def _passes(row: TokenIds) -> list[TokenIds]:
+    """A text in passes of a bounded length, none of which is a single token if that can be helped.
+
+    A pass over one token rounds differently from others.
+    """
+    starts = [*range(0, len(row), LONGEST_PASS), len(row)]
+    if len(starts) > 2 and starts[-1] - starts[-2] == 1:
+        starts[-2] -= 1
+    return [row[first:end] for first, end in itertools.pairwise(starts)]
+
 
 # What is kept of calls by default: a few conversations, or one system prompt for a few threads.
 _KEPT_SEQUENCES = 4
@@ -259,7 +467,7 @@ class TextModel:
         (`structgen.load_embedder`) is many times faster, and made for it.
         """
         how = (pooling, dimensions, normalize)
-        return vectors.embed(self, texts, self._new_for_vectors(), *how, progress)
+        return embed(self, texts, self._new_for_vectors(), *how, progress)
 
     def embedding(
         self,
@@ -271,11 +479,11 @@ class TextModel:
     ) -> Generator[None, None, npt.NDArray[np.float32]]:
         """The vectors of texts in tokens, pass by pass: yields before each. Raises as `embed`."""
         how = (pooling, dimensions, normalize)
-        return vectors.embedding(self, rows, self._new_for_vectors(), *how)
+        return embedding(self, rows, self._new_for_vectors(), *how)
 
     def _new_for_vectors(self) -> Callable[[int], Any]:
-        if runtime.ENDS_AT_UNKNOWN_OUTPUTS and not vectors.has_output(self.folder):
-            raise vectors.no_output(self.name)
+        if runtime.ENDS_AT_UNKNOWN_OUTPUTS and not has_output(self.folder):
+            raise no_output(self.name)
         return functools.partial(self._new_sequence, None)
 
     def close(self) -> None:

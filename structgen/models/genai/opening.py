@@ -26,8 +26,8 @@ from structgen.models.providers import (
 )
 from structgen.vocabulary import Vocabulary
 
-from . import recover, runtime
-from .folders import folder_vocabulary, read_ahead, read_config, start_ids
+from . import runtime
+from .folders import folder_vocabulary, read_ahead, read_config, start_ids, token_bytes
 from .model import TextModel
 from .runtime import og
 
@@ -140,7 +140,7 @@ def from_onnx_genai(
         if vocabulary is None:
             vocabulary = folder_vocabulary(folder, config)
     if vocabulary is None:
-        tokens = recover.token_bytes(og_tokenizer.decode, og_tokenizer.to_token_id, width)
+        tokens = token_bytes(og_tokenizer.decode, og_tokenizer.to_token_id, width)
         eos = [int(token_id) for token_id in og_tokenizer.eos_token_ids]
         vocabulary = Vocabulary.from_tokens(
             tokens, eos, special_token_ids=[i for i, text in enumerate(tokens) if not text]
