@@ -144,7 +144,9 @@ def flat(text: Text) -> bytes:
             limit=MAX_FLAT,
             actual=text.size,
         )
-    return b"".join(chunks(text))
+    parts = [*chunks(text)]
+    WORK.spend(len(parts) >> 2)
+    return b"".join(parts)
 
 
 def head(text: Text, most: int) -> bytes:

@@ -45,6 +45,14 @@ Text: TypeAlias = Callable[[], TextHistory]
 """Gives the text so far; few automata ask."""
 
 
+_MANY = 500
+"""Tokens that are looked at one by one before those that lead to one state are taken together."""
+
+
+def _no_text() -> TextHistory:
+    raise NeedsText
+
+
 def text_after(engine: Engine, text: Text, tokens: list[int]) -> Text:
     """Gives the text after ``tokens``."""
     known = engine.named.tokens
@@ -81,9 +89,21 @@ def restrict(
             out[held.first >> 5] |= np.uint32(1 << (held.first & 31))
         return
     doubtful, hopeless = reach.sort_out(state, spare, text)
-    tokens = [t for t in doubtful.tolist() if out[t >> 5] >> (t & 31) & 1]
     flags = np.zeros(len(out) * 32, np.uint8)
+    flags[doubtful] = 1
+    is_left = (flags & np.unpackbits(out.view(np.uint8), bitorder="little")).view(bool)
+    flags[doubtful] = 0
     flags[hopeless] = 1
+    if np.count_nonzero(is_left) > _MANY:
+        for to, ids in reach.ends_in_text(state, is_left):
+            try:
+                needed = engine.plan_size(to, _no_text)
+            except NeedsText:
+                continue
+            flags[ids] = needed + 2 > left
+            is_left[ids] = False
+    tokens = np.flatnonzero(is_left).tolist()
+    WORK.spend(len(tokens) >> 2)
     for token in tokens:
         to = engine.advance(state, token, text)
         needed = engine.plan_size(to, text_after(engine, text, [token]))

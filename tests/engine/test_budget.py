@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+import real_tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +19,15 @@ from engine.walks import TINY, allowed, examples, minimum, read_mask, seeds, wal
 from structgen import (
     BudgetTooSmall,
     Choice,
+    CompileLimitExceeded,
     JsonSchema,
     Regex,
     TokenNotAllowed,
     Unsatisfiable,
     Vocabulary,
 )
+from structgen.constraint import Cursor
+from structgen.constraint.engine import Engine
 from structgen.masks.reach import Reach
 
 
@@ -343,6 +347,7 @@ WITH_BUDGETS: dict[str, Any] = {
     },
     "names that count": {"type": "object", "minProperties": 3},
     "searched for": {"type": "string", "pattern": "a[^漢]*b[^漢]*c[^漢]*1"},
+    "searched for among counts": {"type": "string", "pattern": "(a|b)*a(a|b){40}"},
 }
 
 
@@ -353,11 +358,49 @@ def test_within_a_budget_the_mask_is_what_can_be_accepted(name: str, spare: int)
     check_masks_within_budget(TINY, WITH_BUDGETS[name], spare, every=1)
 
 
-@pytest.mark.parametrize("name", ["unique strings", "unique strings owed", "text"])
+@pytest.mark.parametrize(
+    "name", ["unique strings", "unique strings owed", "text", "searched for among counts"]
+)
 def test_real_masks_within_budgets_are_what_can_be_accepted(
     name: str, vocabulary: Vocabulary
 ) -> None:
     check_masks_within_budget(vocabulary, WITH_BUDGETS[name], 2, every=1009)
+
+
+def far_from_the_end(**limits: int) -> Cursor:
+    """A cursor in a string from which the end is about as far as the budget allows."""
+    schema = {"type": "string", "pattern": "(a|b)*a(a|b){2500}"}
+    constraint = structgen.compile(
+        JsonSchema(schema), real_tokenizers.vocabulary("smollm2"), **limits
+    )
+    cursor = constraint.start(1000)
+    cursor.accept(constraint.vocabulary.tokens.index(b'"'))
+    return cursor
+
+
+def test_within_a_budget_not_every_token_is_read_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cursor = far_from_the_end()
+    read = 0
+    advance = Engine.advance
+
+    def counted(*args: Any) -> Any:
+        nonlocal read
+        read += 1
+        return advance(*args)
+
+    monkeypatch.setattr(Engine, "advance", counted)
+    n_allowed = len(allowed(cursor, cursor.vocabulary))
+    assert n_allowed > 40_000
+    assert 0 < read < 3_000
+
+
+def test_what_a_budget_asks_of_tokens_is_counted() -> None:
+    # The first mask in the string takes 8,000 steps, nearly all of them for the budget.
+    cursor = far_from_the_end(max_mask_work=6_000)
+    with pytest.raises(CompileLimitExceeded, match="max_mask_work"):
+        read_mask(cursor, cursor.vocabulary)
 
 
 def check_masks_within_budget(vocabulary: Vocabulary, schema: Any, spare: int, every: int) -> None:

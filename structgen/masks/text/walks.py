@@ -773,6 +773,10 @@ class TextWalks:
     def _steps(self) -> TextSteps:
         return TextSteps(self._tables)
 
+    def ends(self, state: int) -> Iterator[tuple[int, Int32]]:
+        """See `TextSteps.ends`."""
+        return self._steps.ends(state)
+
     @cached_property
     def _differences(self) -> TextDifferences:
         return TextDifferences(self._tables)
