@@ -91,7 +91,8 @@ def restrict(
     doubtful, hopeless = reach.sort_out(state, spare, text)
     flags = np.zeros(len(out) * 32, np.uint8)
     flags[doubtful] = 1
-    is_left = (flags & np.unpackbits(out.view(np.uint8), bitorder="little")).view(bool)
+    row = np.ascontiguousarray(out).view(np.uint8)  # rows of a batch may be scattered
+    is_left = (flags & np.unpackbits(row, bitorder="little")).view(bool)
     flags[doubtful] = 0
     flags[hopeless] = 1
     if np.count_nonzero(is_left) > _MANY:
