@@ -7,7 +7,7 @@
           stopping_criteria=StoppingCriteriaList([processor.stop]))
 
 Owns how llama.cpp spells its tokens, and what becomes of errors in its callbacks. Which token ids
-belong to which output is `sequences`' business.
+belong to which output is `numpy.Sequences`' business.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from structgen.constraint import Constraint
 from structgen.errors import ModelError
 from structgen.vocabulary import Vocabulary
 
-from .numpy import apply_mask
-from .sequences import Sequences
+from .numpy import Sequences, apply_mask
 
 _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4
 """Of ``llama_token_attr``."""

@@ -1,17 +1,26 @@
-"""Masks over logits in NumPy, for decoding loops of one's own.
+"""Masks over logits in NumPy for other decoding loops, and the cursors of their batches.
 
 Owns what a mask does to scores outside of structgen's own loop. Knows no runtime.
+
+Logits processors of other engines are handed all token ids so far, prompt and output, before each
+token is chosen, and nothing else: not when a call begins, what its prompt was, nor when it ends.
+`Sequences` reads that off the ids. The first ids are a prompt, however it is padded, and are not
+read. Ids that are the last ones with one more token each go on from there. Ids that begin with the
+same prompt and are no longer than that went back and on, as a single sequence does whose draft was
+refused; rows of a batch do so only when beams change places. All others are a new prompt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.constraint import Cursor
+from structgen.constraint import Constraint, Cursor, fill_masks
+from structgen.errors import OptionError, TokenNotAllowed, VocabularyError
+from structgen.vocabulary import Vocabulary
 
 Scores: TypeAlias = "npt.NDArray[np.floating[Any]]"
 """Logits, of any floating type."""
@@ -98,3 +107,144 @@ def masked(logits: Scores, cursor: Cursor) -> Scores:
     out: Scores = np.array(logits)
     apply_mask(out, mask)
     return out
+
+
+Ids = npt.NDArray[np.integer[Any]]
+
+
+class Sequences:
+    """The sequences of one call after the other. Not shared between threads.
+
+    Args:
+        constraints: one for all rows, or one for each prompt: each then serves as many
+            consecutive rows as there are returns for a prompt.
+        max_tokens: as in `Constraint.start`.
+
+    Raises:
+        OptionError: there are no constraints, or something else is among them.
+        VocabularyError: they are of several vocabularies.
+        BudgetTooSmall: ``max_tokens`` is too few.
+    """
+
+    def __init__(
+        self, constraints: Constraint[Any] | Sequence[Constraint[Any]], max_tokens: int | None
+    ) -> None:
+        given = [constraints] if isinstance(constraints, Constraint) else list(constraints)
+        for constraint in given:
+            if not isinstance(constraint, Constraint):
+                raise OptionError(
+                    f"a logits processor takes a constraint, from structgen.compile(output_type, "
+                    f"vocabulary), or a list of them; got {type(constraint).__name__}."
+                )
+            if constraint.vocabulary != given[0].vocabulary:
+                raise VocabularyError(
+                    f"the constraints of a batch are of one vocabulary: the first is of "
+                    f"{given[0].vocabulary!r}, another of {constraint.vocabulary!r}."
+                )
+            constraint.start(max_tokens)  # says now what would be wrong later
+        if not given:
+            raise OptionError("a logits processor takes at least one constraint; got none.")
+        self._constraints = given
+        self._max_tokens = max_tokens
+        self.vocabulary: Vocabulary = given[0].vocabulary
+        self._end = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
+        for token in self.vocabulary.eos_token_ids:
+            self._end[token >> 5] |= np.uint32(1 << (token & 31))
+        self._cursors: list[Cursor] = []
+        self._taken: list[int] = []  # by row: how many output tokens its cursor has accepted
+        self._ids: Ids | None = None
+        self._n_prompt = 0
+
+    @property
+    def cursors(self) -> tuple[Cursor, ...]:
+        """The cursor of each row, as of the last ids."""
+        return tuple(self._cursors)
+
+    def masks(self, ids: Ids, width: int) -> npt.NDArray[np.int32]:
+        """The masks of the next tokens.
+
+        A row whose output has ended allows the ends of sequences only: an engine that goes on
+        with the others of a batch writes padding there whatever it chooses.
+
+        Args:
+            ids: ``[rows, length]``, prompt and output so far.
+            width: how many logits there are.
+
+        Returns:
+            int32 ``[rows, ceil(vocabulary.size / 32)]``.
+
+        Raises:
+            VocabularyError: there are fewer logits than the vocabulary has tokens.
+            OptionError: the rows are not those of the constraints, or have changed places.
+            TokenNotAllowed: a token was chosen that the mask did not allow.
+            BatchError: a mask could not be made within the limits.
+        """
+        if width < self.vocabulary.size:
+            raise VocabularyError(
+                f"the model has {width:,} logits, the vocabulary {self.vocabulary.size:,} tokens. "
+                "Make the vocabulary as wide as the logits: size=..."
+            )
+        if self._goes_on(ids):
+            self._follow(ids)
+        else:
+            self._begin(ids)
+        self._ids = ids.copy()
+        out = np.empty((len(ids), len(self._end)), np.int32)
+        fill_masks([None if one.is_finished else one for one in self._cursors], out)
+        for row, cursor in enumerate(self._cursors):
+            if cursor.is_finished:
+                out[row] = self._end.view(np.int32)
+        return out
+
+    def _goes_on(self, ids: Ids) -> bool:
+        """Whether these are the sequences of the last call."""
+        last, n = self._ids, self._n_prompt
+        return (
+            last is not None
+            and len(ids) == len(last)
+            and n < ids.shape[1] <= last.shape[1] + 1
+            and np.array_equal(ids[:, :n], last[:, :n])
+        )
+
+    def _begin(self, ids: Ids) -> None:
+        each, rest = divmod(len(ids), len(self._constraints))
+        if rest or not each:
+            raise OptionError(
+                f"{len(self._constraints)} constraints for a batch of {len(ids)} sequences: pass "
+                "one for all, or one for each prompt."
+            )
+        self._n_prompt = ids.shape[1]
+        repeated = [one for one in self._constraints for _ in range(each)]
+        self._cursors = [one.start(self._max_tokens) for one in repeated]
+        self._taken = [0] * len(ids)
+
+    def _follow(self, ids: Ids) -> None:
+        last, n = self._ids, self._n_prompt
+        assert last is not None
+        common = min(ids.shape[1], last.shape[1])
+        if ids.shape[1] < last.shape[1] + 1 or not np.array_equal(ids[:, n:common], last[:, n:]):
+            if len(ids) > 1:
+                raise OptionError(
+                    "the sequences of the batch have changed places, as those of a beam search do: "
+                    "beams are not supported. Call generate with num_beams=1; do_sample=True and "
+                    "num_return_sequences=n give several outputs."
+                )
+            differ = np.flatnonzero(ids[0, n:common] != last[0, n:common])
+            kept = int(differ[0]) if len(differ) else common - n
+            if kept < self._taken[0]:
+                self._cursors[0].rollback(self._taken[0] - kept)
+                self._taken[0] = kept
+        for row, cursor in enumerate(self._cursors):
+            for token in ids[row, n + self._taken[row] :].tolist():
+                if cursor.is_finished:
+                    break  # the rest is padding
+                try:
+                    cursor.accept(token)
+                except TokenNotAllowed as error:
+                    raise TokenNotAllowed(
+                        f"sequence {row}: {error} It was chosen against the mask: by a beam search "
+                        "(pass num_beams=1), prompt lookup, or a logits processor that stands "
+                        "after this one, which has to be the last.",
+                        token_id=token,
+                    ) from error
+                self._taken[row] += 1

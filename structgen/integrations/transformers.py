@@ -6,7 +6,7 @@
     processor = StructgenLogitsProcessor(structgen.compile(Landmark, words), max_tokens=100)
     model.generate(**inputs, logits_processor=[processor], max_new_tokens=100)
 
-Owns what masks are to torch. Which token ids belong to which output is `sequences`' business.
+Owns what masks are to torch. Which token ids belong to which output is `numpy.Sequences`' business.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from structgen.constraint import Constraint
 from structgen.errors import ModelError
 from structgen.vocabulary import Vocabulary
 
-from .numpy import bounds
-from .sequences import Sequences
+from .numpy import Sequences, bounds
 
 try:
     import torch

@@ -10,7 +10,7 @@ from engine.walks import EOS, TINY, allowed, ids_of, minimum
 
 import structgen
 from structgen import BudgetTooSmall, OptionError, TokenNotAllowed, Vocabulary, VocabularyError
-from structgen.integrations.sequences import Sequences
+from structgen.integrations.numpy import Sequences
 
 PAD = 5
 WIDTH = TINY.size + 19

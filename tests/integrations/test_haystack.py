@@ -35,8 +35,8 @@ from structgen.integrations.haystack import (
     StructgenDocumentEmbedder,
     StructgenGenerator,
     StructgenTextEmbedder,
+    chat_of,
 )
-from structgen.integrations.haystack.messages import chat_of
 
 pytestmark = pytest.mark.anyio  # of the tests that are coroutines
 

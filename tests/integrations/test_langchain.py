@@ -31,8 +31,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from structgen import OptionError, Runner
-from structgen.integrations.langchain import ChatStructgen, StructgenEmbeddings
-from structgen.integrations.langchain.messages import chat_of
+from structgen.integrations.langchain import ChatStructgen, StructgenEmbeddings, chat_of
 
 pytestmark = pytest.mark.anyio  # of the tests that are coroutines
 

@@ -27,8 +27,7 @@ from llama_index.core.tools import FunctionTool
 from pydantic import BaseModel, Field, ValidationError
 
 from structgen import BudgetTooSmall, OptionError, Runner
-from structgen.integrations.llama_index import StructgenEmbedding, StructgenLLM
-from structgen.integrations.llama_index.messages import chat_of
+from structgen.integrations.llama_index import StructgenEmbedding, StructgenLLM, chat_of
 
 pytestmark = pytest.mark.anyio  # of the tests that are coroutines
 

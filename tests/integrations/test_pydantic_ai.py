@@ -272,7 +272,7 @@ def test_parallel_calls(model: StructgenModel) -> None:
 def test_tool_choices_become_fields(runner: Runner) -> None:
     from pydantic_ai.tools import ToolDefinition
 
-    from structgen.integrations.pydantic_ai.settings import fields_of
+    from structgen.integrations.pydantic_ai import fields_of
 
     tools = [ToolDefinition(name=name) for name in ("a", "b")]
     output = [ToolDefinition(name="final", kind="output")]
@@ -475,7 +475,7 @@ def test_settings_are_honoured(model: StructgenModel) -> None:
 
 
 def test_a_history_as_a_chat() -> None:
-    from structgen.integrations.pydantic_ai.messages import chat_of
+    from structgen.integrations.pydantic_ai import chat_of
 
     history = [
         parts.ModelRequest(

@@ -1,16 +1,34 @@
-"""`StructgenLLM`: a chat model of a Runner, for LlamaIndex.
+"""LlamaIndex: LLMs that call functions, and embeddings, of a Runner.
 
-Owns the fields of the model, how a call becomes a request of the Runner's, and how values of a
-class are asked for.
+    from structgen.integrations.llama_index import StructgenLLM
+
+    llm = StructgenLLM(model="smollm2-135m-instruct", max_tokens=100)
+    llm.structured_predict(Landmark, PromptTemplate("Describe {name}."), name="the Eiffel Tower")
+
+Owns LlamaIndex's words for a history and an answer, what stands in ``additional_kwargs``, and how
+values of a class are asked for. Each piece of a stream has all that came before it. A call becomes
+a request of the Runner's; no logic of answers is here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from structgen.errors import ModelError, OptionError
+
+try:
+    from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
+except ImportError as error:
+    raise ModelError(
+        "structgen.integrations.llama_index needs the package llama-index-core. Install it: "
+        "pip install 'structgen[llama-index]'."
+    ) from error
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.llms.types import (
+    CachePoint,
     ChatMessage,
     ChatResponse,
     ChatResponseAsyncGen,
@@ -19,9 +37,12 @@ from llama_index.core.base.llms.types import (
     CompletionResponseAsyncGen,
     CompletionResponseGen,
     LLMMetadata,
+    LogProb,
+    MessageRole,
+    TextBlock,
+    ThinkingBlock,
     ToolCallBlock,
 )
-from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
@@ -31,12 +52,164 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import BaseTool
 from pydantic import BaseModel, ConfigDict, Field
 
-from structgen.errors import OptionError
+from structgen import runner
 from structgen.runner import Runner
 
-from ..frameworks import closed_format, runner_of
-from .answers import Pieces, completion_of, response_of
-from .messages import chat_of
+from .frameworks import Growing, closed_format, details_of, joined, runner_of, vectors_of
+
+__all__ = ["StructgenEmbedding", "StructgenLLM"]
+
+# -- messages ----------------------------------------------------------------------------------
+
+_ROLES = {"chatbot": "assistant", "model": "assistant", "function": "tool"}
+"""Roles that chat templates call otherwise."""
+
+
+def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
+    """The messages of a chat.
+
+    Raises:
+        OptionError: one has what no model that reads texts can be shown.
+    """
+    return joined(_told(message) for message in messages)
+
+
+def _told(message: ChatMessage) -> dict[str, Any]:
+    role = _ROLES.get(message.role.value, message.role.value)
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    for block in message.blocks:
+        if isinstance(block, TextBlock):
+            texts.append(block.text)
+        elif isinstance(block, ThinkingBlock):
+            thoughts.append(block.content or "")
+        elif isinstance(block, ToolCallBlock):
+            calls.append(_call(block))
+        elif not isinstance(block, CachePoint):  # prompts are kept by themselves
+            raise OptionError(
+                f"A {type(block).__name__} is not supported: models of structgen read text."
+            )
+    told: dict[str, Any] = {"role": role, "content": "\n".join(texts)}
+    if role == "tool":
+        told["tool_call_id"] = message.additional_kwargs.get("tool_call_id")
+    if role == "assistant":
+        if any(thoughts):
+            told["reasoning_content"] = "\n\n".join(thoughts)
+        calls = calls or message.additional_kwargs.get("tool_calls") or []
+        if calls:
+            told["tool_calls"] = calls
+    return told
+
+
+def _call(block: ToolCallBlock) -> dict[str, Any]:
+    given = block.tool_kwargs
+    arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    function = {"name": block.tool_name, "arguments": arguments}
+    return {"id": block.tool_call_id, "type": "function", "function": function}
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+def response_of(answer: runner.ChatResponse) -> ChatResponse:
+    """A whole answer: its first choice."""
+    choice = answer.choices[0]
+    message = choice.message
+    calls = [one.model_dump(mode="json") for one in message.tool_calls or ()]
+    return ChatResponse(
+        message=_message(message.content or "", message.reasoning_content or "", calls),
+        raw=answer.model_dump(mode="json"),
+        logprobs=_logprobs(None if choice.logprobs is None else choice.logprobs.content),
+        additional_kwargs={**_usage(answer.usage), **details_of(choice)},
+    )
+
+
+def completion_of(response: ChatResponse) -> CompletionResponse:
+    """The same as a text."""
+    return CompletionResponse(
+        text=response.message.content or "",
+        delta=response.delta,
+        raw=response.raw,
+        logprobs=response.logprobs,
+        additional_kwargs={**response.additional_kwargs, **response.message.additional_kwargs},
+    )
+
+
+class Pieces:
+    """The answer that the chunks so far make."""
+
+    def __init__(self) -> None:
+        self._made = Growing()
+
+    def of(self, chunk: runner.ChatChunk) -> Iterator[ChatResponse]:
+        """What there is after a chunk: nothing that is new, or a piece."""
+        made = self._made
+        made.add(chunk)
+        delta = ""
+        is_new = chunk.usage is not None
+        for choice in chunk.choices:
+            delta = choice.delta.content or ""
+            said = delta or choice.delta.reasoning_content or choice.delta.tool_calls
+            is_new = is_new or bool(said)
+        if is_new:
+            known = {} if made.usage is None else _usage(made.usage)
+            yield ChatResponse(
+                message=_message(made.text, made.thought, made.calls),
+                delta=delta,
+                raw=chunk.model_dump(mode="json"),
+                logprobs=_logprobs(made.logprobs),
+                additional_kwargs={**known, **made.details},
+            )
+
+
+def _message(text: str, thought: str, calls: Sequence[dict[str, Any]]) -> ChatMessage:
+    blocks: list[Any] = []
+    if thought:
+        blocks.append(ThinkingBlock(content=thought))
+    if text or not calls:
+        blocks.append(TextBlock(text=text))
+    for call in calls:
+        function = call["function"]
+        blocks.append(
+            ToolCallBlock(
+                tool_call_id=call["id"],
+                tool_name=function["name"],
+                tool_kwargs=function["arguments"],
+            )
+        )
+    more = {"tool_calls": [{**one, "function": {**one["function"]}} for one in calls]}
+    return ChatMessage(
+        role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=more if calls else {}
+    )
+
+
+def _usage(usage: runner.Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _logprobs(given: Any) -> list[list[LogProb]] | None:
+    """Of each token the log probabilities, its own first."""
+    if given is None:
+        return None
+    return [
+        [
+            _logprob(token),
+            *(_logprob(top) for top in token.top_logprobs if top.token != token.token),
+        ]
+        for token in given
+    ]
+
+
+def _logprob(given: Any) -> LogProb:
+    return LogProb(token=given.token, logprob=given.logprob, bytes=given.bytes or [])
+
+
+# -- the model ---------------------------------------------------------------------------------
 
 _FIELDS = ("model", "max_tokens", "temperature", "top_p", "seed", "stop", "timeout")
 """Fields of the model that are fields of each request."""
@@ -377,3 +550,65 @@ def _arguments(given: Any) -> Any:
 
 def _text(answer: Any) -> CompletionResponse:
     return CompletionResponse(text=answer.text, raw=answer.model_dump(mode="json"))
+
+
+# -- embeddings --------------------------------------------------------------------------------
+
+
+class StructgenEmbedding(BaseEmbedding):
+    """A local embedder. Queries and texts get the model's prompts for these, if it has any.
+
+    Attributes:
+        model_name: as ``model`` of `StructgenLLM`.
+        runner: as for `StructgenLLM`.
+        dimensions: keep so many numbers of each vector.
+        truncate: whether texts that are too long are cut, rather than refused.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, protected_namespaces=("pydantic_model_",)
+    )
+
+    runner: Runner | None = Field(default=None, exclude=True, repr=False)
+    dimensions: int | None = None
+    truncate: bool = False
+
+    @classmethod
+    def class_name(cls) -> str:
+        """What LlamaIndex calls the class in files."""
+        return "StructgenEmbedding"
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._made([query], "query")[0]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return (await self._amade([query], "query"))[0]
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._made([text], "document")[0]
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return (await self._amade([text], "document"))[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return self._made(texts, "document")
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await self._amade(texts, "document")
+
+    def _made(self, texts: list[str], input_type: str) -> list[list[float]]:
+        runner = runner_of(self.runner, self.model_name)
+        return vectors_of(runner.embed(self._fields(texts, input_type)))
+
+    async def _amade(self, texts: list[str], input_type: str) -> list[list[float]]:
+        runner = runner_of(self.runner, self.model_name)
+        return vectors_of(await runner.aembed(self._fields(texts, input_type)))
+
+    def _fields(self, texts: list[str], input_type: str) -> dict[str, Any]:
+        return {
+            "model": self.model_name,
+            "input": texts,
+            "input_type": input_type,
+            "dimensions": self.dimensions,
+            "truncate_sequence": self.truncate,
+        }

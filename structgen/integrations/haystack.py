@@ -1,0 +1,680 @@
+"""Haystack: generators and embedders of a Runner, as components of pipelines.
+
+    from structgen.integrations.haystack import StructgenChatGenerator
+
+    generator = StructgenChatGenerator("smollm2-135m-instruct")
+    generator.run("Describe the Eiffel Tower.", generation_kwargs={"response_format": Landmark})
+
+Owns Haystack's words for a history, an answer and its chunks, and how components are written to
+pipeline files and read again. A run becomes a request of the Runner's; no logic of answers is here.
+Queries and documents have an embedder each: each gets the model's prompt for these, if it has any.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from structgen.errors import ModelError, OptionError
+
+try:
+    from haystack import Document, component, default_from_dict, default_to_dict
+except ImportError as error:
+    raise ModelError(
+        "structgen.integrations.haystack needs the package haystack-ai, and Python 3.11. Install "
+        "it: pip install 'structgen[haystack]'."
+    ) from error
+
+from haystack.dataclasses import (
+    ChatMessage,
+    ComponentInfo,
+    ReasoningContent,
+    StreamingCallbackT,
+    StreamingChunk,
+    TextContent,
+    ToolCall,
+    ToolCallDelta,
+    select_streaming_callback,
+)
+from haystack.tools import (
+    ToolsType,
+    deserialize_tools_or_toolset_inplace,
+    flatten_tools_or_toolsets,
+    serialize_tools_or_toolset,
+)
+from haystack.utils import deserialize_callable, serialize_callable
+from pydantic import BaseModel
+
+from structgen.runner import ChatChunk, ChatResponse, EmbeddingResponse, Runner, Usage
+
+from .frameworks import Growing, closed_format, details_of, joined, runner_of, vectors_of
+
+__all__ = [
+    "StructgenChatGenerator",
+    "StructgenDocumentEmbedder",
+    "StructgenGenerator",
+    "StructgenTextEmbedder",
+]
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+
+def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
+    """The messages of a chat.
+
+    Raises:
+        OptionError: one has what no model that reads texts can be shown.
+    """
+    return joined(told for message in messages for told in _told(message))
+
+
+def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
+    if message.images or message.files:
+        raise _no_text("An image or a file")
+    if message.tool_call_results:
+        for result in message.tool_call_results:
+            content = result.result
+            if not isinstance(content, str):
+                if not all(isinstance(part, TextContent) for part in content):
+                    raise _no_text(f"The result of {result.origin.tool_name}")
+                content = "\n".join(part.text for part in content if isinstance(part, TextContent))
+            yield {"role": "tool", "content": content, "tool_call_id": result.origin.id}
+        return
+    told: dict[str, Any] = {"role": message.role.value, "content": "\n\n".join(message.texts)}
+    if message.name is not None:
+        told["name"] = message.name
+    if message.reasoning is not None:
+        told["reasoning_content"] = message.reasoning.reasoning_text
+    if message.tool_calls:
+        told["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.tool_name,
+                    "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                },
+            }
+            for call in message.tool_calls
+        ]
+    yield told
+
+
+def _no_text(what: str) -> OptionError:
+    return OptionError(f"{what} is not supported: models of structgen read text.")
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+def replies_of(answer: ChatResponse) -> list[ChatMessage]:
+    """A whole answer, of one choice or several."""
+    return [
+        _message(
+            choice.message.content,
+            choice.message.reasoning_content,
+            [call.model_dump(mode="json") for call in choice.message.tool_calls or ()],
+            _meta(answer.model, choice.index, answer.usage, details_of(choice)),
+        )
+        for choice in answer.choices
+    ]
+
+
+class Pieces:
+    """The chunks of an answer, as Haystack's, and what they make together.
+
+    A chunk tells of one block: the thought, the text, or one of the calls; ``index`` counts these.
+    """
+
+    def __init__(self, component: ComponentInfo) -> None:
+        self._component = component
+        self._made = Growing()
+        self._block: Any = None
+        self._index = -1
+        self._began: str | None = None
+        self._model = ""
+
+    def of(self, chunk: ChatChunk) -> Iterator[StreamingChunk]:
+        """What a chunk says: nothing, or a piece."""
+        self._made.add(chunk)
+        self._model = chunk.model
+        for choice in chunk.choices:
+            delta = choice.delta
+            if delta.reasoning_content:
+                thought = ReasoningContent(reasoning_text=delta.reasoning_content)
+                yield self._piece("thought", reasoning=thought)
+            if delta.content:
+                yield self._piece("text", content=delta.content)
+            for call in delta.tool_calls or ():
+                told = ToolCallDelta(
+                    index=call.index,
+                    tool_name=call.function.name,
+                    arguments=call.function.arguments or None,
+                    id=call.id,
+                )
+                yield self._piece(call.index, tool_calls=[told])
+            if choice.finish_reason is not None:
+                yield self._piece(self._block, finish_reason=choice.finish_reason)
+
+    @property
+    def reply(self) -> ChatMessage:
+        """The whole answer."""
+        made = self._made
+        meta = _meta(self._model, 0, made.usage or Usage(), made.details)
+        meta["completion_start_time"] = self._began
+        return _message(made.text or None, made.thought.strip(), made.calls, meta)
+
+    def _piece(self, block: Any, content: str = "", **fields: Any) -> StreamingChunk:
+        starts = block != self._block
+        if starts:
+            self._block = block
+            self._index += 1
+        now = datetime.now().isoformat()
+        self._began = self._began or now
+        return StreamingChunk(
+            content=content,
+            component_info=self._component,
+            index=max(self._index, 0),
+            start=starts,
+            meta={"model": self._model, "received_at": now},
+            **fields,
+        )
+
+
+def _message(
+    text: str | None, thought: str | None, calls: Sequence[dict[str, Any]], meta: dict[str, Any]
+) -> ChatMessage:
+    made = [
+        ToolCall(
+            id=call["id"],
+            tool_name=call["function"]["name"],
+            arguments=json.loads(call["function"]["arguments"]),
+        )
+        for call in calls
+    ]
+    return ChatMessage.from_assistant(
+        text=text, tool_calls=made, reasoning=thought or None, meta=meta
+    )
+
+
+def _meta(model: str, index: int, usage: Usage, details: dict[str, Any]) -> dict[str, Any]:
+    return {"model": model, "index": index, "usage": usage.model_dump(mode="json"), **details}
+
+
+# -- generators --------------------------------------------------------------------------------
+
+
+class Loading:
+    """A component whose model a Runner has.
+
+    Attributes:
+        model: an id, alias or source.
+        runner: the Runner, or None: the one that all adapters share.
+    """
+
+    model: str
+    runner: Runner | None
+
+    def warm_up(self) -> None:
+        """Load the model."""
+        self._of().load(self.model)
+
+    async def warm_up_async(self) -> None:
+        """Load the model."""
+        await self._of().aload(self.model)
+
+    def _of(self) -> Runner:
+        return runner_of(self.runner, self.model)
+
+
+_TAKEN = (
+    "messages",
+    "model",
+    "tools",
+    "stream_options",
+    "session_id",
+    "max_tool_rounds",
+    "approve",
+)
+"""Fields of a request that a component fills in, or that stand against what it does."""
+
+
+@component
+class StructgenChatGenerator(Loading):
+    """A local chat model whose calls of tools and structured outputs have their form by mask.
+
+    The model is loaded by the first run, or by ``warm_up``, into a process of its own.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        runner: Runner | None = None,
+        streaming_callback: StreamingCallbackT | None = None,
+        generation_kwargs: dict[str, Any] | None = None,
+        tools: ToolsType | None = None,
+    ) -> None:
+        """Make a generator; nothing is loaded.
+
+        Args:
+            model: an id or alias of the Runner's; without a Runner, whatever one takes as a
+                source: a name of the catalogue, a folder, a Hugging Face repository.
+            runner: the Runner. None: the one that all adapters share. It is not written by
+                ``to_dict``: set ``runner`` on what is read again.
+            streaming_callback: is called with each `StreamingChunk`.
+            generation_kwargs: fields of `structgen.runner.ChatRequest`; a ``response_format`` may
+                be a Pydantic class, too.
+            tools: that the model may call.
+        """
+        self.model = model
+        self.runner = runner
+        self.streaming_callback = streaming_callback
+        self.generation_kwargs = generation_kwargs or {}
+        self.tools = tools
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the component, without the Runner; a class in it as its JSON Schema."""
+        callback = self.streaming_callback
+        made: dict[str, Any] = default_to_dict(
+            self,
+            model=self.model,
+            streaming_callback=None if callback is None else serialize_callable(callback),
+            generation_kwargs=_written(self.generation_kwargs),
+            tools=serialize_tools_or_toolset(self.tools),
+        )
+        return made
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> StructgenChatGenerator:
+        """Read a component that `to_dict` wrote."""
+        deserialize_tools_or_toolset_inplace(data["init_parameters"], key="tools")
+        made: StructgenChatGenerator = default_from_dict(cls, _read(data))
+        return made
+
+    @component.output_types(replies=list[ChatMessage])
+    def run(
+        self,
+        messages: list[ChatMessage] | str,
+        streaming_callback: StreamingCallbackT | None = None,
+        generation_kwargs: dict[str, Any] | None = None,
+        *,
+        tools: ToolsType | None = None,
+    ) -> dict[str, Any]:
+        """Answer a chat.
+
+        Args:
+            messages: the chat; a text is the user's one message.
+            streaming_callback: instead of the component's.
+            generation_kwargs: beside the component's, and before them.
+            tools: instead of the component's.
+
+        Returns:
+            ``replies``: the answer, or ``n`` of them.
+        """
+        chosen = select_streaming_callback(
+            init_callback=self.streaming_callback,
+            runtime_callback=streaming_callback,
+            requires_async=False,
+        )
+        fields = self._asked(messages, generation_kwargs, tools, streams=chosen is not None)
+        runner = self._of()
+        if chosen is None:
+            return {"replies": replies_of(runner.chat(fields))}
+        pieces = Pieces(ComponentInfo.from_component(self))
+        with runner.stream_chat(fields) as chunks:
+            for chunk in chunks:
+                for piece in pieces.of(chunk):
+                    chosen(piece)
+        return {"replies": [pieces.reply]}
+
+    @component.output_types(replies=list[ChatMessage])
+    async def run_async(
+        self,
+        messages: list[ChatMessage] | str,
+        streaming_callback: StreamingCallbackT | None = None,
+        generation_kwargs: dict[str, Any] | None = None,
+        *,
+        tools: ToolsType | None = None,
+    ) -> dict[str, Any]:
+        """`run`, for asynchronous code. Cancelling it ends the answer within one pass."""
+        chosen = select_streaming_callback(
+            init_callback=self.streaming_callback,
+            runtime_callback=streaming_callback,
+            requires_async=True,
+        )
+        fields = self._asked(messages, generation_kwargs, tools, streams=chosen is not None)
+        runner = self._of()
+        if chosen is None:
+            return {"replies": replies_of(await runner.achat(fields))}
+        pieces = Pieces(ComponentInfo.from_component(self))
+        async with runner.astream_chat(fields) as chunks:
+            async for chunk in chunks:
+                for piece in pieces.of(chunk):
+                    told = chosen(piece)
+                    if inspect.isawaitable(told):
+                        await told
+        return {"replies": [pieces.reply]}
+
+    def _asked(
+        self,
+        messages: Sequence[ChatMessage] | str,
+        given: Mapping[str, Any] | None,
+        tools: ToolsType | None,
+        *,
+        streams: bool,
+    ) -> dict[str, Any]:
+        """The request that a run is."""
+        fields = {**self.generation_kwargs, **(given or {})}
+        for name in _TAKEN:
+            if name in fields:
+                raise OptionError(f"{name} is what the component fills in. It cannot be set.")
+        if streams:
+            if (fields.get("n") or 1) > 1:
+                raise OptionError(f"n={fields['n']} is not supported with a streaming callback.")
+            fields["stream_options"] = {"include_usage": True}
+        if "response_format" in fields:
+            fields["response_format"] = closed_format(fields["response_format"])
+        known = flatten_tools_or_toolsets(self.tools if tools is None else tools)
+        if known:
+            fields["tools"] = [{"type": "function", "function": tool.tool_spec} for tool in known]
+        if isinstance(messages, str):
+            messages = [ChatMessage.from_user(messages)]
+        fields["messages"] = chat_of(messages)
+        fields["model"] = self.model
+        return fields
+
+
+@component
+class StructgenGenerator(Loading):
+    """`StructgenChatGenerator` for texts: a prompt in, texts out."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        runner: Runner | None = None,
+        system_prompt: str | None = None,
+        streaming_callback: StreamingCallbackT | None = None,
+        generation_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        """Make a generator; nothing is loaded.
+
+        Args:
+            model: as for `StructgenChatGenerator`.
+            runner: the same.
+            system_prompt: what the system says first.
+            streaming_callback: as for `StructgenChatGenerator`.
+            generation_kwargs: the same.
+        """
+        self.model = model
+        self.runner = runner
+        self.system_prompt = system_prompt
+        self.streaming_callback = streaming_callback
+        self.generation_kwargs = generation_kwargs or {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the component, without the Runner; a class in it as its JSON Schema."""
+        callback = self.streaming_callback
+        made: dict[str, Any] = default_to_dict(
+            self,
+            model=self.model,
+            system_prompt=self.system_prompt,
+            streaming_callback=None if callback is None else serialize_callable(callback),
+            generation_kwargs=_written(self.generation_kwargs),
+        )
+        return made
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> StructgenGenerator:
+        """Read a component that `to_dict` wrote."""
+        made: StructgenGenerator = default_from_dict(cls, _read(data))
+        return made
+
+    @component.output_types(replies=list[str], meta=list[dict[str, Any]])
+    def run(
+        self,
+        prompt: str,
+        system_prompt: str | None = None,
+        streaming_callback: StreamingCallbackT | None = None,
+        generation_kwargs: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Answer a prompt.
+
+        Args:
+            prompt: what the user says.
+            system_prompt: instead of the component's.
+            streaming_callback: instead of the component's.
+            generation_kwargs: beside the component's, and before them.
+
+        Returns:
+            ``replies``: the text, or ``n`` of them; ``meta``: of each.
+        """
+        chat = self._chat(prompt, system_prompt)
+        return _texts(self._generator().run(chat, streaming_callback, generation_kwargs))
+
+    @component.output_types(replies=list[str], meta=list[dict[str, Any]])
+    async def run_async(
+        self,
+        prompt: str,
+        system_prompt: str | None = None,
+        streaming_callback: StreamingCallbackT | None = None,
+        generation_kwargs: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """`run`, for asynchronous code."""
+        chat, generator = self._chat(prompt, system_prompt), self._generator()
+        return _texts(await generator.run_async(chat, streaming_callback, generation_kwargs))
+
+    def _generator(self) -> StructgenChatGenerator:
+        return StructgenChatGenerator(
+            self.model,
+            runner=self.runner,
+            streaming_callback=self.streaming_callback,
+            generation_kwargs=self.generation_kwargs,
+        )
+
+    def _chat(self, prompt: str, system: str | None) -> list[ChatMessage]:
+        told = self.system_prompt if system is None else system
+        first = [] if told is None else [ChatMessage.from_system(told)]
+        return [*first, ChatMessage.from_user(prompt)]
+
+
+def _texts(made: Mapping[str, list[ChatMessage]]) -> dict[str, Any]:
+    replies = made["replies"]
+    return {"replies": [one.text or "" for one in replies], "meta": [one.meta for one in replies]}
+
+
+def _written(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields as they go into a file.
+
+    A form goes as JSON text: in YAML the members of its objects would be sorted, and a model writes
+    them in the order of the schema.
+    """
+    given = fields.get("response_format")
+    if isinstance(given, type) and issubclass(given, BaseModel):
+        form = {"name": given.__name__, "schema": given.model_json_schema()}
+        given = {"type": "json_schema", "json_schema": form}
+    return {**fields, "response_format": json.dumps(given)} if given else dict(fields)
+
+
+def _read(data: dict[str, Any]) -> dict[str, Any]:
+    """The same, read again, with the callback that is named."""
+    given = data["init_parameters"]
+    callback, fields = given.get("streaming_callback"), given.get("generation_kwargs") or {}
+    form = fields.get("response_format")
+    if isinstance(form, str):
+        fields = {**fields, "response_format": json.loads(form)}
+    if callback is not None:
+        callback = deserialize_callable(callback)
+    told = {**given, "streaming_callback": callback, "generation_kwargs": fields}
+    return {**data, "init_parameters": told}
+
+
+# -- embedders ---------------------------------------------------------------------------------
+
+
+@component
+class StructgenTextEmbedder(Loading):
+    """A local embedder of queries."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        runner: Runner | None = None,
+        dimensions: int | None = None,
+        truncate: bool = False,
+    ) -> None:
+        """Make an embedder; nothing is loaded.
+
+        Args:
+            model: as for `StructgenChatGenerator`.
+            runner: the same.
+            dimensions: keep so many numbers of each vector.
+            truncate: whether texts that are too long are cut, rather than refused.
+        """
+        self.model = model
+        self.runner = runner
+        self.dimensions = dimensions
+        self.truncate = truncate
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the component, without the Runner."""
+        made: dict[str, Any] = default_to_dict(
+            self, model=self.model, dimensions=self.dimensions, truncate=self.truncate
+        )
+        return made
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> StructgenTextEmbedder:
+        """Read a component that `to_dict` wrote."""
+        made: StructgenTextEmbedder = default_from_dict(cls, data)
+        return made
+
+    @component.output_types(embedding=list[float], meta=dict[str, Any])
+    def run(self, text: str) -> dict[str, Any]:
+        """Make the vector of a text.
+
+        Returns:
+            ``embedding``, and ``meta``: the model and its usage.
+        """
+        made = self._of().embed(self._fields(text))
+        return {"embedding": vectors_of(made)[0], "meta": _usage_of(made)}
+
+    @component.output_types(embedding=list[float], meta=dict[str, Any])
+    async def run_async(self, text: str) -> dict[str, Any]:
+        """`run`, for asynchronous code."""
+        made = await self._of().aembed(self._fields(text))
+        return {"embedding": vectors_of(made)[0], "meta": _usage_of(made)}
+
+    def _fields(self, text: str) -> dict[str, Any]:
+        if not isinstance(text, str):
+            raise OptionError("A text is wanted. For documents take StructgenDocumentEmbedder.")
+        return _embedding_fields(self, [text], "query")
+
+
+@component
+class StructgenDocumentEmbedder(Loading):
+    """A local embedder of documents."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        runner: Runner | None = None,
+        dimensions: int | None = None,
+        truncate: bool = False,
+        meta_fields_to_embed: list[str] | None = None,
+        embedding_separator: str = "\n",
+    ) -> None:
+        """Make an embedder; nothing is loaded.
+
+        Args:
+            model: as for `StructgenChatGenerator`.
+            runner: the same.
+            dimensions: keep so many numbers of each vector.
+            truncate: whether texts that are too long are cut, rather than refused.
+            meta_fields_to_embed: of each document's ``meta``, what stands before its content.
+            embedding_separator: what stands between these.
+        """
+        self.model = model
+        self.runner = runner
+        self.dimensions = dimensions
+        self.truncate = truncate
+        self.meta_fields_to_embed = meta_fields_to_embed or []
+        self.embedding_separator = embedding_separator
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the component, without the Runner."""
+        made: dict[str, Any] = default_to_dict(
+            self,
+            model=self.model,
+            dimensions=self.dimensions,
+            truncate=self.truncate,
+            meta_fields_to_embed=self.meta_fields_to_embed,
+            embedding_separator=self.embedding_separator,
+        )
+        return made
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> StructgenDocumentEmbedder:
+        """Read a component that `to_dict` wrote."""
+        made: StructgenDocumentEmbedder = default_from_dict(cls, data)
+        return made
+
+    @component.output_types(documents=list[Document], meta=dict[str, Any])
+    def run(self, documents: list[Document]) -> dict[str, Any]:
+        """Make the vectors of documents.
+
+        Returns:
+            ``documents``: the same, each with its ``embedding``; ``meta``: the model and its usage.
+        """
+        if not documents:
+            return {"documents": [], "meta": {}}
+        made = self._of().embed(self._fields(documents))
+        return _with_vectors(documents, made)
+
+    @component.output_types(documents=list[Document], meta=dict[str, Any])
+    async def run_async(self, documents: list[Document]) -> dict[str, Any]:
+        """`run`, for asynchronous code."""
+        if not documents:
+            return {"documents": [], "meta": {}}
+        made = await self._of().aembed(self._fields(documents))
+        return _with_vectors(documents, made)
+
+    def _fields(self, documents: Sequence[Document]) -> dict[str, Any]:
+        if isinstance(documents, str) or not all(isinstance(one, Document) for one in documents):
+            raise OptionError("Documents are wanted. For a text take StructgenTextEmbedder.")
+        texts = []
+        for one in documents:
+            meta = (one.meta.get(name) for name in self.meta_fields_to_embed)
+            parts = [str(value) for value in meta if value is not None]
+            texts.append(self.embedding_separator.join([*parts, one.content or ""]))
+        return _embedding_fields(self, texts, "document")
+
+
+def _embedding_fields(embedder: Any, texts: list[str], input_type: str) -> dict[str, Any]:
+    return {
+        "model": embedder.model,
+        "input": texts,
+        "input_type": input_type,
+        "dimensions": embedder.dimensions,
+        "truncate_sequence": embedder.truncate,
+    }
+
+
+def _with_vectors(documents: Sequence[Document], made: EmbeddingResponse) -> dict[str, Any]:
+    pairs = zip(documents, vectors_of(made), strict=True)
+    return {
+        "documents": [replace(document, embedding=vector) for document, vector in pairs],
+        "meta": _usage_of(made),
+    }
+
+
+def _usage_of(made: EmbeddingResponse) -> dict[str, Any]:
+    return {"model": made.model, "usage": made.usage.model_dump(mode="json")}

@@ -1,0 +1,829 @@
+"""LangChain: chat models, embeddings and decisions of a Runner.
+
+    from structgen.integrations.langchain import ChatStructgen
+
+    model = ChatStructgen(model="smollm2-135m-instruct", max_tokens=100)
+    model.with_structured_output(Landmark).invoke("Describe the Eiffel Tower.")
+
+Owns LangChain's words for a history, an answer, an error, tools and their choice, and its methods
+for outputs of a type. Errors are LangChain's, so that its fallbacks, retries and middleware know
+them. A call becomes a request of the Runner's; what decisions mean is `structgen.decisions`'
+business. No logic of answers is here. `StructgenDecisions` needs langchain-core 1.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Literal
+
+from structgen.errors import (
+    BudgetTooSmall,
+    IncompleteOutput,
+    ModelError,
+    ModelNotFound,
+    OptionError,
+    OutputTypeError,
+    Overloaded,
+    PromptError,
+    StructgenError,
+    WorkerDied,
+)
+
+try:
+    from langchain_core import exceptions
+except ImportError as error:
+    raise ModelError(
+        "structgen.integrations.langchain needs the package langchain-core. Install it: "
+        "pip install 'structgen[langchain]'."
+    ) from error
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.embeddings import Embeddings
+from langchain_core.exceptions import OutputParserException
+from langchain_core.language_models import BaseChatModel, LanguageModelInput, ModelProfile
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    InvalidToolCall,
+    RemoveMessage,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+)
+from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
+from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
+from langchain_core.output_parsers import BaseOutputParser, JsonOutputParser, PydanticOutputParser
+from langchain_core.output_parsers.openai_tools import JsonOutputKeyToolsParser, PydanticToolsParser
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, Generation
+from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
+from langchain_core.utils.pydantic import is_basemodel_subclass
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from structgen.decisions import Question, answer_of_system_one, question_of_system_one
+from structgen.runner import ChatChunk, ChatResponse, DecisionResponse, Runner, Usage
+
+from .frameworks import Told, closed_format, details_of, joined, runner_of, vectors_of
+
+try:
+    import langchain_core.decisions as theirs
+except ImportError:  # below 1.8
+    theirs = None
+
+__all__ = ["ChatStructgen", "StructgenDecisions", "StructgenEmbeddings"]
+
+# -- messages ----------------------------------------------------------------------------------
+
+_CALLS = frozenset({"tool_use", "tool_call", "tool_call_chunk", "function_call"})
+"""Blocks that say again what a message's ``tool_calls`` say."""
+
+_THOUGHTS = {"reasoning": "reasoning", "thinking": "thinking"}
+"""Blocks that are thoughts, and where their texts are."""
+
+
+def chat_of(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
+    """The messages of a chat.
+
+    Raises:
+        OptionError: one has what no model that reads texts can be shown.
+    """
+    return joined(_told(message) for message in messages)
+
+
+def _told(message: BaseMessage) -> dict[str, Any]:
+    text, thoughts = _texts(message)
+    told: dict[str, Any] = {"role": _role(message), "content": text}
+    if isinstance(message, AIMessage):
+        thoughts = message.additional_kwargs.get("reasoning_content") or thoughts
+        if thoughts:
+            told["reasoning_content"] = thoughts
+        if message.tool_calls:
+            told["tool_calls"] = [_call(one) for one in message.tool_calls]
+    elif isinstance(message, ToolMessage):
+        told["tool_call_id"] = message.tool_call_id
+    elif message.name is not None:
+        told["name"] = message.name
+    return told
+
+
+def _role(message: BaseMessage) -> str:
+    if isinstance(message, ChatMessage):
+        return message.role
+    for kind, role in (
+        (SystemMessage, "system"),
+        (HumanMessage, "user"),
+        (AIMessage, "assistant"),
+        (ToolMessage, "tool"),
+    ):
+        if isinstance(message, kind):
+            return role
+    kinds = (FunctionMessage, RemoveMessage)
+    what = type(message).__name__ if isinstance(message, kinds) else repr(message.type)
+    raise OptionError(f"A message of the kind {what} is nothing that a model can be shown.")
+
+
+def _call(call: Any) -> dict[str, Any]:
+    arguments = json.dumps(call["args"], ensure_ascii=False)
+    function = {"name": call["name"], "arguments": arguments}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _texts(message: BaseMessage) -> tuple[str, str]:
+    """What a message says, and what it thinks."""
+    if isinstance(message.content, str):
+        return message.content, ""
+    texts: list[str] = []
+    thoughts: list[str] = []
+    for block in message.content:
+        kind = "text" if isinstance(block, str) else block.get("type")
+        if isinstance(block, str):
+            texts.append(block)
+        elif kind == "text":
+            texts.append(str(block["text"]))
+        elif kind in _THOUGHTS:
+            thoughts.append(str(block.get(_THOUGHTS[kind]) or ""))
+        elif not (kind in _CALLS and isinstance(message, AIMessage) and message.tool_calls):
+            raise OptionError(
+                f"A block of the type {kind!r} is not supported: models of structgen read text."
+            )
+    return "".join(texts), "\n\n".join(thoughts)
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+PROVIDER = "structgen"
+"""What LangChain calls the provider."""
+
+
+def result_of(answer: ChatResponse) -> ChatResult:
+    """A whole answer, of one choice or several; the first has the usage of all."""
+    found = []
+    for index, choice in enumerate(answer.choices):
+        calls: list[ToolCall] = []
+        broken: list[InvalidToolCall] = []
+        for one in choice.message.tool_calls or ():
+            try:
+                arguments = json.loads(one.function.arguments)
+            except ValueError as error:  # the answer was cut within a call
+                broken.append(
+                    invalid_tool_call(
+                        name=one.function.name,
+                        args=one.function.arguments,
+                        id=one.id,
+                        error=str(error),
+                    )
+                )
+            else:
+                calls.append(tool_call(name=one.function.name, args=arguments, id=one.id))
+        message = AIMessage(
+            content=choice.message.content or "",
+            additional_kwargs=_thought(choice.message.reasoning_content),
+            tool_calls=calls,
+            invalid_tool_calls=broken,
+            usage_metadata=usage_of(answer.usage) if index == 0 else None,
+            response_metadata=_metadata(answer.model, details_of(choice)),
+        )
+        found.append(ChatGeneration(message=message))
+    return ChatResult(generations=found)
+
+
+class Pieces:
+    """The chunks of one answer, as LangChain's."""
+
+    def __init__(self) -> None:
+        self._told = Told()
+
+    def of(self, chunk: ChatChunk) -> Iterator[ChatGenerationChunk]:
+        """What a chunk says: nothing, or a piece."""
+        if chunk.usage is not None:  # after all choices
+            usage = usage_of(chunk.usage)
+            message = AIMessageChunk(content="", usage_metadata=usage, chunk_position="last")
+            yield ChatGenerationChunk(message=message)
+        for choice in chunk.choices:
+            delta = choice.delta
+            details = self._told.add(choice)
+            metadata = _metadata(chunk.model, details) if details else {}
+            calls = [
+                tool_call_chunk(
+                    name=call.function.name,
+                    args=call.function.arguments,
+                    id=call.id,
+                    index=call.index,
+                )
+                for call in delta.tool_calls or ()
+            ]
+            if not (delta.content or delta.reasoning_content or calls or metadata):
+                continue
+            message = AIMessageChunk(
+                content=delta.content or "",
+                additional_kwargs=_thought(delta.reasoning_content),
+                tool_call_chunks=calls,
+                response_metadata=metadata,
+            )
+            yield ChatGenerationChunk(message=message)
+
+
+def usage_of(usage: Usage) -> UsageMetadata:
+    """Tokens."""
+    thought = usage.completion_tokens_details.reasoning_tokens
+    return UsageMetadata(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        input_token_details=InputTokenDetails(cache_read=usage.prompt_tokens_details.cached_tokens),
+        output_token_details=OutputTokenDetails(reasoning=thought),
+    )
+
+
+def _thought(text: str | None) -> dict[str, Any]:
+    return {"reasoning_content": text} if text else {}
+
+
+def _metadata(model: str, details: dict[str, Any]) -> dict[str, Any]:
+    return {"model_name": model, "model_provider": PROVIDER, **details}
+
+
+# -- errors ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def errors() -> Iterator[None]:
+    """Raise LangChain's error for each of structgen's, which is its cause."""
+    try:
+        yield
+    except Overloaded as error:
+        raise exceptions.ModelRateLimitError(str(error)) from error
+    except ModelNotFound as error:
+        raise exceptions.ModelNotFoundError(str(error)) from error
+    except WorkerDied as error:
+        raise exceptions.ModelConnectionError(str(error)) from error
+    except IncompleteOutput as error:
+        raise exceptions.ModelTimeoutError(str(error)) from error
+    except PromptError as error:
+        if error.is_too_long:
+            raise exceptions.ContextOverflowError(str(error)) from error
+        raise exceptions.ModelInvalidRequestError(str(error)) from error
+    except (BudgetTooSmall, OptionError, OutputTypeError) as error:
+        raise exceptions.ModelInvalidRequestError(str(error)) from error
+    except StructgenError as error:
+        raise exceptions.ModelError(str(error)) from error
+
+
+# -- outputs of a type -------------------------------------------------------------------------
+
+Method = Literal["json_schema", "function_calling", "json_mode"]
+
+
+def structured(
+    model: BaseChatModel,
+    schema: Any,
+    *,
+    method: Method,
+    include_raw: bool,
+    fields: Mapping[str, Any],
+) -> Runnable[LanguageModelInput, Any]:
+    """A chain of the model, bound to the type, and of a parser.
+
+    Raises:
+        OptionError: the method is unknown, or LangChain can read no JSON Schema from the type.
+    """
+    told = {"ls_structured_output_format": {"kwargs": {"method": method}, "schema": schema}}
+    is_class = isinstance(schema, type) and is_basemodel_subclass(schema)
+    parser: Runnable[Any, Any]
+    if method == "function_calling":
+        name = _json_schema(schema)["title"]
+        one = {"tool_choice": name, "parallel_tool_calls": False}
+        bound = model.bind_tools([tool_of(schema)], **{**one, **fields, **told})
+        if is_class:
+            parser = PydanticToolsParser(tools=[schema], first_tool_only=True)
+        else:
+            parser = JsonOutputKeyToolsParser(key_name=name, first_tool_only=True)
+    elif method in ("json_schema", "json_mode"):
+        form: dict[str, Any]
+        if is_class and issubclass(schema, BaseModel):
+            form, parser = {"output_type": schema}, _Parser(pydantic_object=schema)
+        else:  # the mask is of its JSON Schema, as LangChain reads it
+            json_schema = _json_schema(schema)
+            named = {"name": json_schema["title"], "schema": json_schema}
+            form = {"response_format": {"type": "json_schema", "json_schema": named}}
+            reader: BaseOutputParser[Any] = JsonOutputParser()
+            parser = PydanticOutputParser(pydantic_object=schema) if is_class else reader
+        bound = model.bind(**{**form, **fields, **told})
+    else:
+        raise OptionError(
+            f"method={method!r} is none of json_schema, function_calling and json_mode."
+        )
+    if not include_raw:
+        return bound | parser
+    parsed = RunnablePassthrough.assign(
+        parsed=itemgetter("raw") | parser, parsing_error=lambda _: None
+    )
+    failed = RunnablePassthrough.assign(parsed=lambda _: None)
+    return RunnableMap(raw=bound) | parsed.with_fallbacks([failed], exception_key="parsing_error")
+
+
+def _is_json_schema(given: Any) -> bool:
+    """Whether this is a dict that is a JSON Schema with a title, and no tool."""
+    return isinstance(given, Mapping) and "title" in given and "name" not in given
+
+
+def tool_of(given: Any) -> dict[str, Any]:
+    """A tool of OpenAI's shape.
+
+    Of a JSON Schema LangChain keeps nothing but title and description where it has no
+    ``properties`` of its own, but a ``$ref``, ``anyOf`` or ``additionalProperties``.
+    """
+    made: dict[str, Any] = convert_to_openai_tool(given)
+    if _is_json_schema(given):
+        kept = {key: value for key, value in given.items() if key not in ("title", "description")}
+        made["function"].setdefault("parameters", kept)
+    return made
+
+
+def _json_schema(schema: Any) -> dict[str, Any]:
+    """The JSON Schema of a class, a function or a dict, as LangChain reads it."""
+    if _is_json_schema(schema):
+        return dict(schema)
+    try:
+        return convert_to_json_schema(schema)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"schema={schema!r} is no Pydantic class, TypedDict or JSON Schema with a title. For "
+            "other types there is model.bind(output_type=...), whose answers are texts."
+        ) from error
+
+
+class _Parser(PydanticOutputParser[Any]):
+    """Reads a text as JSON of a class, as the mask has it: dates of strict classes are texts."""
+
+    def parse_result(self, result: list[Generation], *, partial: bool = False) -> Any:
+        """An instance; of an unfinished text None where it is none yet."""
+        if partial:
+            return super().parse_result(result, partial=True)
+        text = result[0].text
+        try:
+            return self.pydantic_object.model_validate_json(text)
+        except ValidationError as error:
+            name = self.pydantic_object.__name__
+            raise OutputParserException(
+                f"{text!r} is no {name}: {error}", llm_output=text
+            ) from error
+
+
+# -- the model ---------------------------------------------------------------------------------
+
+_FIELDS = (
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "stop",
+    "timeout",
+    "n",
+    "logprobs",
+    "top_logprobs",
+    "enable_thinking",
+    "reasoning_effort",
+)
+"""Fields of the model that are fields of each request."""
+
+_TAKEN = ("messages", "stream_options", "session_id", "max_tool_rounds", "approve")
+"""Fields of a request that LangChain fills in, or that stand against what it does."""
+
+_CHOICES = {"any": "required", True: "required", False: "none"}
+"""LangChain's words for choices of tools, where they are not the Runner's."""
+
+
+class ChatStructgen(BaseChatModel):
+    """A local chat model whose calls of tools and structured outputs have their form by mask.
+
+    The model is loaded by the first request, into a process of its own.
+
+    Attributes:
+        model: an id or alias of the Runner's; without a Runner, whatever one takes as a source: a
+            name of the catalogue, a folder, a Hugging Face repository.
+        runner: the Runner. None: the one that all adapters share.
+        max_tokens: most tokens of an answer; with a form it is whole within them.
+        temperature: 0: the likeliest token.
+        top_p: sample among the likeliest tokens that together have this probability.
+        top_k: sample among so many of the likeliest.
+        seed: with the same seed and fields, the same answer.
+        stop: texts that end an answer.
+        timeout: most seconds.
+        n: how many answers, for `generate`.
+        logprobs: whether ``response_metadata`` has the log probability of each token.
+        top_logprobs: how many of the likeliest tokens it lists beside each.
+        parallel_tool_calls: whether there may be several calls in an answer, of tools that are
+            bound.
+        enable_thinking: whether the model thinks before it answers.
+        reasoning_effort: how much.
+        model_kwargs: any other fields of `structgen.runner.ChatRequest`. A call takes all of them
+            by name, too.
+        streaming: whether to stream also where nobody reads a stream but callbacks.
+        max_retries: taken for the sake of programs that set it; nothing is sent twice.
+        api_key: taken for their sake, too; there is no server.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    model: str
+    runner: Runner | None = Field(default=None, exclude=True, repr=False)
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    timeout: float | None = None
+    n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    parallel_tool_calls: bool | None = None
+    enable_thinking: bool | None = None
+    reasoning_effort: str | None = None
+    model_kwargs: dict[str, Any] = Field(default_factory=dict)
+    streaming: bool = False
+    max_retries: int | None = Field(default=None, exclude=True, repr=False)
+    api_key: Any = Field(default=None, exclude=True, repr=False)
+
+    @property
+    def _llm_type(self) -> str:
+        return "structgen"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in ("model", *_FIELDS)}
+        return {
+            **{name: value for name, value in given.items() if value is not None},
+            **self.model_kwargs,
+        }
+
+    def _resolve_model_profile(self) -> ModelProfile | None:
+        return ModelProfile(
+            text_inputs=True,
+            image_inputs=False,
+            audio_inputs=False,
+            video_inputs=False,
+            text_outputs=True,
+            reasoning_output=True,
+            tool_calling=True,
+            tool_choice=True,
+            tool_call_streaming=True,
+            structured_output=True,
+        )
+
+    # -- answers ----------------------------------------------------------------------------
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        with errors():
+            runner, fields = self._asked(messages, stop, kwargs)
+            return result_of(runner.chat(fields))
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        with errors():
+            runner, fields = self._asked(messages, stop, kwargs)
+            return result_of(await runner.achat(fields))
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        pieces = Pieces()
+        with errors():
+            runner, fields = self._asked(messages, stop, kwargs, streams=True)
+            with runner.stream_chat(fields) as chunks:
+                for chunk in chunks:
+                    for piece in pieces.of(chunk):
+                        if run_manager is not None:
+                            run_manager.on_llm_new_token(piece.text, chunk=piece)
+                        yield piece
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        pieces = Pieces()
+        with errors():
+            runner, fields = self._asked(messages, stop, kwargs, streams=True)
+            async with runner.astream_chat(fields) as chunks:
+                async for chunk in chunks:
+                    for piece in pieces.of(chunk):
+                        if run_manager is not None:
+                            await run_manager.on_llm_new_token(piece.text, chunk=piece)
+                        yield piece
+
+    def _asked(
+        self,
+        messages: Sequence[BaseMessage],
+        stop: list[str] | None,
+        kwargs: Mapping[str, Any],
+        *,
+        streams: bool = False,
+    ) -> tuple[Runner, dict[str, Any]]:
+        """The Runner, and the request that a call is."""
+        fields = {**self._identifying_params, **kwargs}
+        fields.pop("stream", None)  # LangChain's, for itself
+        for name in _TAKEN:
+            if name in fields:
+                raise OptionError(f"{name} is what LangChain fills in. It cannot be set.")
+        if stop is not None:
+            fields["stop"] = stop
+        if streams:
+            if (fields.get("n") or 1) > 1:
+                raise OptionError(f"n={fields['n']} is not supported for streams. Call generate.")
+            fields["stream_options"] = {"include_usage": True}
+        if "response_format" in fields:
+            fields["response_format"] = closed_format(fields["response_format"])
+        fields["messages"] = chat_of(messages)
+        return runner_of(self.runner, fields["model"]), fields
+
+    # -- tools and types --------------------------------------------------------------------
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: Any = None,
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Have the model know tools.
+
+        Args:
+            tools: functions, classes, tools of LangChain's or dicts.
+            tool_choice: ``"auto"``, ``"none"``, ``"any"`` or ``"required"`` (at least one call), a
+                tool's name (a call of it), or as in OpenAI's API. It is held by mask.
+            strict: changes nothing: arguments are always valid for the tool's schema.
+            kwargs: further fields of the request, such as ``parallel_tool_calls``.
+
+        Raises:
+            OptionError: ``tool_choice`` names no tool, or asks for a call of none.
+        """
+        if not tools and tool_choice not in (None, False, "auto", "none"):
+            raise OptionError(
+                f"tool_choice={tool_choice!r} asks for a call, and there are no tools."
+            )
+        if tools:
+            made = [tool_of(tool) for tool in tools]
+            kwargs["tools"] = made
+            if self.parallel_tool_calls is not None:
+                kwargs.setdefault("parallel_tool_calls", self.parallel_tool_calls)
+            if tool_choice is not None:
+                kwargs["tool_choice"] = _choice(tool_choice, made)
+        return super().bind(**kwargs)
+
+    def with_structured_output(
+        self,
+        schema: dict[str, Any] | type,
+        *,
+        include_raw: bool = False,
+        method: Method = "json_schema",
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, Any]:
+        """Have the model answer with values of a type: by mask, so that none is asked for again.
+
+        Args:
+            schema: a Pydantic class, of which instances come back; or a ``TypedDict``, a JSON
+                Schema with a title, or a tool of OpenAI's shape, of which dicts do.
+            include_raw: whether a dict of ``raw`` (the message), ``parsed`` and ``parsing_error``
+                comes back. There is an error only where a validator of the class refuses a value.
+            method: ``"json_schema"``; ``"json_mode"``, which is the same here; or
+                ``"function_calling"``: a call of a tool.
+            strict: changes nothing: the form always holds.
+            kwargs: further fields of the request.
+        """
+        return structured(self, schema, method=method, include_raw=include_raw, fields=kwargs)
+
+    # -- tokens -----------------------------------------------------------------------------
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """Return the token ids of a text."""
+        with errors():
+            runner = runner_of(self.runner, self.model)
+            return runner.tokenize_text(text, model=self.model, add_special_tokens=False)
+
+    def get_num_tokens_from_messages(
+        self,
+        messages: list[BaseMessage],
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool] | None = None,
+    ) -> int:
+        """Return how many tokens a history has, with the chat template and what it says of tools.
+
+        One that the assistant's message ends, as parts of histories may, counts with a short
+        message of the user's after it.
+        """
+        with errors():
+            chat = chat_of(messages)
+            if chat and chat[-1]["role"] == "assistant":
+                chat.append({"role": "user", "content": "."})
+            made = [tool_of(tool) for tool in tools or ()]
+            fields: dict[str, Any] = {"messages": chat, "tools": made or None}
+            return runner_of(self.runner, self.model).count_tokens(fields, model=self.model)
+
+
+def _choice(given: Any, tools: Sequence[Mapping[str, Any]]) -> Any:
+    if isinstance(given, (str, bool)):
+        names = [tool["function"]["name"] for tool in tools if "function" in tool]
+        if given in names:
+            return {"type": "function", "function": {"name": given}}
+        choice: Literal["auto", "none", "required"] | str = _CHOICES.get(given, str(given))
+        if choice not in ("auto", "none", "required"):
+            raise OptionError(
+                f"tool_choice={given!r} is none of auto, none, any and the tools: "
+                f"{', '.join(names)}."
+            )
+        return choice
+    return given
+
+
+# -- embeddings --------------------------------------------------------------------------------
+
+
+class StructgenEmbeddings(BaseModel, Embeddings):
+    """A local embedder. Queries and documents get the model's prompts for these, if it has any.
+
+    Attributes:
+        model: as for `ChatStructgen`.
+        runner: as for `ChatStructgen`.
+        dimensions: keep so many numbers of each vector.
+        truncate: whether texts that are too long are cut, rather than refused.
+    """
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    model: str
+    runner: Runner | None = Field(default=None, exclude=True, repr=False)
+    dimensions: int | None = None
+    truncate: bool = False
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Make the vectors of documents."""
+        if not texts:
+            return []
+        with errors():
+            return vectors_of(self._runner.embed(self._fields(texts, "document")))
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Make the vectors of documents."""
+        if not texts:
+            return []
+        with errors():
+            return vectors_of(await self._runner.aembed(self._fields(texts, "document")))
+
+    def embed_query(self, text: str) -> list[float]:
+        """Make the vector of a query."""
+        with errors():
+            return vectors_of(self._runner.embed(self._fields([text], "query")))[0]
+
+    async def aembed_query(self, text: str) -> list[float]:
+        """Make the vector of a query."""
+        with errors():
+            return vectors_of(await self._runner.aembed(self._fields([text], "query")))[0]
+
+    @property
+    def _runner(self) -> Runner:
+        return runner_of(self.runner, self.model)
+
+    def _fields(self, texts: list[str], input_type: str) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "input": texts,
+            "input_type": input_type,
+            "dimensions": self.dimensions,
+            "truncate_sequence": self.truncate,
+        }
+
+
+# -- decisions ---------------------------------------------------------------------------------
+
+if theirs is not None:
+
+    class StructgenDecisions(theirs.BaseDecisionModel):
+        """A local decision model: the probability of every answer, to a proven bound.
+
+        Attributes:
+            model: as for `ChatStructgen`.
+            runner: as for `ChatStructgen`.
+            debias: see `structgen.decisions.Decider`.
+            orders: in how many orders options are told, with ``orders``.
+            tolerance: how far off a probability may be.
+            adapter: name of a loaded adapter to run with.
+            timeout: most seconds.
+        """
+
+        model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+        runner: Runner | None = Field(default=None, exclude=True, repr=False)
+        debias: str | None = None
+        orders: int | None = None
+        tolerance: float | None = None
+        adapter: str | None = None
+        timeout: float | None = None
+
+        @property
+        def _provider(self) -> str:
+            return PROVIDER
+
+        def _classify(self, state: Any, questions: dict[str, Any]) -> theirs.ClassifierResponse:
+            with errors():
+                made = runner_of(self.runner, self.model).decide(self._asked(state, questions))
+            return _answers_of(made, questions)
+
+        async def _aclassify(
+            self, state: Any, questions: dict[str, Any]
+        ) -> theirs.ClassifierResponse:
+            with errors():
+                made = await runner_of(self.runner, self.model).adecide(
+                    self._asked(state, questions)
+                )
+            return _answers_of(made, questions)
+
+        def _asked(self, state: Any, questions: Mapping[str, Any]) -> dict[str, Any]:
+            names = ("model", "debias", "orders", "tolerance", "adapter", "timeout")
+            return {
+                **{name: getattr(self, name) for name in names},
+                "state": _state(state),
+                "questions": {name: _question(name, one) for name, one in questions.items()},
+            }
+
+
+def __getattr__(name: str) -> Any:
+    if name == "StructgenDecisions":
+        raise ModelError(
+            "StructgenDecisions needs langchain-core 1.8 or newer. Update it: "
+            "pip install -U langchain-core."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _state(given: Any) -> Any:
+    """A state as JSON; messages at its root as a chat."""
+    if isinstance(given, BaseMessage):
+        return chat_of([given])
+    if isinstance(given, Mapping):
+        return {name: _inner(one) for name, one in given.items()}
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        if given and all(isinstance(one, BaseMessage) for one in given):
+            return chat_of(given)
+        return [_inner(one) for one in given]
+    return given
+
+
+def _inner(given: Any) -> Any:
+    return chat_of([given])[0] if isinstance(given, BaseMessage) else _state(given)
+
+
+def _question(name: str, given: Any) -> Question:
+    if isinstance(given, theirs.Choice):
+        return question_of_system_one("choice", given.instructions, given.criteria)
+    if isinstance(given, theirs.Score):
+        return question_of_system_one("score", given.instructions, given.criteria)
+    if isinstance(given, theirs.Noul):
+        one = given.criteria
+        criteria = None if one is None else {"true": one.true, "false": one.false}
+        return question_of_system_one("noul", given.instructions, criteria)
+    raise OptionError(
+        f"The question {name!r} is a {type(given).__name__}, which is not supported: models of "
+        "structgen read text."
+    )
+
+
+def _answers_of(made: DecisionResponse, questions: Mapping[str, Any]) -> theirs.ClassifierResponse:
+    found: dict[str, Any] = {}
+    for name, question in questions.items():
+        found[name] = answer = answer_of_system_one(made.answers[name])
+        if isinstance(question, theirs.Choice):
+            chances = answer["probabilities"]
+            answer["probabilities"] = {option: chances[option] for option in question.criteria}
+    usage = {"input_tokens": made.usage.prompt_tokens, "output_tokens": 0}
+    return theirs.ClassifierResponse.model_validate(
+        {"model": made.model, "answers": found, "usage": usage, "request_id": made.id}
+    )
