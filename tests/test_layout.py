@@ -63,8 +63,7 @@ OPEN_MODULES = {
     "structgen.automaton.texts": "what texts are, however long",
     "structgen.automaton.work": "what a call may do, counted in all stages",
     "structgen.storage.user_folder": "where the folder is, and whose",
-    "structgen.models.base": "the protocols of models, without what fetches them",
-    "structgen.models.passes": "the same",
+    "structgen.models.base": "what models are to the rest, without what fetches them",
     "structgen.models.progress": "a bar, wherever something is slow",
     "structgen.types.tools": "brings Pydantic, which those who have schemas only do not load",
     "structgen.masks.cfg.masks": "imported when the first grammar is compiled",
@@ -269,7 +268,7 @@ def test_one_folder_knows_the_runtime():
 
 
 def test_one_folder_makes_sessions_of_the_other_runtime():
-    allowed = ("structgen.models.embedding", "structgen.models.providers")
+    allowed = ("structgen.models.embedding", "structgen.models.loading")
     for module, path in MODULES.items():
         names = {
             alias.name.partition(".")[0]

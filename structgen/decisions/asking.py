@@ -31,8 +31,7 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError
 from structgen.grammar import ir
 from structgen.insight import Passes, TokenTree, WrittenTexts, readable_prompt
-from structgen.models.base import Model, TokenSequence
-from structgen.models.passes import LONGEST_PASS, n_shared
+from structgen.models.base import LONGEST_PASS, Model, TokenSequence, n_shared
 from structgen.sampling import Logits, TokenIds
 from structgen.types import OutputType
 from structgen.vocabulary import Vocabulary

@@ -25,8 +25,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from structgen.models.base import Model
-from structgen.models.passes import n_shared
+from structgen.models.base import Model, n_shared
 from structgen.sampling import Logits, TokenIds
 
 from .loop import Chunk, Run, decode, passes_of

@@ -28,8 +28,7 @@ from structgen.insight import (
     run_passes,
     suggestion,
 )
-from structgen.models.base import Model
-from structgen.models.passes import LONGEST_PASS, after_start, most_characters
+from structgen.models.base import LONGEST_PASS, Model, after_start, most_characters
 from structgen.sampling import (
     LogitBias,
     LogitsProcessor,

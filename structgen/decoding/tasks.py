@@ -29,8 +29,7 @@ from structgen.errors import (
     StructgenError,
 )
 from structgen.insight import MAX_ALTERNATIVES, GivenUp, Site, measure, names_of, whole_texts
-from structgen.models.base import Model
-from structgen.models.passes import most_characters
+from structgen.models.base import Model, most_characters
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
 from structgen.values import Checks, Judging, checks_of

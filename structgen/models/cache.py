@@ -5,27 +5,96 @@
     ├── partial/NAME/    downloads and conversions under way
     └── locks/NAME.lock  held by the process that writes the two above
 
-This module knows nothing of where models come from.
+A model's folder holds a record of what it was when it arrived: where it came from, the size and the
+digest of each file. The record comes and goes with the model. This module fetches nothing.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound
-from structgen.storage.user_folder import distrust, make, root
+from structgen.storage.user_folder import distrust, inside, make, root
 
-from . import records
+from .catalogue import File
 from .progress import Progress, bytes_under, megabytes
+
+RECORD = ".structgen.json"
+"""The record's name in a model's folder."""
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where a model came from, and its files.
+
+    Attributes:
+        source: in words, as `Entry.source` has it.
+        commit: of the repository; ``""``: it came from none.
+        files: every file, by its path in the folder.
+    """
+
+    source: str
+    commit: str
+    files: Mapping[str, File]
+
+
+def write_record(folder: Path, source: str, commit: str = "") -> None:
+    """Write the record of a folder as it is now. Cost: one reading of its files."""
+    files = {
+        path.relative_to(folder).as_posix(): [path.stat().st_size, sha256(path)]
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != RECORD
+    }
+    record = {"source": source, "commit": commit, "files": files}
+    (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+def read_record(folder: Path) -> Record | None:
+    """Return a folder's record; None: there is none, or it cannot be understood."""
+    try:
+        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        files = {
+            path: File(path, int(size), str(digest))
+            for path, (size, digest) in found["files"].items()
+            if inside(folder, path)  # else all of it is not understood
+        }
+        return Record(str(found["source"]), str(found["commit"]), files)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def sha256(file: Path) -> str:
+    """The hexadecimal SHA-256 of a file."""
+    return digest_of(file, hashlib.sha256())
+
+
+def git_id(file: Path) -> str:
+    """The id that git gives a file's content."""
+    start = hashlib.sha1(f"blob {file.stat().st_size}\0".encode(), usedforsecurity=False)
+    return digest_of(file, start)
+
+
+def digest_of(file: Path, digest: hashlib._Hash) -> str:
+    """Feed a file to a digest and return that in hexadecimal."""
+    with file.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
 
 CONFIG = "genai_config.json"
 """The file that makes a folder a language model."""
@@ -201,7 +270,7 @@ def install(name: str, source: Path, origin: str, commit: str = "") -> Path:
     """
     folder = folder_of(name)
     with disk_errors():
-        records.write(source, origin, commit)
+        write_record(source, origin, commit)
         make(folder.parent)
         if folder.exists():
             # Not a model (`find` would have seen it): something half-deleted by hand.

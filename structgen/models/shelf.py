@@ -15,9 +15,8 @@ from typing import Any, Literal
 from structgen.errors import ModelNotFound
 from structgen.storage.user_folder import root
 
-from . import cache, catalogue, damage, hub, records
-from .catalogue import Entry
-from .entry import File
+from . import cache, catalogue, damage, hub
+from .catalogue import Entry, File
 from .progress import Progress, bytes_under, reporting
 
 
@@ -199,7 +198,7 @@ def _verified(name: str, folder: Path, progress: Progress) -> Verified:
 
 def _digests(name: str, folder: Path) -> list[File] | None:
     """What the files of a folder must be; None: not known."""
-    record = records.read(folder)
+    record = cache.read_record(folder)
     if record is not None:
         return list(record.files.values())
     entry = catalogue.named(name)
@@ -220,14 +219,14 @@ def _differences(
             yield f"{path} is missing."
         elif path.stat().st_size != file.bytes:
             yield f"{path} is damaged: {path.stat().st_size:,} bytes instead of {file.bytes:,}."
-        elif records.sha256(path) != file.sha256:
+        elif cache.sha256(path) != file.sha256:
             yield f"{path} is damaged: its SHA-256 is not {file.sha256}."
         done += file.bytes
     progress(stage, total, total)
 
 
 def _of_entry(entry: Entry, there: cache.Installed | None) -> ModelInfo:
-    record = None if there is None else records.read(there.folder)
+    record = None if there is None else cache.read_record(there.folder)
     return ModelInfo(
         name=entry.name,
         task=entry.task,
@@ -247,7 +246,7 @@ def _of_entry(entry: Entry, there: cache.Installed | None) -> ModelInfo:
 
 def _of_folder(name: str, folder: Path) -> ModelInfo:
     """What a folder says of itself."""
-    record = records.read(folder)
+    record = cache.read_record(folder)
     is_embedder = cache.is_embedder(folder)
     said = _json(folder / ("config.json" if is_embedder else cache.CONFIG))
     model = said if is_embedder else said.get("model")

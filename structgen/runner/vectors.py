@@ -19,9 +19,8 @@ from structgen.decisions import AsyncDecider, answers_to_json, questions_from_js
 from structgen.decoding import check_may_fit
 from structgen.errors import ModelError, OptionError, PromptError, RequestError
 from structgen.insight import Passes
-from structgen.models.base import MakesVectors, Model
+from structgen.models.base import MakesVectors, Model, after_start, most_characters
 from structgen.models.embedding import Embedder, prompt_name_for, to_base64
-from structgen.models.passes import after_start, most_characters
 from structgen.workers import run_errands
 
 from .hosts import EmbeddingHost, Host, TextHost

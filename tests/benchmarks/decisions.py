@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 import structgen
 from structgen.decisions import Choice, Decider, Predicate, Question, Score
-from structgen.models.passes import n_shared
+from structgen.models.base import n_shared
 
 MODEL = "smollm2-135m-instruct"
 SENTENCE = "The customer writes that the parcel came late and that the lamp in it was broken. "

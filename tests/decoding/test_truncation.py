@@ -9,7 +9,7 @@ from fakes import PAD, FakeModel, encode
 
 from structgen import Generator, PromptError
 from structgen.decoding.chat import without_oldest
-from structgen.models.passes import most_characters
+from structgen.models.base import most_characters
 
 
 def chat(text: str) -> list[dict[str, Any]]:

@@ -584,7 +584,7 @@ def test_models_without_a_provider_share_one_runner_with_all_adapters() -> None:
     first, second = (StructgenModel("smollm2-135m-instruct") for _ in range(2))
     vectors = StructgenEmbeddingModel("all-minilm-l6-v2")
     assert first.runner is second.runner is vectors._provider.client is own_runner()
-    other = "smollm2-360m-instruct"
+    other = "llama-3.2-3b-instruct"
     runner_of(None, other)  # as another adapter names one
     assert {other, "smollm2-135m-instruct", "all-minilm-l6-v2"} <= set(first.runner.list_models())
     assert other not in first._provider._known  # not unloaded with those of agents

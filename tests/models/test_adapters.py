@@ -11,7 +11,7 @@ from rounding import PROBABLE, TIE, cold, gap
 
 import structgen
 from structgen import Generator
-from structgen.models import providers
+from structgen.models import loading
 
 PROMPT = "The capital of France is"
 
@@ -81,7 +81,7 @@ def test_a_model_without_inputs_for_an_adapter_says_so(model):
 
 
 def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypatch):
-    assert "cpu" in providers.installed()
+    assert "cpu" in loading.installed()
     monkeypatch.setattr(
         onnxruntime,
         "get_available_providers",
@@ -92,7 +92,7 @@ def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypat
     for wrong in ("cuda", []):
         with pytest.raises(structgen.ModelError, match="no list of names"):
             structgen.load("smollm2-135m-instruct", providers=wrong)
-    assert providers.checked(["CPUExecutionProvider", "webgpu"]) == ["cpu", "webgpu"]
+    assert loading.checked(["CPUExecutionProvider", "webgpu"]) == ["cpu", "webgpu"]
 
 
 def test_a_provider_that_session_options_name_is_used_or_refused():
@@ -104,11 +104,11 @@ def test_a_provider_that_session_options_name_is_used_or_refused():
             load({"provider_options": named})
     with pytest.raises(structgen.ModelError, match="list such as"):
         load({"provider_options": ["cuda"]})
-    names, options = providers.with_options(None, {"provider_options": [{"CPU": {"a": 1}}]})
+    names, options = loading.with_options(None, {"provider_options": [{"CPU": {"a": 1}}]})
     assert (names, options) == (["cpu"], {"cpu": {"a": 1}})
-    assert providers.with_options(["cpu"], {"log_id": "x"}) == (["cpu"], {})
+    assert loading.with_options(["cpu"], {"log_id": "x"}) == (["cpu"], {})
     with pytest.raises(structgen.ModelError, match="names 'cpu', which providers= does not: cuda"):
-        providers.with_options(["cuda"], {"provider_options": [{"cpu": {}}]})
+        loading.with_options(["cuda"], {"provider_options": [{"cpu": {}}]})
 
 
 def test_session_options_reach_the_runtime():

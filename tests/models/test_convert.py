@@ -21,7 +21,7 @@ from structgen.errors import ConversionError, ModelError
 from structgen.models import genai
 from structgen.models.conversion import convert, graph
 from structgen.models.conversion.convert import convert_gguf
-from structgen.models.conversion.gguf_header import architecture_of
+from structgen.models.conversion.gguf import architecture_of
 from structgen.models.progress import silent
 
 CHAT = (

@@ -17,8 +17,7 @@ from test_convert import all_logits, cosines
 from structgen import models
 from structgen.cli import commands
 from structgen.errors import ConversionError
-from structgen.models.conversion.hf_decoder import _llama3_divisors
-from structgen.models.conversion.safetensors_file import SafetensorsFolder
+from structgen.models.conversion.hugging_face import SafetensorsFolder, _llama3_divisors
 from structgen.models.progress import silent
 
 IDS = np.random.default_rng(1).integers(0, 260, 40).tolist()

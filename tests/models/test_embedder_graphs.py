@@ -27,7 +27,7 @@ from structgen.errors import (
     TruncationWarning,
 )
 from structgen.models import progress
-from structgen.models.embedding import batches, device, session
+from structgen.models.embedding import embedder, session
 from structgen.models.embedding.embedder import Embedder
 from structgen.models.embedding.pooling import finish, pool
 
@@ -110,7 +110,7 @@ def tiny_embedder(tmp_path_factory) -> Embedder:
 
 @given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 1000))
 def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
-    found = batches.plan(lengths, budget)
+    found = embedder.plan(lengths, budget)
     assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
     for batch in found:
         longest = max(lengths[i] for i in batch)
@@ -123,7 +123,7 @@ def test_batches_hold_every_text_once_within_the_budget(lengths, budget):
 @given(st.lists(st.integers(0, 90), max_size=8), st.integers(1, 200))
 def test_batches_are_the_cheapest_there_are(lengths, budget):
     def cost(found):
-        return sum(batches.RUN_TOKENS + len(one) * max(*one, 1) for one in found)
+        return sum(embedder.RUN_TOKENS + len(one) * max(*one, 1) for one in found)
 
     ordered = sorted(lengths, reverse=True)
     costs = []
@@ -136,12 +136,12 @@ def test_batches_are_the_cheapest_there_are(lengths, budget):
                 found[-1].append(length)
         if all(len(one) == 1 or len(one) * max(*one, 1) <= budget for one in found):
             costs.append(cost(found))
-    planned = [[lengths[i] for i in batch] for batch in batches.plan(lengths, budget)]
+    planned = [[lengths[i] for i in batch] for batch in embedder.plan(lengths, budget)]
     assert cost(planned) == min(costs)
 
 
 def test_many_texts_go_through_windows_while_a_thread_makes_tokens(tiny_embedder, monkeypatch):
-    monkeypatch.setattr(batches, "_WINDOW_TEXTS", 7)
+    monkeypatch.setattr(embedder, "_WINDOW_TEXTS", 7)
     names = set()
     encode = type(tiny_embedder._tokenizer).encode
 
@@ -394,7 +394,7 @@ def test_operators_that_are_missing_are_told_with_the_extra(tmp_path, monkeypatc
 def test_bound_tensors_give_the_same_vectors(tmp_path, monkeypatch, pooling, kind):
     place = tiny.folder(tmp_path, pooling=pooling, kind=kind)
     wanted = load_embedder(place).embed(TEXTS)
-    monkeypatch.setitem(device._MEMORY, "cpu", "cpu")
+    monkeypatch.setitem(session._MEMORY, "cpu", "cpu")
     bound = load_embedder(place)
     assert bound._graph.device is not None
     assert np.abs(bound.embed(TEXTS) - wanted).max() < 1e-5
@@ -444,9 +444,9 @@ def test_providers_options_and_threads_go_to_the_runtime(tmp_path):
 def test_vectors_are_pooled_on_the_device_where_they_are(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        device.ort, "InferenceSession", lambda *_, **options: asked.append(options) or object()
+        session.ort, "InferenceSession", lambda *_, **options: asked.append(options) or object()
     )
-    device.Device("cuda", "cuda", 1)._pooler(1)
+    session.Device("cuda", "cuda", 1)._pooler(1)
     assert asked[0]["provider_options"] == [{"device_id": "1"}, {}]
     assert asked[0]["providers"] == ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
@@ -466,8 +466,8 @@ def test_a_provider_that_session_options_name_is_used(tmp_path, monkeypatch):
         with pytest.raises(ModelError, match=r"cannot load .*: no such card"):
             load_embedder(tiny.folder(tmp_path), providers=named, session_options=options)
         assert asked.pop() == (installed, [{"device_id": "1"}, {}])
-    assert device.Device.of("cuda", {"device_id": "1"})._number == 1
-    assert device.Device.of("openvino", {}) is None
+    assert session.Device.of("cuda", {"device_id": "1"})._number == 1
+    assert session.Device.of("openvino", {}) is None
 
 
 def test_folders_that_lack_something_say_what(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 import structgen
 from structgen import EmbeddingResult, models
-from structgen.models import fetch, records
+from structgen.models import cache, fetch
 from structgen.models.catalogue import File
 from structgen.models.embedding.embedder import Embedder
 from structgen.models.progress import silent
@@ -173,4 +173,4 @@ def test_the_folder_holds_only_what_is_needed():
     folder = models.path(NAME)
     found = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
     # Older versions wrote no record, and their folders are still in use.
-    assert found - {records.NAME} == {file.path for file in entry.files}
+    assert found - {cache.RECORD} == {file.path for file in entry.files}

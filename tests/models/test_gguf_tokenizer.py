@@ -12,9 +12,9 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from structgen import Vocabulary
 from structgen.errors import ConversionError
-from structgen.models.conversion import gguf_tokenizer
+from structgen.models.conversion import gguf
 from structgen.models.conversion.convert import convert_gguf
-from structgen.models.conversion.gguf_file import GgufFile
+from structgen.models.conversion.gguf import GgufFile
 from structgen.models.progress import silent
 
 TEXTS = [
@@ -201,7 +201,7 @@ def test_sentencepieces_merges_join_the_best_pair_first(tiny):
     tokenizer, _ = tiny(metadata)
     assert tokenizer.encode("the").tokens == ["<s>", "▁", "the"]
     metadata["tokens"][-1] = "thx"
-    merges = gguf_tokenizer._merges_from_scores(metadata["tokens"], metadata["scores"])
+    merges = gguf._merges_from_scores(metadata["tokens"], metadata["scores"])
     assert merges == [["h", "e"], ["t", "h"]]
 
 
@@ -210,7 +210,7 @@ def test_user_defined_tokens_are_added_but_not_special(tmp_path):
     metadata["tokens"].append("<tool>")
     metadata["token_type"].append(4)
     file = GgufFile(tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=metadata))
-    added = gguf_tokenizer.tokenizer_json(file)["added_tokens"]
+    added = gguf.tokenizer_json(file)["added_tokens"]
     assert [(token["content"], token["special"]) for token in added] == [
         ("<|endoftext|>", True),
         ("<|im_start|>", True),
@@ -244,7 +244,7 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path):
 
 def test_the_library_agrees_on_what_a_split_is():
     # The rules are regular expressions for two engines; this pins the library's reading.
-    rule = gguf_tokenizer._SPLITS["smollm"]
+    rule = gguf._SPLITS["smollm"]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule]

@@ -12,7 +12,7 @@ from test_paths import put
 
 from structgen import models
 from structgen.cli import commands
-from structgen.models import health, machine
+from structgen.models import health
 
 FINE = {
     "structgen": "1",
@@ -36,10 +36,10 @@ def here(monkeypatch, cache_folder):
         health, "_try_runtimes", lambda: health._Runtime(state.providers, state.failure)
     )
     monkeypatch.setattr(health.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(machine, "instructions", lambda: {"avx", "avx2"})
-    monkeypatch.setattr(machine, "core_limit", lambda: None)
-    monkeypatch.setattr(machine, "free_memory", lambda: 8_000_000_000)
-    monkeypatch.setattr(machine, "has_nvidia_driver", lambda: False)
+    monkeypatch.setattr(health, "instructions", lambda: {"avx", "avx2"})
+    monkeypatch.setattr(health, "core_limit", lambda: None)
+    monkeypatch.setattr(health, "free_memory", lambda: 8_000_000_000)
+    monkeypatch.setattr(health, "has_nvidia_driver", lambda: False)
     monkeypatch.setattr(
         health.shutil, "disk_usage", lambda folder: SimpleNamespace(free=50_000_000_000)
     )
@@ -79,7 +79,7 @@ def test_a_package_for_a_card_that_is_not_there(here, monkeypatch):
     assert found() == []
     (card,) = found("warning")
     assert "no driver" in card.says
-    monkeypatch.setattr(machine, "has_nvidia_driver", lambda: True)
+    monkeypatch.setattr(health, "has_nvidia_driver", lambda: True)
     (provider,) = found("warning")
     assert "no CUDA provider" in provider.says
     here.providers = ("CUDAExecutionProvider",)
@@ -96,7 +96,7 @@ def test_packages_that_are_missing(here):
     [({"sse2"}, "problem", "no AVX,"), ({"avx"}, "warning", "no AVX2"), (None, "problem", None)],
 )
 def test_instructions_that_are_missing(here, monkeypatch, known, severity, says):
-    monkeypatch.setattr(machine, "instructions", lambda: known)
+    monkeypatch.setattr(health, "instructions", lambda: known)
     assert [says in one.says for one in found(severity)] == [True] * (says is not None)
 
 
@@ -118,7 +118,7 @@ def test_the_runtimes_of_this_environment_start():
 
 
 def test_little_room_and_little_memory(here, monkeypatch):
-    monkeypatch.setattr(machine, "free_memory", lambda: 300_000_000)
+    monkeypatch.setattr(health, "free_memory", lambda: 300_000_000)
     monkeypatch.setattr(
         health.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300_000_000)
     )
@@ -127,7 +127,7 @@ def test_little_room_and_little_memory(here, monkeypatch):
     assert "STRUCTGEN_CACHE" in room.cure
     (memory,) = found("warning")
     assert "300.0 MB of memory" in memory.says or "300 MB of memory" in memory.says
-    monkeypatch.setattr(machine, "core_limit", lambda: 0.5)
+    monkeypatch.setattr(health, "core_limit", lambda: 0.5)
     assert "Pass threads=1 to structgen.load." in [one.cure for one in found("warning")]
 
 
@@ -164,14 +164,14 @@ def test_it_can_be_read_by_programs(here, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert shown["is_fine"] is False
     assert shown["findings"][0]["cure"] == "pip install gguf"
-    assert shown["facts"]["cores"] == machine.cores()
+    assert shown["facts"]["cores"] == health.cores()
 
 
 def test_this_machine_is_read():
-    assert machine.cores() >= 1
-    assert machine.memory() is None or machine.memory() >= (machine.free_memory() or 0) > 0
+    assert health.cores() >= 1
+    assert health.memory() is None or health.memory() >= (health.free_memory() or 0) > 0
     if os.path.exists("/proc/cpuinfo"):
-        assert machine.instructions()
+        assert health.instructions()
 
 
 @pytest.mark.parametrize(
@@ -179,5 +179,5 @@ def test_this_machine_is_read():
 )
 def test_the_limit_of_a_container(tmp_path, monkeypatch, text, limit):
     (tmp_path / "cpu.max").write_text(text)
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
-    assert machine.core_limit() == limit
+    monkeypatch.setattr(health, "_CGROUP", tmp_path)
+    assert health.core_limit() == limit

@@ -15,8 +15,8 @@ from hub_server import COMMIT
 
 from structgen import models
 from structgen.errors import DownloadError, ModelNotFound
+from structgen.models import cache
 from structgen.models import hub as hub_module
-from structgen.models import records
 
 CONFIG = b'{"model": {"decoder": {"filename": "model.onnx"}}}'
 FILES = {
@@ -50,7 +50,7 @@ def fetched(folder):
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for file in folder.rglob("*")
-        if file.is_file() and file.name != records.NAME
+        if file.is_file() and file.name != cache.RECORD
     }
 
 
@@ -70,7 +70,7 @@ def test_a_repository_is_fetched_once_and_then_needs_no_network(hub, cache_folde
     assert hub.requests == requests
     (model,) = models.installed()
     assert (model.name, model.folder) == ("org/tiny-onnx", folder)
-    assert model.bytes == total + (folder / records.NAME).stat().st_size
+    assert model.bytes == total + (folder / cache.RECORD).stat().st_size
     assert list((cache_folder / "partial").iterdir()) == []
 
 

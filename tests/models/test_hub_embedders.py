@@ -9,7 +9,7 @@ import tiny_embedders as tiny
 import structgen
 from structgen import models
 from structgen.errors import ModelNotFound
-from structgen.models import records
+from structgen.models import cache
 
 NAME = "org/tiny-embedder"
 
@@ -42,7 +42,7 @@ def repository(hub, tmp_path):
 
 def names(folder):
     files = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
-    return files - {records.NAME}
+    return files - {cache.RECORD}
 
 
 ALWAYS = {

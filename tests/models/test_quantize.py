@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from structgen.models.conversion.quantize import BLOCK, eight_bit, four_bit
+from structgen.models.conversion.graph import BLOCK, eight_bit, four_bit
 
 
 def integers(matrix):

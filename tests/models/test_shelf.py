@@ -12,7 +12,7 @@ from structgen import models
 from structgen.cli import commands
 from structgen.cli.model_tables import table
 from structgen.errors import ModelNotFound
-from structgen.models import records
+from structgen.models import cache
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_without_a_record_sizes_are_compared(cache_folder, capsys):
     (one,) = models.verify(progress=lambda *report: None)
     assert one.checked == "sizes"
     assert "genai_config.json cannot be understood" in one.problems[0]
-    (folder / records.NAME).write_text("[]")
+    (folder / cache.RECORD).write_text("[]")
     assert models.verify(progress=lambda *report: None)[0].checked == "sizes"
     with pytest.raises(ModelNotFound, match="structgen models pull all-minilm-l6-v2"):
         models.verify(["all-minilm-l6-v2"])

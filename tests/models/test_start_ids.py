@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 
 from structgen import Generator, Vocabulary
 from structgen.errors import ModelError, PromptError
+from structgen.models.base import after_start
 from structgen.models.genai.folders import start_ids
-from structgen.models.passes import after_start
 
 VOCABULARY = Vocabulary.from_tokens(
     [b"", b"", b"a"], [1], special_token_ids=[0], named_tokens={"<s>": 0, "</s>": 1}

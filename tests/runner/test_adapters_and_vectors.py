@@ -16,8 +16,8 @@ from mixed import EMBEDDER, SMALL
 
 import structgen
 from structgen import ModelError, RequestError, Runner, models
+from structgen.models.base import most_characters
 from structgen.models.embedding.tokens import TextTokenizer
-from structgen.models.passes import most_characters
 from structgen.runner import ModelConfig
 
 ASKED: dict[str, Any] = {

@@ -1,5 +1,6 @@
-"""GGUF weights turned into a folder that ONNX Runtime GenAI loads.
+"""GGUF or safetensors weights turned into a folder that ONNX Runtime GenAI loads.
 
-`convert` is the entry; `gguf_file` and `gguf_tokenizer` read, `graph` writes, `quantize` and
-`calibrate` choose the numbers. ``gguf`` and ``onnx-ir`` are imported when weights are converted.
+In reading order: `decoder` (what a model is to the converter, and the families), `gguf` and
+`hugging_face` (two kinds of files that are read), `graph` (the ONNX graph and its numbers) and
+`convert`, the entry. ``gguf`` and ``onnx-ir`` are imported when weights are converted.
 """

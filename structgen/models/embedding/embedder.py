@@ -1,8 +1,9 @@
-"""`Embedder`: texts in, vectors out.
+"""`Embedder`: texts in, vectors and ranks out; `load` makes one of a folder or an ONNX file.
 
 It owns the order of the work: prompts, tokens, batches, vectors, and back into the order of the
-texts. While one window of texts runs, a thread makes the next one's tokens. What a graph is belongs
-to `session`, what a folder says to `folder`.
+texts. While one window of texts runs, a thread makes the next one's tokens. Neighbours in length
+run together under a token budget, so that little is padding. It owns also the checks of texts and
+options. What a graph is belongs to `session`, what a folder says to `folder`.
 """
 
 from __future__ import annotations
@@ -10,34 +11,198 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, final, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, final, overload
 
 import numpy as np
+import numpy.typing as npt
 
-from structgen.errors import (
-    ModelError,
-    OptionError,
-    TruncationWarning,
-    counted,
-)
+from structgen.errors import ModelError, ModelNotFound, OptionError, TruncationWarning, counted
+from structgen.models import cache
+from structgen.models.loading import remedy
 from structgen.models.progress import Progress, late
 
-from . import batches
-from .arguments import (
-    Encoding,
-    OnTruncation,
-    check_encoding,
-    check_options,
-    checked_texts,
-    prompt_name_for,
-    prompt_text,
-)
-from .folder import Settings
-from .pooling import FloatArray, Pooling, finish, to_base64
-from .results import EmbeddingResult, Ranked
+from .folder import Settings, read
+from .pooling import POOLINGS, FloatArray, Pooling, check_pooling, finish, to_base64
 from .session import Graph
 from .tokens import TextTokenizer, refuse_long, tokenized
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingResult:
+    """Vectors, and what it took to make them.
+
+    Attributes:
+        vectors: float32 ``[n, dimensions]``, in the order of the texts.
+        n_tokens: int64 ``[n]``: tokens of each text that were run, special tokens and prompt
+            included; None for a graph that reads text itself.
+        n_cut: int64 ``[n]``: tokens of each text that were cut off, because it was too long; None
+            likewise.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    n_tokens: npt.NDArray[np.int64] | None
+    n_cut: npt.NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A document's place in a ranking.
+
+    Attributes:
+        index: which document, from 0.
+        score: the model's own number for it and the query; larger is better. What it means
+            depends on the model: as a rule a logit, from below 0 to above.
+    """
+
+    index: int
+    score: float
+
+
+OnTruncation = Literal["warn", "error", "ignore"]
+Encoding = Literal["float", "base64"]
+
+
+def check_encoding(encoding: str) -> None:
+    """Raise OptionError unless vectors can be written so."""
+    if encoding not in ("float", "base64"):
+        raise OptionError(f"encoding={encoding!r} is unknown. It is 'float' or 'base64'.")
+
+
+def check_options(on_truncation: str, batch_tokens: int) -> None:
+    """Raise OptionError where one of these is out of range."""
+    if on_truncation not in ("warn", "error", "ignore"):
+        raise OptionError(
+            f"on_truncation={on_truncation!r} is unknown. It is 'warn', 'error' or 'ignore'."
+        )
+    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 1:
+        raise OptionError(f"batch_tokens={batch_tokens!r} is out of range. It must be 1 or more.")
+
+
+def checked_texts(texts: Any) -> Iterator[str]:
+    """The texts, each of which is a str; one text by itself is the only one.
+
+    Raises:
+        OptionError: as soon as one is not.
+    """
+    if isinstance(texts, str):
+        yield texts
+        return
+    if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
+        raise OptionError(f"{type(texts).__name__} is no text, nor a list of texts.")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise OptionError(f"Text {i} is no str but {type(text).__name__}.")
+        yield text
+
+
+_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""What models call their prompts for each type of input, those that are asked for first."""
+
+
+def prompt_name_for(type_of_input: str, prompts: Mapping[str, str]) -> str | None:
+    """The name of a model's prompt for ``"query"`` or ``"document"``; None: it has none."""
+    return next((name for name in _NAMES[type_of_input] if name in prompts), None)
+
+
+def prompt_text(
+    prompt: str | None,
+    name: str | None,
+    default: str | None,
+    prompts: Mapping[str, str],
+    model: str,
+) -> str:
+    """The text that stands before each text.
+
+    Args:
+        prompt: it, or None.
+        name: which of the model's, or None.
+        default: which of these it is where nothing is said; None: none.
+        prompts: the model's.
+        model: its name.
+
+    Raises:
+        OptionError: there is no such prompt, or both are given.
+    """
+    if prompt is not None and name is not None:
+        raise OptionError("Pass prompt= or prompt_name=, not both.")
+    if prompt is not None:
+        (text,) = checked_texts([prompt])
+        return text
+    name = default if name is None else name
+    if name is None:
+        return ""
+    if name not in prompts:
+        there = ", ".join(map(repr, prompts)) or "none"
+        raise OptionError(
+            f"prompt_name={name!r} is no prompt of {model}, which has {there}. Pass the text "
+            "itself as prompt=."
+        )
+    return prompts[name]
+
+
+Text = TypeVar("Text", str, tuple[str, str])
+
+RUN_TOKENS = 32
+"""What a run of the graph costs by itself, in tokens: so much padding is worth one run less."""
+
+_WINDOW_TEXTS = 1024
+_WINDOW_CHARACTERS = 1 << 21
+
+
+def windows(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """Cut texts, or pairs of texts, into runs that are tokenised and sorted together.
+
+    Large enough that texts of one length meet, small enough that the next window's tokens are made
+    while this one's are run, and that little is held in memory.
+    """
+    window: list[Text] = []
+    size = 0
+    for text in texts:
+        window.append(text)
+        size += len(text) if isinstance(text, str) else sum(map(len, text))
+        if len(window) >= _WINDOW_TEXTS or size >= _WINDOW_CHARACTERS:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
+
+
+def plan(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Put texts into batches so that least is run: padding, and a run's own cost.
+
+    Args:
+        lengths: tokens of each text.
+        budget: most tokens of a batch, padding included. A text that is longer runs alone.
+
+    Returns:
+        The indices of each batch, the longest texts first: what takes most memory comes at once.
+
+    Cost: some 10 µs a text.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    # least[n]: the least cost of the first n texts; began[n]: where their last batch begins.
+    least = np.full(len(order) + 1, np.inf)
+    began = np.zeros(len(order) + 1, np.int64)
+    least[0] = 0
+    for first, i in enumerate(order):
+        longest = max(lengths[i], 1)
+        most = min(max(budget // longest, 1), len(order) - first)
+        costs = least[first] + RUN_TOKENS + longest * np.arange(1, most + 1)
+        reached = slice(first + 1, first + most + 1)
+        better = costs < least[reached]
+        least[reached][better] = costs[better]
+        began[reached][better] = first
+    batches: list[list[int]] = []
+    end = len(order)
+    while end:
+        first = int(began[end])
+        batches.append(order[first:end])
+        end = first
+    return batches[::-1]
+
 
 BATCH_TOKENS = 2048
 """Most tokens that run side by side unless a call says otherwise."""
@@ -392,7 +557,7 @@ class Embedder:
         cut: list[int] = []
         n_done = 0
         report(0)
-        for window, tokens in tokenized(self._tokenizer, batches.windows(texts)):
+        for window, tokens in tokenized(self._tokenizer, windows(texts)):
             sizes = [len(text) // _CHARACTERS_A_TOKEN + 1 for text in window]
             if tokens is not None:
                 sizes = [len(one.ids) for one in tokens]
@@ -401,7 +566,7 @@ class Embedder:
                 lengths += sizes
                 cut += [one.n_cut for one in tokens]
             vectors: FloatArray | None = None
-            for batch in batches.plan(sizes, budget):
+            for batch in plan(sizes, budget):
                 if stop is not None and stop.is_set():
                     raise asyncio.CancelledError
                 if tokens is None:
@@ -425,3 +590,90 @@ def _best_first(scores: Iterable[float], top_k: int | None) -> list[Ranked]:
     """Documents by their scores; of equal ones the earlier first."""
     ranked = [Ranked(index, float(score)) for index, score in enumerate(scores)]
     return sorted(ranked, key=lambda one: -one.score)[:top_k]
+
+
+def load(
+    place: Path,
+    *,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    providers: Sequence[str] | None = None,
+    session_options: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+) -> Embedder:
+    """Load an embedder's folder, or its ONNX file; see `structgen.load_embedder`."""
+    wanted = None if pooling is None else check_pooling(pooling)
+    if cache.is_language_model(place):
+        raise ModelNotFound(
+            f"{place} is a language model: structgen.load gives it, and its embed() makes vectors "
+            "if it was converted with --hidden-states."
+        )
+    settings = read(place)
+    graph = Graph(
+        settings.graph,
+        wants_tokens=wanted is not None,
+        providers=providers,
+        session_options=session_options,
+        threads=threads,
+    )
+    if wanted is not None and graph.kind != "tokens":
+        raise OptionError(
+            f"pooling={pooling!r}: {settings.graph} gives no vector a token that could be pooled."
+        )
+    if graph.takes_text:
+        if max_length is not None:
+            raise OptionError(
+                f"max_length={max_length}: {settings.graph} reads text itself, and cuts it itself."
+            )
+        return Embedder(graph, None, settings, pooling=None, max_length=None)
+    if settings.tokenizer is None:
+        raise ModelNotFound(
+            f"{settings.folder} has no tokenizer.json, and {settings.graph.name} takes token ids. "
+            "Copy it from the model's source."
+        )
+    most = _most(settings, max_length)
+    return Embedder(
+        graph,
+        TextTokenizer(settings.tokenizer, most),
+        settings,
+        pooling=wanted or _folders_pooling(settings) if graph.kind == "tokens" else None,
+        max_length=most,
+    )
+
+
+def _most(settings: Settings, max_length: int | None) -> int | None:
+    if max_length is None:
+        return settings.max_length
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
+        raise OptionError(f"max_length={max_length!r} is out of range. It must be 1 or more.")
+    if settings.positions is not None and max_length > settings.positions:
+        raise OptionError(
+            f"max_length={max_length} is out of range: {settings.folder.name} has "
+            f"{settings.positions} positions."
+        )
+    return max_length
+
+
+def _folders_pooling(settings: Settings) -> Pooling:
+    """How a folder says that tokens are pooled; the mean where it does not say."""
+    if settings.others:
+        raise ModelError(
+            f"{settings.folder} goes on after pooling with {', '.join(settings.others)}, which "
+            "this ONNX file has not in it. Export the whole model, so that its output is "
+            "sentence_embedding; or pass pooling= to have the vectors without it."
+        )
+    if settings.lacks is not None:
+        raise ModelError(
+            f"{settings.lacks} is missing, which modules.json names, so that it is not known how "
+            f"tokens are pooled. {remedy(settings.folder)} Or pass pooling=."
+        )
+    if settings.pooling is None:
+        return "mean"
+    for known in POOLINGS:
+        if settings.pooling == known:
+            return known
+    raise ModelError(
+        f"{settings.folder} asks for the pooling {settings.pooling!r}, which is none of "
+        f"{', '.join(POOLINGS)}. Export the whole model, so that its output is "
+        "sentence_embedding; or pass another pooling=."
+    )

@@ -33,8 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ModelError, PromptError
-from structgen.models.base import PREFIXES_OF, Model
-from structgen.models.passes import LONGEST_PASS, after_start
+from structgen.models.base import LONGEST_PASS, PREFIXES_OF, Model, after_start
 from structgen.models.progress import Progress, late
 from structgen.sampling import Logits, TokenIds
 from structgen.storage.user_folder import inside

@@ -17,11 +17,14 @@ import numpy as np
 
 from structgen.errors import ModelError
 from structgen.models import damage
-from structgen.models.loading import check_threads, in_short, remedied, remedy
-from structgen.models.providers import (
+from structgen.models.loading import (
     PROVIDER_OPTIONS,
     check_session_options,
+    check_threads,
     checked,
+    in_short,
+    remedied,
+    remedy,
     with_options,
 )
 from structgen.vocabulary import Vocabulary

@@ -36,7 +36,7 @@ from typing import Any, final
 import numpy as np
 
 from structgen.errors import ModelError, OptionError
-from structgen.models.passes import LONGEST_PASS, n_shared
+from structgen.models.base import LONGEST_PASS, n_shared
 from structgen.sampling import Logits, TokenIds
 
 # Room for new tokens that a sequence starts with; past it everything is run once more. Long enough

@@ -1,0 +1,744 @@
+"""A decoder and its tokenizer out of a GGUF file.
+
+Owns what goes wrong when such a file is opened, names of keys and tensors, the row order that
+llama.cpp gives to the query and key projections of some families, and frequency factors. Refuses,
+before any work is done, whatever the converter would otherwise get silently wrong: unknown tensors,
+wrong shapes, scaled RoPE it cannot express. The ``gguf`` package reads all of a file's metadata, a
+word list of 150,000 strings among them, which takes 15 s; so `architecture_of` looks at the header
+first, and the converter refuses a model by its kind at once.
+
+Owns also the two kinds of tokenizer that the files of language models carry (byte-level BPE, and
+SentencePiece's BPE with byte fallback), the splitting rules that llama.cpp knows only by name, the
+special tokens and the chat template: `tokenizer.json` is built anew of these. Knows nothing of
+ONNX, or of rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from structgen.errors import ConversionError
+
+from .decoder import (
+    FAMILIES,
+    MODELS,
+    Attention,
+    DecoderShape,
+    FloatArray,
+    LayerWeights,
+    Refusal,
+    Rope,
+    SpecialTokens,
+    check_shape,
+)
+
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_STRING, _ARRAY = 8, 9
+_LONGEST = 1 << 20
+
+
+def architecture_of(path: Path) -> str | None:
+    """The ``general.architecture`` of a GGUF file; None: it has none, or cannot be followed.
+
+    Cost: nothing to speak of, as the key comes first in practice.
+    """
+    try:
+        with path.open("rb") as file:
+            _, version, _, n_keys = struct.unpack("<4sIQQ", file.read(24))
+            if version not in (2, 3):
+                return None
+            for _ in range(n_keys):
+                key = _string(file)
+                (kind,) = struct.unpack("<I", file.read(4))
+                if key == b"general.architecture" and kind == _STRING:
+                    return _string(file).decode()
+                _skip(file, kind)
+    except (OSError, ValueError, KeyError, RecursionError, struct.error):
+        pass
+    return None
+
+
+def _string(file: BinaryIO) -> bytes:
+    (length,) = struct.unpack("<Q", file.read(8))
+    if length > _LONGEST:
+        raise ValueError("no string is so long")
+    return file.read(length)
+
+
+def _skip(file: BinaryIO, kind: int) -> None:
+    """Pass over a value."""
+    if kind == _STRING:
+        _string(file)
+    elif kind == _ARRAY:
+        inner, count = struct.unpack("<IQ", file.read(12))
+        if inner in _SIZES:
+            file.seek(_SIZES[inner] * count, 1)
+        else:
+            for _ in range(count):
+                _skip(file, inner)
+    else:
+        file.seek(_SIZES[kind], 1)
+
+
+class GgufFile:
+    """An opened GGUF file (memory-mapped; nothing is read before it is asked for).
+
+    Args:
+        path: the file.
+
+    Raises:
+        ConversionError: no GGUF file, a damaged or truncated one, or one split in several parts.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        # Imported here: `import structgen.models` must not pay for gguf.
+        from gguf import GGUFReader
+
+        self.path = Path(path)
+        try:
+            with self.path.open("rb") as file:
+                magic = file.read(4)
+        except OSError as error:
+            raise ConversionError(f"Cannot read the GGUF file {self.path}: {error}.") from error
+        if magic != b"GGUF":
+            raise ConversionError(
+                f"{self.path} is not a GGUF file: it starts with {magic!r}, not b'GGUF'. "
+                "Pass the .gguf weights themselves."
+            )
+        check_family(self.path, architecture_of(self.path))
+        try:
+            self._reader = GGUFReader(self.path)
+        except Exception as error:  # the reader raises whatever NumPy raises on a short file
+            raise ConversionError(
+                f"{self.path} is a damaged or truncated GGUF file ({error}). Fetch it again."
+            ) from error
+        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+        if int(self.get("split.count", 1)) > 1:
+            raise ConversionError(
+                f"{self.path} is one part of a model split in {self.get('split.count')} files. "
+                "Merge them first, with llama.cpp's `llama-gguf-split --merge`."
+            )
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a metadata key as plain Python (str, int, float, bool or list)."""
+        field = self._reader.get_field(key)
+        return default if field is None else field.contents()
+
+    def require(self, key: str) -> Any:
+        """Like :meth:`get`, for keys that must be there.
+
+        Raises:
+            ConversionError: the key is missing.
+        """
+        value = self.get(key)
+        if value is None:
+            raise ConversionError(f"{self.path} has no metadata key {key!r}, which is needed.")
+        return value
+
+    @property
+    def tensor_names(self) -> frozenset[str]:
+        """Names of all tensors in the file."""
+        return frozenset(self._tensors)
+
+    def tensor_type(self, name: str) -> str:
+        """The GGUF storage type of a tensor, e.g. ``Q4_1``."""
+        return self._tensors[name].tensor_type.name
+
+    def tensor_shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
+        return tuple(int(n) for n in reversed(self._tensors[name].shape))
+
+    def tensor(self, name: str) -> FloatArray:
+        """A tensor's values as float32, rows first.
+
+        Raises:
+            ConversionError: no such tensor, or a storage type that cannot be dequantised.
+        """
+        from gguf.quants import dequantize
+
+        if name not in self._tensors:
+            raise ConversionError(f"{self.path} has no tensor {name!r}, which is needed.")
+        tensor = self._tensors[name]
+        try:
+            values = dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError as error:
+            raise ConversionError(
+                f"{self.path}: tensor {name!r} is stored as {tensor.tensor_type.name}, which the "
+                "gguf package cannot dequantise. Use a file quantised as Q4_0, Q4_K_M, Q8_0 or F16."
+            ) from error
+        return np.ascontiguousarray(values, dtype=np.float32).reshape(self.tensor_shape(name))
+
+
+def check_family(path: Path, architecture: str | None) -> None:
+    """Raise when a file's architecture is known and is another one.
+
+    Raises:
+        ConversionError: so it is.
+    """
+    if architecture is not None and architecture not in FAMILIES:
+        raise ConversionError(
+            f"{path} holds a model of architecture {architecture!r}; structgen converts "
+            f"{', '.join(map(repr, FAMILIES))} ({MODELS}). For others use a folder made by "
+            "`python -m onnxruntime_genai.models.builder`."
+        )
+
+
+Json = dict[str, Any]
+
+_GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2_WORDS = _LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
+# A word may end in small letters and begin with capitals, as "getValue" does in two.
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT4O_WORDS = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SHORT}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_SPLITS: dict[str, tuple[str, ...]] = {
+    "gpt-2": (_GPT2_WORDS,),
+    # SmolLM's own file says Digits, then ByteLevel with its built-in pattern. These splits cut
+    # the same pieces, and unlike those the runtime's tokenizer follows them everywhere: with the
+    # original rules it cuts about one text in twenty differently (around "½", or "a1b2 c33").
+    "smollm": (r"\p{N}", _GPT2_WORDS),
+    "llama-bpe": (_LLAMA3_WORDS,),
+    "smaug-bpe": (_LLAMA3_WORDS,),  # SmolLM3's
+    "qwen2": (_QWEN2_WORDS,),
+    "gpt-4o": (_GPT4O_WORDS,),  # Phi-4-mini's
+}
+
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5  # values of tokenizer.ggml.token_type
+
+END_TEXTS = frozenset(
+    {
+        "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
+        "<|end|>", "<|eot|>", "<end_of_turn>", "</s>", "<eos>",
+    }
+)  # fmt: skip
+"""How well-known models spell the ends of turns and texts."""
+
+
+_KEEP_SPACES = frozenset({"<unk>", "<s>", "<|endoftext|>"})
+
+
+def end_token_ids(file: GgufFile) -> list[int]:
+    """Ids of all tokens that end a turn or a text, the file's own choice first.
+
+    Besides the ids that the metadata name, every control token of a well-known spelling counts,
+    because a model meets both the end of a turn and the end of a document in training.
+    Others do not: Gemma's ``</s>`` is a tag of HTML.
+    """
+    named = ("eos_token_id", "eot_token_id", "eom_token_id")
+    ids = [int(i) for key in named if (i := file.get(f"tokenizer.ggml.{key}")) is not None]
+    if not ids:
+        raise ConversionError(
+            f"{file.path} has no metadata key 'tokenizer.ggml.eos_token_id', which is needed: "
+            "without it no text would ever end."
+        )
+    for i, (text, kind) in enumerate(zip(_tokens(file), _types(file), strict=True)):
+        if kind == _CONTROL and text in END_TEXTS:
+            ids.append(i)
+    return list(dict.fromkeys(ids))
+
+
+def start_token_id(file: GgufFile) -> int | None:
+    """Id of the token that starts a text, if the file names one."""
+    value = file.get("tokenizer.ggml.bos_token_id")
+    return None if value is None else int(value)
+
+
+def padding_token_id(file: GgufFile) -> int:
+    """Id of the token that fills batches: the file's own choice, else the end of text."""
+    return int(file.get("tokenizer.ggml.padding_token_id", end_token_ids(file)[0]))
+
+
+def tokenizer_json(file: GgufFile) -> Json:
+    """The contents of ``tokenizer.json``.
+
+    Raises:
+        ConversionError: a kind of tokenizer, or a splitting rule, that is not known here.
+    """
+    kind = str(file.require("tokenizer.ggml.model"))
+    if kind == "gpt2":
+        parts = _byte_level(file)
+    elif kind == "llama":
+        parts = _sentencepiece(file)
+    else:
+        raise ConversionError(
+            f"{file.path} has a tokenizer of kind {kind!r}; structgen converts 'gpt2' (byte-level "
+            "BPE) and 'llama' (SentencePiece BPE)."
+        )
+    tokens, start = _tokens(file), start_token_id(file)
+    # Phi-3's markers of turns take the white space that comes after them. No key says so.
+    takes_spaces = kind == "llama" and file.get("general.architecture") == "phi3"
+    added = [
+        {
+            "id": i,
+            "content": text,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": takes_spaces and text not in _KEEP_SPACES,
+            "normalized": False,
+            "special": token_kind != _USER_DEFINED,
+        }
+        for i, (text, token_kind) in enumerate(zip(tokens, _types(file), strict=True))
+        if token_kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+    ]
+    post_processor = None
+    if start is not None and file.get("tokenizer.ggml.add_bos_token", kind == "llama"):
+        name = tokens[start]
+        post_processor = {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": name, "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+            ],
+            "pair": [
+                {"SpecialToken": {"id": name, "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": name, "type_id": 1}},
+                {"Sequence": {"id": "B", "type_id": 1}},
+            ],
+            "special_tokens": {name: {"id": name, "ids": [start], "tokens": [name]}},
+        }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "post_processor": post_processor,
+        **parts,
+    }
+
+
+def tokenizer_config(file: GgufFile, context_length: int) -> Json:
+    """The contents of ``tokenizer_config.json``, with the chat template if the file has one."""
+    tokens, start = _tokens(file), start_token_id(file)
+    is_byte_level = file.get("tokenizer.ggml.model") == "gpt2"
+    config: Json = {
+        "tokenizer_class": "GPT2Tokenizer" if is_byte_level else "LlamaTokenizer",
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context_length,
+        "eos_token": tokens[end_token_ids(file)[0]],
+        "pad_token": tokens[padding_token_id(file)],
+    }
+    if start is not None:
+        config["bos_token"] = tokens[start]
+        config["add_bos_token"] = bool(file.get("tokenizer.ggml.add_bos_token", not is_byte_level))
+    unknown = file.get("tokenizer.ggml.unknown_token_id")
+    if unknown is not None:
+        config["unk_token"] = tokens[int(unknown)]
+    template = file.get("tokenizer.chat_template")
+    if template is not None:
+        config["chat_template"] = template
+    return config
+
+
+def _tokens(file: GgufFile) -> list[str]:
+    tokens: list[str] = file.require("tokenizer.ggml.tokens")
+    return tokens
+
+
+def _types(file: GgufFile) -> list[int]:
+    types: list[int] = file.get("tokenizer.ggml.token_type", [1] * len(_tokens(file)))
+    return types
+
+
+def _byte_level(file: GgufFile) -> Json:
+    rule = str(file.require("tokenizer.ggml.pre"))
+    if rule not in _SPLITS:
+        raise ConversionError(
+            f"{file.path} splits text by the rule {rule!r}; structgen knows "
+            f"{', '.join(sorted(_SPLITS))}. Another rule would cut other tokens in silence."
+        )
+    splits: list[Json] = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in _SPLITS[rule]
+    ]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [*splits, {**byte_level, "use_regex": False}],
+        },
+        "decoder": {**byte_level, "add_prefix_space": True, "use_regex": True},
+        "model": _bpe(
+            file,
+            [list(merge.split(" ", 1)) for merge in file.require("tokenizer.ggml.merges")],
+            # Llama 3's vocabulary holds words that its merges do not reach.
+            ignore_merges=rule == "llama-bpe",
+        ),
+    }
+
+
+def _sentencepiece(file: GgufFile) -> Json:
+    prefix = bool(file.get("tokenizer.ggml.add_space_prefix", True))
+    normalizers: list[Json] = [{"type": "Prepend", "prepend": "▁"}] if prefix else []
+    normalizers.append({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
+    decoders: list[Json] = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if prefix:
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": None,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": _bpe(
+            file,
+            _merges_from_scores(_tokens(file), file.require("tokenizer.ggml.scores")),
+            unk_token=_tokens(file)[int(file.get("tokenizer.ggml.unknown_token_id", 0))],
+            fuse_unk=True,
+            byte_fallback=True,
+        ),
+    }
+
+
+def _bpe(file: GgufFile, merges: list[list[str]], **options: Any) -> Json:
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        **options,
+        # Rows of the embedding that stand for nothing only fill it up: no text is made of them.
+        "vocab": {
+            text: i
+            for i, (text, kind) in enumerate(zip(_tokens(file), _types(file), strict=True))
+            if kind != _UNUSED
+        },
+        "merges": merges,
+    }
+
+
+def _merges_from_scores(tokens: list[str], scores: list[float]) -> list[list[str]]:
+    """The merges that SentencePiece's scores imply: any two pieces that make a third one.
+
+    SentencePiece always joins the pair whose result has the highest score, so merges are ranked
+    by that score, and ties by the ids of the parts.
+    """
+    ids = {text: i for i, text in enumerate(tokens)}
+    ranked = [
+        (-scores[whole], ids[text[:cut]], ids[text[cut:]])
+        for text, whole in ids.items()
+        for cut in range(1, len(text))
+        if text[:cut] in ids and text[cut:] in ids
+    ]
+    ranked.sort()
+    return [[tokens[left], tokens[right]] for _, left, right in ranked]
+
+
+_EMBEDDING, _HEAD, _NORM = "token_embd.weight", "output.weight", "output_norm.weight"
+_LLAMA3_FACTORS = "rope_freqs.weight"
+_LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+
+
+class GgufCheckpoint:
+    """A GGUF file as a `Checkpoint`.
+
+    Args:
+        path: the file.
+        context_length: positions that the converted model is to have; None: what the file says, or
+            of a model with two sets of frequency factors, what its short ones are for.
+
+    Raises:
+        ConversionError: no GGUF file, a damaged one, another architecture, a feature that cannot be
+            expressed, a tensor missing, unknown or of the wrong shape.
+    """
+
+    def __init__(self, path: Path, context_length: int | None = None) -> None:
+        self.path = path
+        self._file = GgufFile(path)
+        architecture = str(self._file.require("general.architecture"))
+        check_family(path, architecture)
+        self._family = FAMILIES[architecture]
+        self._architecture = architecture
+        self.shape = self._read_shape(context_length)
+        check_shape(path, self.shape)
+        self._check_tensors()
+
+    def embedding(self) -> FloatArray:
+        """As `Checkpoint.embedding`."""
+        return self._file.tensor(_EMBEDDING)
+
+    def head(self) -> FloatArray:
+        """As `Checkpoint.head`."""
+        return self._file.tensor(_HEAD)
+
+    def final_norm(self) -> FloatArray:
+        """As `Checkpoint.final_norm`."""
+        return self._file.tensor(_NORM)
+
+    def layer(self, layer: int) -> LayerWeights:
+        """As `Checkpoint.layer`."""
+        shape, is_fused = self.shape, self._family.is_fused
+
+        def optional(part: str) -> FloatArray | None:
+            name = f"blk.{layer}.{part}"
+            return self._file.tensor(name) if name in self._file.tensor_names else None
+
+        def weight(part: str) -> FloatArray:
+            return self._file.tensor(f"blk.{layer}.{part}.weight")
+
+        q_size, kv_size = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
+        if is_fused:
+            parts = (q_size, q_size + kv_size)
+            q, k, v = np.split(weight("attn_qkv"), parts)
+            bias = optional("attn_qkv.bias")
+            biases: list[FloatArray | None] = [None] * 3
+            if bias is not None:
+                biases = [*np.split(bias, parts)]
+            gate, up = np.split(weight("ffn_up"), 2)
+        else:
+            q, k, v = weight("attn_q"), weight("attn_k"), weight("attn_v")
+            biases = [optional(f"attn_{which}.bias") for which in "qkv"]
+            gate, up = weight("ffn_gate"), weight("ffn_up")
+        return LayerWeights(
+            attn_norm=weight("attn_norm"),
+            q=self._in_halves(q),
+            k=self._in_halves(k),
+            v=v,
+            o=weight("attn_output"),
+            ffn_norm=weight("ffn_norm"),
+            gate=gate,
+            up=up,
+            down=weight("ffn_down"),
+            q_bias=None if biases[0] is None else self._in_halves(biases[0]),
+            k_bias=None if biases[1] is None else self._in_halves(biases[1]),
+            v_bias=biases[2],
+            o_bias=optional("attn_output.bias"),
+            q_norm=optional("attn_q_norm.weight"),
+            k_norm=optional("attn_k_norm.weight"),
+            attn_post_norm=optional("post_attention_norm.weight"),
+            ffn_post_norm=optional("post_ffw_norm.weight"),
+        )
+
+    def special_tokens(self) -> SpecialTokens:
+        """As `Checkpoint.special_tokens`."""
+        return SpecialTokens(
+            end_token_ids(self._file),
+            start_token_id(self._file),
+            padding_token_id(self._file),
+        )
+
+    def write_tokenizer(self, folder: Path) -> None:
+        """As `Checkpoint.write_tokenizer`.
+
+        Raises:
+            ConversionError: a kind of tokenizer, or a splitting rule, that is not known here.
+        """
+        for name, value in (
+            ("tokenizer.json", tokenizer_json(self._file)),
+            (
+                "tokenizer_config.json",
+                tokenizer_config(self._file, self.shape.context_length),
+            ),
+        ):
+            text = json.dumps(value, ensure_ascii=False, indent=1)
+            (folder / name).write_text(text, encoding="utf-8")
+
+    def _get(self, key: str, default: Any = None) -> Any:
+        return self._file.get(f"{self._architecture}.{key}", default)
+
+    def _require(self, key: str) -> Any:
+        return self._file.require(f"{self._architecture}.{key}")
+
+    def _same_everywhere(self, key: str, default: int | None = None) -> int:
+        """A count that the format also allows to differ from layer to layer."""
+        value = self._require(key) if default is None else self._get(key, default)
+        values = set(value) if isinstance(value, list) else {value}
+        if len(values) != 1:
+            raise ConversionError(
+                f"{self.path}: {self._architecture}.{key} differs between layers "
+                f"({sorted(values)}), which structgen's converter does not support."
+            )
+        return int(values.pop())
+
+    def _read_shape(self, context_length: int | None) -> DecoderShape:
+        family, file = self._family, self._file
+        n_layers = int(self._require("block_count"))
+        n_heads = self._same_everywhere("attention.head_count")
+        hidden_size = int(self._require("embedding_length"))
+        head_size = int(self._get("attention.key_length", hidden_size // n_heads))
+        self._check_features(head_size)
+        if _EMBEDDING not in file.tensor_names:
+            raise ConversionError(f"{self.path} has no tensor {_EMBEDDING!r}, which is needed.")
+        trained = int(self._require("context_length"))
+        context, factors = self._context(trained, context_length)
+        scaled = hidden_size / n_heads if n_layers == family.wide_layers else head_size
+        return DecoderShape(
+            runtime_type=family.runtime_type,
+            hidden_size=hidden_size,
+            ffn_size=self._same_everywhere("feed_forward_length"),
+            n_heads=n_heads,
+            n_kv_heads=self._same_everywhere("attention.head_count_kv", n_heads),
+            head_size=head_size,
+            vocab_size=file.tensor_shape(_EMBEDDING)[0],
+            context_length=context,
+            rms_epsilon=float(self._require("attention.layer_norm_rms_epsilon")),
+            is_tied=_HEAD not in file.tensor_names,
+            layers=self._layers(n_layers, head_size, factors),
+            attention_scale=float(self._get("attention.scale", 0.0)) or scaled**-0.5,
+            attention_cap=float(self._get("attn_logit_softcapping", family.attention_cap)),
+            logit_cap=float(self._get("final_logit_softcapping", family.logit_cap)),
+            embedding_scale=math.sqrt(hidden_size) if family.scales_embeddings else 1.0,
+            activation=family.activation,
+            has_wide_range=family.scales_embeddings,
+        )
+
+    def _check_features(self, head_size: int) -> None:
+        """Refuse features of an architecture that the graph does not express."""
+        refuse = Refusal(self.path)
+        if int(self._get("expert_count", 0)) > 0:
+            raise refuse(f"a mixture of {self._get('expert_count')} experts")
+        scaling = str(self._get("rope.scaling.type", "none"))
+        known = ("none", "linear", "longrope") if self._family.is_fused else ("none", "linear")
+        if scaling not in known:
+            raise refuse(f"RoPE scaling of type {scaling!r}")
+        if scaling == "none" and float(self._get("rope.scaling.factor", 1.0)) != 1.0:
+            raise refuse("a RoPE scaling factor without a type")
+        value_size = int(self._get("attention.value_length", head_size))
+        if value_size != head_size:
+            raise refuse(f"value heads of {value_size} beside key heads of {head_size}")
+        if self._get("attention.sliding_window", 0) and not self._has_windows:
+            raise refuse("sliding-window attention")
+
+    @property
+    def _has_windows(self) -> bool:
+        return self._family.is_fused or self._family.full_period > 1
+
+    def _context(self, trained: int, wanted: int | None) -> tuple[int, tuple[float, ...]]:
+        """Positions of the converted model, and the frequency factors that go with them."""
+        context = trained if wanted is None else wanted
+        if not 0 < context <= trained:
+            raise ConversionError(
+                f"context_length={wanted} is out of range: {self.path} was trained for {trained} "
+                f"positions. Pass 1 to {trained}."
+            )
+        name = _LLAMA3_FACTORS
+        if {_LONG_FACTORS, _SHORT_FACTORS} & self._file.tensor_names:
+            # Trained with short factors for short texts and long ones for long texts. A text does
+            # not know how long it will become, so that the choice is the context's.
+            original = int(self._require("rope.scaling.original_context_length"))
+            context = min(context, original) if wanted is None else context
+            name = _LONG_FACTORS if context > original else _SHORT_FACTORS
+        if name not in self._file.tensor_names:
+            return context, ()
+        return context, tuple(self._file.tensor(name).tolist())
+
+    def _layers(
+        self, n_layers: int, head_size: int, factors: tuple[float, ...]
+    ) -> tuple[Attention, ...]:
+        family = self._family
+        size = int(self._get("rope.dimension_count", head_size))
+        base = float(self._get("rope.freq_base", 10000.0))
+        scaling = str(self._get("rope.scaling.type", "none"))
+        linear = float(self._get("rope.scaling.factor", 1.0)) if scaling == "linear" else 1.0
+        magnitude = float(self._get("rope.scaling.attn_factor", 1.0)) if family.is_fused else 1.0
+        usual = Rope(base, size, linear, factors, magnitude)
+        near = usual
+        if family.window_rope_base is not None:
+            # Neighbours are turned by frequencies of their own, which are never stretched.
+            near = Rope(float(self._get("rope.freq_base_swa", family.window_rope_base)), size)
+        window = int(self._get("attention.sliding_window", 0)) if self._has_windows else 0
+        period: Any = self._get("attention.sliding_window_pattern", family.full_period)
+        layers = []
+        for layer in range(n_layers):
+            is_near = window > 0 and (
+                bool(period[layer])
+                if isinstance(period, list)
+                else period <= 1 or (layer + 1) % int(period) != 0
+            )
+            has_rope = not family.rope_period or (layer + 1) % family.rope_period != 0
+            rope = (near if is_near else usual) if has_rope else None
+            layers.append(Attention(rope, window if is_near else 0))
+        return tuple(layers)
+
+    def _check_tensors(self) -> None:
+        """Every tensor the graph needs is there with its shape, and no other."""
+        shape, family, file = self.shape, self._family, self._file
+        q_size, kv_size = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
+        hidden, ffn = shape.hidden_size, shape.ffn_size
+        needed: dict[str, tuple[int, ...]] = {
+            _EMBEDDING: (shape.vocab_size, hidden),
+            _NORM: (hidden,),
+        }
+        if not shape.is_tied:
+            needed[_HEAD] = (shape.vocab_size, hidden)
+        parts: dict[str, tuple[int, ...]] = {
+            "attn_norm.weight": (hidden,),
+            "attn_output.weight": (hidden, q_size),
+            "ffn_norm.weight": (hidden,),
+            "ffn_down.weight": (hidden, ffn),
+        }
+        extra: dict[str, tuple[int, ...]] = {"attn_output.bias": (hidden,)}
+        if family.is_fused:
+            parts["attn_qkv.weight"] = (q_size + 2 * kv_size, hidden)
+            parts["ffn_up.weight"] = (2 * ffn, hidden)
+            extra["attn_qkv.bias"] = (q_size + 2 * kv_size,)
+        else:
+            parts |= {"ffn_gate.weight": (ffn, hidden), "ffn_up.weight": (ffn, hidden)}
+            for which, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
+                parts[f"attn_{which}.weight"] = (size, hidden)
+                extra[f"attn_{which}.bias"] = (size,)
+        if family.has_qk_norms:
+            parts |= {f"attn_{which}_norm.weight": (shape.head_size,) for which in "qk"}
+        if family.has_post_norms:
+            parts |= {"post_attention_norm.weight": (hidden,), "post_ffw_norm.weight": (hidden,)}
+        allowed = dict(needed)
+        for layer in range(shape.n_layers):
+            needed.update({f"blk.{layer}.{part}": size for part, size in parts.items()})
+            allowed.update({f"blk.{layer}.{part}": size for part, size in extra.items()})
+        allowed |= needed
+        factors = (_LONG_FACTORS, _SHORT_FACTORS) if family.is_fused else (_LLAMA3_FACTORS,)
+        if shape.ropes:
+            allowed |= dict.fromkeys(factors, (shape.ropes[0].size // 2,))
+        missing = sorted(needed.keys() - file.tensor_names)
+        if missing:
+            raise ConversionError(
+                f"{self.path} lacks {len(missing)} tensors of a {family.title} model with "
+                f"{shape.n_layers} layers, the first being {missing[0]!r}."
+            )
+        unknown = sorted(file.tensor_names - allowed.keys())
+        if unknown:
+            raise ConversionError(
+                f"{self.path} has {len(unknown)} tensors that a plain {family.title} model does "
+                f"not have, the first being {unknown[0]!r}; leaving them out would change the "
+                "model."
+            )
+        for name in sorted(file.tensor_names):
+            if file.tensor_shape(name) != allowed[name]:
+                raise ConversionError(
+                    f"{self.path}: tensor {name!r} has shape {file.tensor_shape(name)}, not "
+                    f"{allowed[name]}."
+                )
+
+    def _in_halves(self, rows: FloatArray) -> FloatArray:
+        """Rows of queries or keys with the first halves of all rotary pairs first.
+
+        llama.cpp stores the heads of some families with the two numbers of a pair as neighbours;
+        the runtime's (and Hugging Face's) order is first all the first ones, then all the second.
+        """
+        if not self._family.is_interleaved:
+            return rows
+        heads = rows.reshape(-1, self.shape.head_size, *rows.shape[1:])
+        size = self.shape.ropes[0].size
+        parts = [heads[:, 0:size:2], heads[:, 1:size:2], heads[:, size:]]
+        return np.concatenate(parts, axis=1).reshape(rows.shape)
