@@ -8,7 +8,7 @@ import pytest
 from fakes import FakeModel, Person
 
 from structgen import Generator, OptionError
-from structgen.asking.kept import KeptGenerators
+from structgen.asking import KeptGenerators
 
 
 def test_what_is_no_option_is_refused_whatever_was_asked_before() -> None:

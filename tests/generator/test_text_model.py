@@ -15,7 +15,7 @@ import structgen
 from structgen import Cfg, Choice, Generator, JsonSchema, Regex
 from structgen.asking import MAX_KEPT, KeptGenerators
 from structgen.decoding.options import NAMES, CallOptions, TypeOptions
-from structgen.text_model import one_call
+from structgen.text_model import _LOADED
 from structgen.types import cache_key
 
 
@@ -57,9 +57,9 @@ def test_unknown_options_are_told(model):
 def test_generate_uses_the_default_model_loaded_once():
     prompt = "The capital of France is"
     assert structgen.generate(prompt, Literal["Paris", "Rome"]) == "Paris"
-    loaded = one_call._LOADED[0]
+    loaded = _LOADED[0]
     assert structgen.generate(prompt, ["Paris", "Rome"]) == "Paris"
-    assert [loaded] == one_call._LOADED
+    assert [loaded] == _LOADED
     assert loaded.name == structgen.models.DEFAULT
 
 

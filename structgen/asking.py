@@ -1,0 +1,297 @@
+"""Models that are asked without a `structgen.Generator`: ``model(prompt, output_type)``.
+
+Owns these short forms, for synchronous models (`Asked`) and asynchronous ones (`AskedAsync`): how
+the options of a type and of a call are told apart, their static types, and the generators that a
+model keeps for them, so that a type is compiled once. How generators are made is the model's
+business, making outputs the generators'.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+from structgen.decoding import (
+    AskOptions,
+    AsyncStream,
+    AsyncValueStream,
+    Prompt,
+    Stream,
+    TypeOptions,
+    ValueStream,
+    check_by_name,
+)
+from structgen.decoding import options as search_options
+from structgen.errors import OptionError
+from structgen.storage import fork_safe
+from structgen.types import AnyT, Call, Choices, Functions, ItemT, Others, Own, T, TextT, cache_key
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm, Unpack
+
+MAX_KEPT = 8
+"""Most generators that a model keeps for its short forms: a compiled type may take 64 MB."""
+
+
+class KeptGenerators:
+    """The generators of the output types that a model was asked for last. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = fork_safe(threading.Lock())
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, make: Callable[..., Any], output_type: Any, options: Mapping[str, Any]) -> Any:
+        """The generator of ``output_type``, compiled now unless it was among the last.
+
+        Args:
+            make: makes one, of an output type and options.
+            output_type: as for `Generator`.
+            options: as for `Generator`.
+        """
+        type_key = cache_key(output_type)
+        try:
+            # By their types, too: what is no option, such as draft=1, may equal one that is.
+            given = [(name, type(options[name]), options[name]) for name in sorted(options)]
+            key = None if type_key is None else (type_key, *given)
+            hash(key)
+        except TypeError:  # such options say what documents hold
+            key = None
+        if key is None:
+            return make(output_type, **options)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        made = make(output_type, **options)
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+def divided(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a generator, and those of its call.
+
+    Raises:
+        OptionError: one of them is neither.
+    """
+    call = {name: value for name, value in options.items() if name in search_options.NAMES}
+    compiled = {name: value for name, value in options.items() if name not in call}
+    for name in compiled:
+        if name not in TypeOptions.__optional_keys__:
+            raise OptionError(search_options.unknown(name))
+    return compiled, call
+
+
+class Asked(ABC):
+    """What `structgen.TextModel` and `structgen.RemoteModel` have beside all else."""
+
+    @functools.cached_property
+    def _generators(self) -> KeptGenerators:
+        return KeptGenerators()
+
+    @abstractmethod
+    def _make(self, output_type: Any, **options: Any) -> Any:
+        """A `structgen.Generator` of this model."""
+
+    @overload
+    def __call__(
+        self, prompt: Prompt, output_type: Own[TextT] | None = None, **options: Unpack[AskOptions]
+    ) -> TextT: ...
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> T: ...
+
+    @overload
+    def __call__(
+        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+    ) -> ItemT: ...
+
+    @overload
+    def __call__(
+        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
+    ) -> Call: ...
+
+    def __call__(self, prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
+        """Return the output for ``prompt`` as a value of ``output_type``; a str without one.
+
+        The same as ``Generator(model, output_type).parse(prompt)``. The last 8 output types stay
+        compiled, so that asking again costs no compiling.
+
+        Args:
+            prompt: text, given to the model as it is; or a list of chat messages. For several
+                prompts make a `Generator`.
+            output_type: what the output will be, as for `Generator`.
+            options: those of `structgen.compile`, and those of a generator's calls.
+
+        Raises:
+            As `Generator` and its calls.
+        """
+        check_by_name(more)
+        generator, call = self._generator(output_type, options)
+        return generator.parse(prompt, **call)
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> Stream[T]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> Stream[AnyT]: ...
+
+    def stream(self, prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
+        """Return the output for ``prompt`` piece by piece, as text, while it is generated.
+
+        The same as ``Generator(model, output_type).stream(prompt)``; ``stream.result.value`` is
+        the value once it has been read. Args and raises as for calling the model.
+        """
+        check_by_name(more)
+        generator, call = self._generator(output_type, options)
+        return generator.stream(prompt, **call)
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> ValueStream[T]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> ValueStream[AnyT]: ...
+
+    def stream_values(
+        self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
+    ) -> Any:
+        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+
+        The same as ``Generator(model, output_type).stream_values(prompt)``: each is a
+        `structgen.Partial`, the last one has the whole value. Args and raises as for calling the
+        model.
+        """
+        check_by_name(more)
+        generator, call = self._generator(output_type, options)
+        return generator.stream_values(prompt, **call)
+
+    def _generator(
+        self, output_type: Any, options: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """The generator for ``output_type``, and the options of its call."""
+        compiled, call = divided(options)
+        return self._generators.get(self._make, output_type, compiled), call
+
+
+class AskedAsync(ABC):
+    """What `structgen.AsyncModel` and `structgen.AsyncRemoteModel` have beside all else."""
+
+    @functools.cached_property
+    def _generators(self) -> KeptGenerators:
+        return KeptGenerators()
+
+    @abstractmethod
+    def _make(self, output_type: Any, **options: Any) -> Any:
+        """A `structgen.AsyncGenerator` to keep: it must not hold the model, which keeps it."""
+
+    @abstractmethod
+    def _mine(self, generator: Any) -> Any:
+        """A generator that was kept, as one that holds the model."""
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, output_type: Own[TextT] | None = None, **options: Unpack[AskOptions]
+    ) -> TextT: ...
+
+    @overload
+    async def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> T: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, output_type: Choices[ItemT], **options: Unpack[AskOptions]
+    ) -> ItemT: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt, output_type: Functions, **options: Unpack[AskOptions]
+    ) -> Call: ...
+
+    async def __call__(
+        self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
+    ) -> Any:
+        """Return the output for ``prompt`` as a value of ``output_type``; a str without one.
+
+        The same as ``await Generator(model, output_type).parse(prompt)``. The last 8 output types
+        stay compiled; the first call compiles one in the loop, so make a `Generator` of a large
+        one.
+
+        Args:
+            prompt: text, given to the model as it is; or a list of chat messages. For several
+                prompts make a `Generator`.
+            output_type: what the output will be, as for `Generator`.
+            options: those of `structgen.compile`, and those of a generator's calls.
+
+        Raises:
+            As `Generator` and its calls.
+        """
+        check_by_name(more)
+        generator, call = self._generator(output_type, options)
+        return await generator.parse(prompt, **call)
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> AsyncStream[T]: ...
+
+    @overload
+    def stream(
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> AsyncStream[AnyT]: ...
+
+    def stream(self, prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
+        """Return the output for ``prompt`` piece by piece, as text, while it is generated.
+
+        The same as ``Generator(model, output_type).stream(prompt)``. Args and raises as for calling
+        the model.
+        """
+        check_by_name(more)
+        generator, call = self._generator(output_type, options)
+        return generator.stream(prompt, **call)
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[T]: ...
+
+    @overload
+    def stream_values(
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[AnyT]: ...
+
+    def stream_values(
+        self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
+    ) -> Any:
+        """Return the value for ``prompt`` again and again while it is written, as far as it is.
+
+        The same as ``Generator(model, output_type).stream_values(prompt)``. Args and raises as for
+        calling the model.
+        """
+        check_by_name(more)
+        generator, call = self._generator(output_type, options)
+        return generator.stream_values(prompt, **call)
+
+    def _generator(
+        self, output_type: Any, options: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """The generator for ``output_type``, and the options of its call."""
+        compiled, call = divided(options)
+        return self._mine(self._generators.get(self._make, output_type, compiled)), call

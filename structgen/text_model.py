@@ -1,0 +1,79 @@
+"""TextModel: what `structgen.load` returns, a model that runs here and can be asked directly.
+
+It owns the way to the same model for asynchronous code, and `generate`, which asks the default
+model, loaded by the first call and kept. How a model is asked is `structgen.asking`'s, all else
+`structgen.generator`'s and `structgen.models`'.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, cast, final
+
+from structgen import models
+from structgen.asking import Asked
+from structgen.constraint import warm_up
+from structgen.generator import Generator
+from structgen.models import genai
+from structgen.storage import fork_safe
+from structgen.workers import AsyncModel
+
+
+@final
+class TextModel(Asked, genai.TextModel):
+    """A text model, its tokenizer and its vocabulary. Safe to share by threads.
+
+    Make one with `structgen.load` or `structgen.from_onnx_genai`. Ask it for values directly, or
+    make a `structgen.Generator` of it and an output type.
+    """
+
+    def _make(self, output_type: Any, **options: Any) -> Generator[Any]:
+        made: Generator[Any] = Generator(self, output_type, **options)
+        return made
+
+    def to_async(self, *, batch_size: int | None = None) -> AsyncModel:
+        """The same model for asynchronous code, which runs in a process of its own.
+
+        The process is started by the first call, and loads the model once more: this one is free to
+        be used or dropped. See `structgen.load_async`.
+
+        Args:
+            batch_size: as for `structgen.load_async`.
+
+        Raises:
+            ModelError: the model was handed in as objects, which do not travel.
+        """
+        return AsyncModel.like(self, batch_size)
+
+
+if TYPE_CHECKING:  # what a checker knows of calling a model, it knows of this
+    generate = cast("TextModel", None).__call__
+else:
+
+    def generate(prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
+        """Return what the default model answers, as a value of ``output_type``; a str without one.
+
+        ``structgen.generate("The capital of France is ", Literal["Paris", "Rome"])``: one line,
+        from nothing. The model is loaded by the first call, and kept.
+
+        Args:
+            prompt, output_type, options: as for calling a `TextModel`.
+
+        Raises:
+            As `structgen.load` and calling a `TextModel`.
+
+        Cost: the first call loads the default model, a second, and fetches it if need be.
+        """
+        return _default_model()(prompt, output_type, *more, **options)
+
+
+_LOADING = fork_safe(threading.Lock())
+_LOADED: list[TextModel] = []
+
+
+def _default_model() -> TextModel:
+    with _LOADING:
+        if not _LOADED:
+            folder = models.path(models.DEFAULT)
+            _LOADED.append(genai.load(folder, kind=TextModel, meanwhile=warm_up))
+        return _LOADED[0]
