@@ -16,7 +16,7 @@ OWN_WAY = {
     "storage/locks.py": "makes none",
     "decoding/stream.py": "of one output, which nobody reads on in a child",
     "models/genai/sequences.py": "of one model, which does not live on in a child",
-    "models/embedding/device.py": "of one model, which does not live on in a child",
+    "models/embedding/session.py": "of one model, which does not live on in a child",
     "asking.py": "of one model",
     "workers/process.py": "of one process that was started here; a child starts its own",
     "workers/worker.py": "of a process of its own, which nobody forks",
