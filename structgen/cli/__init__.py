@@ -1,8 +1,8 @@
 """The ``structgen`` command: arguments and printing, nothing else.
 
-`commands` (all of them together, and how the process ends), `terminal` (what they share), `forms`
-(the output type that options ask for), `generation`, `decisions`, `demo`, `embeddings`,
-`model_commands`, `grammar_commands`.
+`terminal` (what commands share), `generation` (``generate`` and ``trace``, and the output type that
+options ask for), `vector_files` and `embeddings`, `model_commands` (with ``doctor``), `demo`, and
+`commands`: the smaller commands, all of them together, and how the process ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ``structgen`` command: its parts, and how it ends.
+"""The ``structgen`` command: all parts of it together, the smaller commands, and how it ends.
 
 Each command calls the Python surface and shows what it returns. Results go to standard output,
 everything else (progress, errors) to standard error, so that output can be piped. Errors that
@@ -7,24 +7,288 @@ structgen raises on purpose are one short message and exit code 1; anything else
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 import structgen
-from structgen.errors import StructgenError
+from structgen import models as _models
+from structgen.errors import OptionError, StructgenError, counted
 
-from .decisions import decide
-from .doctor_command import doctor
-from .embeddings import embed, search
-from .generation import generate, trace
-from .grammar_commands import grammars
-from .mcp_command import mcp
-from .model_commands import models
-from .serve_command import serve
-from .terminal import console, load, model_option
+from .embeddings import DEFAULT_EMBEDDER, embed, search
+from .generation import DIALECTS, generate, is_name, library_text, trace
+from .model_commands import doctor, models
+from .terminal import console, load, model_option, text_in
+
+
+@click.group()
+def grammars() -> None:
+    """Show the grammar library."""
+
+
+@grammars.command("list")
+def list_grammars() -> None:
+    """Show what there is."""
+    from structgen.grammar.cfg import library as grammars
+
+    names = grammars.names()
+    width = max(map(len, names))
+    for name in names:
+        click.echo(f"{name.ljust(width)}  {grammars.description(name)}")
+
+
+@grammars.command("show")
+@click.argument("name")
+def show_grammar(name: str) -> None:
+    """Print the grammar NAME, comments and all."""
+    from structgen.grammar.cfg import library as grammars
+
+    click.echo(grammars.text(name), nl=False)
+
+
+@grammars.command("check")
+@click.argument("file", metavar="FILE|NAME")
+@click.option("--start", help="The rule to begin with.")
+@click.option("--dialect", type=DIALECTS, help="How it is written.")
+def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
+    """Print all that is wrong with a grammar in FILE ("-": standard input) or of the library."""
+    from structgen.constraint.check_grammar import problems
+    from structgen.grammar import cfg
+
+    shown = "standard input" if file == "-" else file
+    path = None if file == "-" or is_name(file) else file
+    if path is None and file != "-":
+        text, dialect = library_text(file, ""), dialect or "lark"
+    else:
+        text = text_in(file, shown)
+    found = problems(text, start, dialect, path)
+    for problem in found:
+        click.echo(str(problem))
+    errors = sum(problem.is_error for problem in found)
+    if errors and not cfg.is_decided(dialect, path):
+        name = cfg.NAMES[cfg.dialect_of(text, path)]
+        shown += f" (read as {name}; --dialect says otherwise)"
+    warnings = counted(len(found) - errors, "warning")
+    click.echo(f"{shown}: {counted(errors, 'error')}, {warnings}.")
+    return 1 if errors else 0
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--state",
+    required=True,
+    metavar="FILE|-",
+    help="What the questions are about: text, or a JSON value where the name ends in .json.",
+)
+@click.option(
+    "--questions",
+    required=True,
+    metavar="FILE",
+    help='A JSON object of names and questions: {"urgent": {"type": "predicate", "instructions": '
+    '"Is it urgent?"}}; a "choice" has "options", a "score" has "levels".',
+)
+@model_option()
+@click.option(
+    "--debias",
+    type=click.Choice(["none", "prior", "contextual", "orders"]),
+    help="What is done about the bias of labels and their order.",
+)
+@click.option(
+    "--abstain-below",
+    type=float,
+    metavar="P",
+    help="Answer null where the likeliest label has less.",
+)
+@click.option(
+    "--calibration",
+    "calibrations",
+    multiple=True,
+    type=_FILE,
+    help="A file that Calibration.save has written; give several.",
+)
+@click.option("--trace", is_flag=True, help="Show the prompts, on standard error.")
+def decide(
+    state: str,
+    questions: str,
+    model: str,
+    debias: str | None,
+    abstain_below: float | None,
+    calibrations: tuple[Path, ...],
+    trace: bool,
+) -> None:
+    """Answer questions about a text, with the probability of every allowed answer, as JSON."""
+    # Imported late: --help should not wait for NumPy.
+    from structgen.decisions import Calibration, Decider, answers_to_json, questions_from_json
+
+    asked = questions_from_json(_json_in(questions, "--questions"))
+    about = text_in(state, f"--state {state}")
+    given: Any = _parsed(about, f"--state {state}") if state.endswith(".json") else about
+    try:
+        known = [Calibration.load(path) for path in calibrations]
+    except OSError as error:
+        raise OptionError(f"--calibration {error.filename}: {error.strerror}.") from None
+    options: dict[str, Any] = {} if debias is None else {"debias": debias}
+    decider = Decider(load(model), calibrations=known, warn=False, **options)
+    answers = decider.decide(given, asked, abstain_below=abstain_below)
+    for name, answer in answers.items():
+        if not answer.informative:
+            click.echo(f"{name}: no signal ({answer.no_signal}).", err=True)
+    if trace:
+        for prompts in answers.trace.values():
+            for prompt in prompts:
+                click.echo(f"{prompt}\n", err=True)
+    click.echo(json.dumps(answers_to_json(answers), ensure_ascii=False, indent=2))
+
+
+def _json_in(file: str, option: str) -> Any:
+    return _parsed(text_in(file, f"{option} {file}"), f"{option} {file}")
+
+
+def _parsed(text: str, shown: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"{shown} is not JSON: {error}.") from None
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[MODEL|ID=MODEL]...")
+@click.option(
+    "--embedder",
+    "embedders",
+    multiple=True,
+    metavar="MODEL|ID=MODEL",
+    help="A model that makes vectors or ranks documents; give several.",
+)
+@click.option("--default-model", metavar="ID", help="The model of requests that name none.")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="0: one that is free.  [default: 8000]")
+@click.option("--lazy", is_flag=True, default=None, help="Load models when they are asked for.")
+@click.option("--memory-budget", type=int, metavar="BYTES", help="Most bytes of loaded models.")
+@click.option("--max-concurrency", type=int, metavar="N", help="Requests that run on a model.")
+@click.option("--max-queue", type=int, metavar="N", help="Requests that wait; more get 429.")
+@click.option(
+    "--api-key", "api_keys", multiple=True, metavar="KEY", help="Who may ask; give several."
+)
+@click.option(
+    "--api-key-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file with a key a line, or sha256: and its hash.",
+)
+@click.option(
+    "--cors-origin", "cors_origins", multiple=True, metavar="URL", help="Web pages that may ask."
+)
+@click.option(
+    "--sessions",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="An SQLite file for what is kept, so that it outlives the server.",
+)
+@click.option("--requests-per-minute", type=int, metavar="N", help="For each key or address.")
+@click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer.")
+@click.option("--request-seconds", type=float, metavar="S", help="Most seconds of an answer.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How the log is written.")
+@click.option("--log-prompts", is_flag=True, default=None, help="Log the bodies of requests, too.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A TOML file with settings: these flags, with _ for -, and those of docs/server.md.",
+)
+@click.option("--check", "only_checks", is_flag=True, help="Check the settings, and end.")
+def serve(models: tuple[str, ...], config: Path | None, only_checks: bool, **flags: Any) -> None:
+    """Serve MODELs with OpenAI's API; the default model if there are none.
+
+    Every flag is an environment variable, too, such as STRUCTGEN_SERVER_PORT; the keys may be in
+    STRUCTGEN_API_KEY.
+    """
+    try:
+        from structgen import server
+    except ImportError as error:
+        raise OptionError(str(error)) from None
+    given = {name: None if value == () else value for name, value in flags.items()}
+    settings = server.Settings.of({"models": models or None, **given}, file=config)
+    if not settings.models and not settings.embedders:
+        settings = settings.model_copy(update={"models": {_models.DEFAULT: _models.DEFAULT}})
+    if not only_checks:
+        server.serve(settings)
+        return
+    for line in server.check(settings):
+        click.echo(line)
+
+
+@click.command()
+@click.argument("models", nargs=-1, metavar="[MODEL|ID=MODEL]...")
+@click.option(
+    "--embedder",
+    "embedders",
+    multiple=True,
+    metavar="MODEL|ID=MODEL",
+    help=f"A model that makes vectors; give several.  [default: {DEFAULT_EMBEDDER}]",
+)
+@click.option("--no-embedder", is_flag=True, help="Offer no tool that makes vectors.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP on this machine, not stdio.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8001, show_default=True)
+@click.option("--lazy", is_flag=True, help="Load models when they are asked for.")
+def mcp(
+    models: tuple[str, ...],
+    embedders: tuple[str, ...],
+    no_embedder: bool,
+    http: bool,
+    port: int,
+    lazy: bool,
+) -> None:
+    """Serve generate, extract, classify, decide and embed as tools of an MCP server.
+
+    MODELs answer; the default model if there are none. Hosts such as Claude Desktop, VS Code or
+    Cursor start this command by themselves: docs/integrations.md shows what to tell them.
+    """
+    if no_embedder and embedders:
+        raise click.UsageError("Pass --embedder or --no-embedder, not both.")
+    # Imported late: --help should not wait for it.
+    from structgen import Runner
+    from structgen.integrations import mcp as served
+
+    text = _by_id(models or (_models.DEFAULT,))
+    vectors = {} if no_embedder else _by_id(embedders or (DEFAULT_EMBEDDER,))
+    both = text.keys() & vectors.keys()
+    if both:
+        raise click.UsageError(f"Two models are called {min(both)}. Write ID=MODEL.")
+    for source in text.values():
+        _models.check(source)  # a host would show its user a server whose tools all fail
+    for source in vectors.values():
+        _models.check(source, task="embed")
+    sources = text | {id_: {"source": one, "kind": "embedding"} for id_, one in vectors.items()}
+    with Runner(sources) as runner:
+        offered = served.Models(tuple(text), tuple(vectors))
+        if http:
+            served.serve_http(runner, offered, port=port, lazy=lazy, on_start=_tell)
+        else:
+            served.serve_stdio(runner, offered, lazy=lazy)
+
+
+def _tell(address: str) -> None:
+    click.echo(f"serves MCP at {address}", err=True)
+
+
+def _by_id(given: tuple[str, ...]) -> dict[str, str]:
+    """Sources by id."""
+    found: dict[str, str] = {}
+    for one in given:
+        id_, equals, source = one.partition("=")
+        if not id_ or (equals and not source):
+            raise click.UsageError(f"{one!r} is neither a model nor ID=MODEL.")
+        if id_ in found:
+            raise click.UsageError(f"Two models are called {id_}. Write ID=MODEL.")
+        found[id_] = source or id_
+    return found
+
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 

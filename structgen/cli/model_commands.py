@@ -1,13 +1,21 @@
-"""The commands ``structgen models …``: arguments and printing."""
+"""The commands ``structgen models`` and ``structgen doctor``, and the tables that they print.
+
+What is in a table, `structgen.models` says; this module only lays it out.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from structgen.models import Health, ModelInfo, Usage, Verified
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -25,8 +33,6 @@ def models() -> None:
 def list_models(task: str | None, here: bool, language: str | None, as_json: bool) -> None:
     """Show the catalogue, and what is on disk (marked with *)."""
     from structgen import models
-
-    from .model_tables import table
 
     rows = [
         row
@@ -48,8 +54,6 @@ def info(name: str, as_json: bool) -> None:
     """Show what is known of model NAME: of the catalogue, on disk, or a folder."""
     from structgen import models
 
-    from .model_tables import facts
-
     found = models.info(name)
     if as_json:
         _print_json({**dataclasses.asdict(found), "here": found.here})
@@ -62,8 +66,6 @@ def info(name: str, as_json: bool) -> None:
 def du(as_json: bool) -> None:
     """Show what models and caches take on disk."""
     from structgen import models
-
-    from .model_tables import sizes
 
     found = models.usage()
     if as_json:
@@ -78,8 +80,6 @@ def du(as_json: bool) -> None:
 def verify(names: tuple[str, ...], as_json: bool) -> int:
     """Check that models on disk are as they arrived: NAMEs, or all."""
     from structgen import models
-
-    from .model_tables import checks
 
     found = models.verify(names)
     if as_json:
@@ -151,3 +151,196 @@ def rm(name: str) -> None:
 
 def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=1, default=str, ensure_ascii=False))
+
+
+_HEADINGS = {"generate": "Language models (generate)", "embed": "Embedders (embed)"}
+_COLUMNS = ("NAME", "PARAM", "SIZE", "CTX", "VOCAB", "LANGUAGES", "LICENCE", "FROM")
+_WIDTHS = (27, 5, 6, 5, 5, 9, 10, 4)
+_WIDTH = 80
+
+
+def table(rows: Sequence[ModelInfo]) -> str:
+    """The list, in 80 columns."""
+    lines: list[str] = []
+    for task, heading in _HEADINGS.items():
+        chosen = [row for row in rows if row.task == task]
+        if chosen:
+            lines += ["", heading] if lines else [heading]
+            lines += [f"  {_line(_COLUMNS)}", *(line for row in chosen for line in _row(row))]
+    here = sum(row.here for row in rows)
+    return "\n".join(
+        [*lines, "", f"* on disk: {here} of {len(rows)}. `structgen models info NAME` says more."]
+        if rows
+        else ["There is no such model."]
+    )
+
+
+def facts(model: ModelInfo) -> str:
+    """What is known of one model, a line each."""
+    many = {"mul": "many"}
+    rows = (
+        ("name", model.name),
+        ("what", model.summary),
+        ("task", model.task),
+        ("parameters", _count(model.parameters)),
+        ("size", size(model.size)),
+        ("context", "" if model.context is None else f"{model.context:,} tokens"),
+        ("vocabulary", "" if model.vocabulary is None else f"{model.vocabulary:,} tokens"),
+        ("languages", ", ".join(many.get(code, code) for code in model.languages)),
+        ("licence", model.licence),
+        ("from", model.source),
+        ("commit", model.commit),
+        ("here", str(model.folder) if model.folder is not None else "no"),
+        ("note", model.notes),
+    )
+    return "\n".join(
+        textwrap.fill(
+            f"{title:<12}{text or 'not known'}",
+            _WIDTH,
+            subsequent_indent=" " * 12,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for title, text in rows
+        if text or title not in ("commit", "note", "what")
+    )
+
+
+def sizes(usage: Usage) -> str:
+    """What is on disk, the largest first."""
+    rows = sorted(usage.models.items(), key=lambda row: -row[1])
+    rows += [(f"{name} (unfinished)", taken) for name, taken in usage.unfinished.items()]
+    rows.append(("(tables of tokenizers)", usage.arrays))
+    total = sum(taken for _, taken in rows)
+    rows.append((f"in all, in {usage.folder}", total))
+    rows.append(("free on that disk", usage.free))
+    return "\n".join(f"{size(taken):>9}  {name}" for name, taken in rows)
+
+
+def checks(found: Sequence[Verified]) -> str:
+    """What a check found, with the cure."""
+    lines = []
+    for one in found:
+        verdict = "damaged" if one.problems else "fine"
+        lines.append(f"{one.name}: {verdict} ({one.checked} of {one.files} files)")
+        lines += [f"  {problem}" for problem in one.problems]
+        lines += [f"  Do: {one.cure}"] * bool(one.problems)
+    return "\n".join(lines) or "There is no model on disk."
+
+
+def size(number: int | None) -> str:
+    """Bytes as people say them."""
+    if number is None:
+        return "?"
+    for unit, above in (("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)):
+        if number >= above:
+            return f"{number / above:.{1 if number < 10 * above else 0}f} {unit}"
+    return f"{number} B"
+
+
+def _row(model: ModelInfo) -> list[str]:
+    mark = "* " if model.here else "  "
+    cells = (
+        model.name,
+        _count(model.parameters),
+        size(model.size),
+        _count(model.context, 1024),
+        _count(model.vocabulary),
+        _languages(model.languages),
+        model.licence or "?",
+        "hub" if model.source.startswith("Hugging Face") else "pypi" if model.source else "-",
+    )
+    if len(model.name) > _WIDTHS[0]:
+        return [mark + model.name, "  " + _line(("", *cells[1:]))]
+    return [mark + _line(cells)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    right = (1, 2, 3, 4)
+    return " ".join(
+        cell.rjust(width) if i in right else cell.ljust(width)
+        for i, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+    ).rstrip()
+
+
+def _languages(codes: Sequence[str]) -> str:
+    if not codes:
+        return "?"
+    if codes == ("mul",):
+        return "many"
+    first = " ".join(codes[:2])
+    return first if len(codes) <= 2 else f"{first} +{len(codes) - 2}"
+
+
+def _count(number: int | None, thousand: int = 1000) -> str:
+    """A number in two or three digits."""
+    if number is None:
+        return "?"
+    for letter, above in (("B", thousand**3), ("M", thousand**2), ("k", thousand)):
+        if number >= above:
+            return f"{number / above:.{1 if letter == 'B' else 0}f}{letter}"
+    return str(number)
+
+
+_MARKS = {"problem": "PROBLEM", "warning": "warning", "note": "note"}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def doctor(as_json: bool) -> int:
+    """Show versions, processor, cache, and what would go wrong, with the cure.
+
+    The exit code is 1 if something will fail, else 0.
+    """
+    from structgen import models
+
+    found = models.doctor()
+    if as_json:
+        shown = {**dataclasses.asdict(found), "is_fine": found.is_fine}
+        click.echo(json.dumps(shown, indent=1, default=str, ensure_ascii=False))
+    else:
+        click.echo(_text(found))
+    return 0 if found.is_fine else 1
+
+
+def _text(health: Health) -> str:
+    lines = [_finding_line(title, value) for title, value in _facts(health.facts)]
+    for finding in health.findings:
+        lines += ["", _wrapped(f"{_MARKS[finding.severity]}: {finding.says}", "  ")]
+        lines.append(_wrapped(f"  Do: {finding.cure}", "      "))
+    problems = sum(finding.severity == "problem" for finding in health.findings)
+    verdict = "Nothing will fail." if not problems else f"Problems: {problems}."
+    return "\n".join([*lines, "", verdict])
+
+
+def _facts(facts: Any) -> list[tuple[str, str]]:
+
+    flags = [name for name in ("avx", "avx2", "avx512f", "asimd") if name in facts["instructions"]]
+    return [
+        ("structgen", facts["structgen"]),
+        ("python", facts["python"]),
+        ("system", facts["system"]),
+        ("packages", ", ".join(f"{name} {version}" for name, version in facts["packages"].items())),
+        ("providers", ", ".join(facts["providers"]) or "none"),
+        ("processor", f"{facts['processor']}, {facts['cores']} cores, {' '.join(flags)}"),
+        ("threads", "one a core for each model, unless threads= says otherwise"),
+        ("memory", f"{size(facts['memory'])}, {size(facts['memory_free'])} free"),
+        ("cache", facts["cache"]),
+        (
+            "",
+            f"{size(facts['cache_models'])} of models, {size(facts['cache_unfinished'])} "
+            f"unfinished, {size(facts['cache_arrays'])} of tables; {size(facts['disk_free'])} free "
+            "on the disk",
+        ),
+        ("models", ", ".join(facts["models"]) or "none"),
+    ]
+
+
+def _finding_line(title: str, value: str) -> str:
+    return _wrapped(f"{title:<11}{value}", " " * 11)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,13 +1,19 @@
-"""What commands share: the console, the option that names a model, loading one in sight."""
+"""What the commands share: loading a model, files and standard input, and what is printed where.
+
+Progress goes to standard error, so that results can be piped.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import structgen
+from structgen.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,3 +47,22 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def text_in(file: str, shown: str) -> str:
+    """The text of a file in UTF-8, or of standard input, ``-``; line ends read as everywhere."""
+    try:
+        text = bytes_in(file, shown).decode("utf-8-sig")
+    except ValueError as error:
+        raise OptionError(f"{shown} is not UTF-8: {error}.") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def bytes_in(file: str, shown: str) -> bytes:
+    """What is in a file, or comes from standard input, ``-``."""
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except FileNotFoundError:
+        raise OptionError(f"{shown}: there is no such file.") from None
+    except OSError as error:
+        raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from structgen.errors import OptionError
 
-from .files import bytes_in, text_in
+from .terminal import bytes_in, text_in
 
 FloatArray = npt.NDArray[np.float32]
 

@@ -22,8 +22,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import structgen
-from structgen.cli import commands, demo, generation, named_types
-from structgen.cli.forms import Form
+from structgen.cli import commands, demo, generation
+from structgen.cli.generation import Form
 from structgen.grammar.cfg import library as grammars
 from structgen.models import genai
 
@@ -130,7 +130,7 @@ def test_a_module_that_fails_is_told_by_its_own_line(tmp_path, monkeypatch, code
     monkeypatch.delitem(sys.modules, "own_type", raising=False)
     importlib.invalidate_caches()
     with pytest.raises(structgen.OptionError) as caught:
-        named_types.named_type(named)
+        generation.named_type(named)
     first, place = str(caught.value).split("\n")
     assert first.startswith(f"--type {named}: {told}")
     assert re.search(r"own_type\.py, line \d: (x = |raise |json\.loads|import no)", place)

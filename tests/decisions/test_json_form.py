@@ -7,7 +7,7 @@ import json
 import pytest
 from fakes import FakeModel
 
-from structgen.cli import commands, decisions
+from structgen.cli import commands
 from structgen.decisions import (
     Choice,
     Decider,
@@ -114,7 +114,7 @@ def test_what_is_no_question(given, message):
 
 @pytest.fixture
 def run(monkeypatch, capfd):
-    monkeypatch.setattr(decisions, "load", lambda name: FakeModel(context_length=1000))
+    monkeypatch.setattr(commands, "load", lambda name: FakeModel(context_length=1000))
 
     def run(*arguments):
         code = commands._run(["decide", *map(str, arguments)])

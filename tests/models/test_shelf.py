@@ -10,7 +10,7 @@ from test_paths import put
 
 from structgen import models
 from structgen.cli import commands
-from structgen.cli.model_tables import table
+from structgen.cli.model_commands import table
 from structgen.errors import ModelNotFound
 from structgen.models import cache
 
