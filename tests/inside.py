@@ -81,10 +81,10 @@ def language(holder: Any) -> Any:
 
 
 def lines_to(kept: Any) -> Any:
-    """`structgen.runner.mcp_connection._lines_to`."""
-    from structgen.runner import mcp_connection
+    """`structgen.runner.mcp._lines_to`."""
+    from structgen.runner import mcp
 
-    return mcp_connection._lines_to(kept)
+    return mcp._lines_to(kept)
 
 
 def machine(holder: Any) -> Any:

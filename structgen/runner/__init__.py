@@ -1,34 +1,29 @@
 """Several models behind one object: requests in, typed answers out.
 
-In reading order: `requests` and `responses` (their shapes, which are those of OpenAI's API),
-`constraints` and `options` (what form and which search a request asks for), `reading`, `logprobs`
-and `steps` (outputs in the words of answers), `configuration` and `hosts` (what holds a loaded
-model), `registry` (which models there are, and in what state), `chat` (a request for text, from end
-to end), `vectors` (the others), `loops` (the event loop it all lives in); `tools` (functions,
-classes and schemas that a model may call, and their runs, for which `running` has threads and
-limits), `mcp` and `mcp_connection` (servers of tools), `agent` and `rounds` (of calls), `sessions`
-and `session_file` (conversations that are kept), `metrics` (counters and times), `tracing` (spans
-for OpenTelemetry) and `conversation` (a chat with all of these); `management`, `chats` and `runner`
-(`Runner`). Knows no server.
+In reading order: `fields` and `requests` (what is asked), `responses` (what is answered),
+`constraints` (the form that a request asks for) and `trials` (hostile forms, tried in a process of
+their own); `loops` (threads and event loops), `hosts` (what holds a loaded model) and `registry`
+(which models there are, and in what state); `work` (a request as calls of a generator), `answers`
+(its outputs as answers) and `vectors` (requests that make no text); `tools` (what a model may
+call), `mcp` (servers of tools), `sessions` (conversations that are kept), `telemetry` (metrics and
+spans) and `agent` (a chat with all of these); `runner` (`Runner`). Knows no server.
 """
 
 from __future__ import annotations
 
 from .agent import ToolRequest
-from .configuration import ModelConfig
 from .fields import MAX_VALUES, ByName, Many, check_json, few, in_slices
 from .fields import refused as request_error
-from .loops import AsyncChunkStream, ChunkStream
+from .hosts import ModelConfig
+from .loops import AsyncChunkStream, ChunkStream, Places
 from .mcp import McpServer
-from .messages import Message
-from .metrics import Metrics
-from .options import samples_how
 from .requests import (
     ChatRequest,
     CompletionRequest,
     DecisionRequest,
     EmbeddingRequest,
     ExplainRequest,
+    Message,
     RerankRequest,
 )
 from .responses import (
@@ -39,16 +34,18 @@ from .responses import (
     ChunkChoice,
     CompletionChunk,
     CompletionResponse,
+    DecisionResponse,
+    EmbeddingResponse,
+    RerankResponse,
     TokenLogprob,
+    Usage,
 )
 from .runner import Runner
-from .running import Places
 from .sessions import Sessions
-from .shape import Usage
+from .telemetry import Metrics, Traces
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
-from .tracing import Traces
 from .trials import Trials
-from .vector_responses import DecisionResponse, EmbeddingResponse, RerankResponse
+from .work import samples_how
 
 __all__ = [
     "LONGEST_RESULT",

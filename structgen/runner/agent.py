@@ -1,16 +1,17 @@
-"""The agent loop: the model calls tools, they run, it reads the results, until it answers.
+"""One chat from end to end: the model calls tools, they run, it reads the results, it answers.
 
-Owns the rounds of one chat: which calls run, with whose leave, what goes back to the model, when
-tools are offered no more, and what is told of it all. It asks a model through a function that it is
-given, once a round, and is written once for answers that are streamed and those that are not. Knows
-no models and no sessions.
+Owns the rounds of a chat: which calls run, with whose leave, what goes back to the model, when it
+is offered no more tools, what is kept, added up and shown of each round, and which events are told.
+Owns the turn of a session around them, and streamed answers put together, so that sessions and
+agents see whole ones. It asks a model through a function that it is given, once a round, and is
+written once for answers that are streamed and those that are not. Knows no models.
 
     messages ─▶ model ─▶ calls ─▶ approve ─▶ run, side by side ─▶ results ─▶ model ─▶ … ─▶ answer
 
 A round ends the loop when the model calls nothing, or calls a tool that has no code: its calls are
 then the caller's, and none of that round has run. After ``max_tool_rounds`` rounds, or when the
 same calls have had the same results three times, the model is asked once more, and may call none.
-The prompt still tells of the tools: what the model has read of it stays read. An answer is a value
+The prompt still lists the tools: what the model has read of it stays cached. An answer is a value
 of the type asked for, or a text that says something, by mask.
 """
 
@@ -22,31 +23,133 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, final
 
-from structgen.errors import OptionError, OutputTypeError, ParseError, RequestError, StructgenError
+from structgen.errors import (
+    OptionError,
+    OutputTypeError,
+    ParseError,
+    RequestError,
+    SessionError,
+    StructgenError,
+)
 from structgen.types import Call
 
-from .loops import carried
-from .messages import Message
-from .metrics import Metrics
-from .requests import ChatRequest
-from .responses import AgenticEnd, AgenticToolCall, ChatChunk, ChatResponse, ToolCall
-from .rounds import as_message, event_of, further, is_held, summed, until
-from .running import CancelledInside, in_thread, is_async, within
-from .shape import Usage
+from .loops import CancelledInside, carried, in_thread, is_async, within
+from .requests import ChatRequest, Message, StreamOptions
+from .responses import (
+    AgenticEnd,
+    AgenticToolCall,
+    ChatChunk,
+    ChatResponse,
+    Choice,
+    ChoiceLogprobs,
+    CompletionTokensDetails,
+    FunctionCall,
+    PromptTokensDetails,
+    ResponseMessage,
+    ToolCall,
+    Usage,
+)
+from .sessions import Sessions, Turn
+from .telemetry import NO_SPAN, Metrics, RequestRecord, Span, Traces
 from .tools import (
     LONGEST_RESULT,
     TIMEOUT_SECONDS,
     Tool,
     ToolOutcome,
+    ToolSource,
     check_seconds,
     shown,
     tools_of,
 )
-from .tracing import NO_SPAN, Span, Traces
+
+
+def as_message(message: ResponseMessage) -> Message:
+    """An answer as a message of the chat that goes on. Thoughts are not kept."""
+    found = message.model_dump(exclude_none=True, exclude={"reasoning_content"})
+    if not message.tool_calls:
+        found["content"] = message.content or ""
+    return Message.model_validate(found)
+
+
+def further(choice: Any) -> Any:
+    """The choice of tools after a round: what had to be called once need not be again."""
+    if choice == "required":
+        return "auto"
+    if isinstance(choice, Mapping):
+        if choice.get("type") == "allowed_tools":
+            inner = choice.get("allowed_tools")
+            if isinstance(inner, Mapping):
+                return {**choice, "allowed_tools": {**inner, "mode": "auto"}}
+            return {**choice, "mode": "auto"}
+        return "auto"
+    return choice
+
+
+def summed(usages: Sequence[Usage]) -> Usage:
+    """The usage of all rounds together. The first text is that of the first round."""
+    prompt = sum(usage.prompt_tokens for usage in usages)
+    output = sum(usage.completion_tokens for usage in usages)
+    total = sum(usage.total_time or 0.0 for usage in usages)
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=output,
+        total_tokens=prompt + output,
+        prompt_tokens_details=PromptTokensDetails(
+            cached_tokens=sum(usage.prompt_tokens_details.cached_tokens for usage in usages)
+        ),
+        completion_tokens_details=CompletionTokensDetails(
+            reasoning_tokens=sum(u.completion_tokens_details.reasoning_tokens for u in usages),
+            forced_tokens=sum(u.completion_tokens_details.forced_tokens for u in usages),
+        ),
+        time_to_first_token=usages[0].time_to_first_token,
+        total_time=round(total, 6),
+        tokens_per_second=round(output / total, 2) if output and total else None,
+    )
+
+
+# -- streams ----------------------------------------------------------------------------------
+
+
+def is_held(chunk: ChatChunk) -> bool:
+    """Whether a chunk is held back: calls that run here are not the caller's, and the end of a
+    round may not be the end."""
+    return any(
+        choice.finish_reason is not None or choice.delta.tool_calls is not None
+        for choice in chunk.choices
+    )
+
+
+def event_of(response: ChatResponse, record: AgenticToolCall) -> ChatChunk:
+    """The chunk that tells of a call."""
+    return ChatChunk(
+        id=response.id,
+        created=response.created,
+        model=response.model,
+        choices=[],
+        system_fingerprint=response.system_fingerprint,
+        agentic_tool_call=record,
+    )
+
+
+async def until(
+    work: asyncio.Future[Any], events: asyncio.Queue[AgenticToolCall]
+) -> AsyncGenerator[AgenticToolCall, None]:
+    """The events until some work is done, and those that it has told by then."""
+    while not work.done():
+        get = asyncio.ensure_future(events.get())
+        try:
+            await asyncio.wait([work, get], return_when=asyncio.FIRST_COMPLETED)
+            if get.done():
+                yield get.result()
+        finally:
+            get.cancel()
+    while not events.empty():
+        yield events.get_nowait()
+
 
 T = TypeVar("T")
 
@@ -444,3 +547,200 @@ def _check(seconds: float | None) -> None:
         check_seconds("tool_timeout", seconds)
     except OptionError as error:
         raise RequestError(str(error), param="tool_timeout") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """What chats share.
+
+    Attributes:
+        sessions: the conversations that are kept.
+        metrics: count requests and calls.
+        traces: make spans.
+    """
+
+    sessions: Sessions
+    metrics: Metrics
+    traces: Traces
+
+    async def answer(
+        self,
+        request: ChatRequest,
+        ask: Callable[[ChatRequest], Asked],
+        model: str,
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> Asked:
+        """The chunks of an answer, if it is streamed, and then the response.
+
+        Args:
+            request: what was asked.
+            ask: asks the model once.
+            model: its id.
+            loop: where tools run.
+
+        Raises:
+            What asking raises; SessionError: the turn could not begin, or be kept: then its
+                ``response`` is the answer.
+        """
+        span = self.traces.begin("chat", model, request_model=model)
+        response: ChatResponse | None = None
+        ends: list[ChatChunk] = []
+        with self.metrics.request("chat", model) as record, span:
+            asked = request.messages
+            span.content("gen_ai.input.messages", lambda: [m.for_template() for m in asked])
+            async with AsyncExitStack() as stack:
+                turn: Turn | None = None
+                if request.session_id is not None:
+                    span.set(conversation_id=request.session_id)
+                    turn = self.sessions.turn(request.session_id)
+                    request = _continued(request, await stack.enter_async_context(turn))
+                if request.max_tool_rounds is not None:
+                    watched = Watched(self.metrics, self.traces, span)
+                    pieces = Agent(request, loop, watched).answer(ask)
+                else:
+                    pieces = ask(plain(request))
+                async with aclosing(pieces) as made:
+                    async for piece in made:
+                        if isinstance(piece, ChatResponse):
+                            response = piece
+                        elif any(choice.finish_reason for choice in piece.choices):
+                            ends.append(piece)  # whoever has read it may read no further
+                        else:
+                            yield piece
+                assert response is not None
+                _note(response, record, span)
+                if turn is not None:
+                    await _keep(turn, request, response)
+        for chunk in ends:
+            yield chunk
+        if request.stream_options is not None and request.stream_options.include_usage:
+            yield ChatChunk(
+                id=response.id,
+                created=response.created,
+                model=response.model,
+                choices=[],
+                usage=response.usage,
+                system_fingerprint=response.system_fingerprint,
+            )
+        yield response
+
+
+def _continued(request: ChatRequest, turn: Turn) -> ChatRequest:
+    """The request with what was said before."""
+    if (request.n or 1) != 1:
+        raise RequestError("n: a session goes on with one answer.", param="n")
+    new = [message.model_dump(exclude_none=True) for message in request.messages]
+    together = [Message.model_validate(message) for message in turn.with_history(new)]
+    return request.model_copy(update={"messages": together})
+
+
+async def _keep(turn: Turn, request: ChatRequest, response: ChatResponse) -> None:
+    said = [message.model_dump(exclude_none=True) for message in request.messages]
+    try:
+        await turn.end([*said, *response.messages])
+    except SessionError as error:
+        error.response = response
+        raise
+
+
+def plain(request: ChatRequest) -> ChatRequest:
+    """A request whose tools do not run here: what grammars and prompts are made of is enough."""
+    tools = request.tools or []
+    if any(isinstance(tool, Tool) or _has_several(tool) for tool in tools):
+        sources = [tool.source for tool in expanded(tools).values()]
+        request = request.model_copy(update={"tools": sources})
+    return request
+
+
+def _has_several(tool: Any) -> bool:
+    return not isinstance(tool, type) and isinstance(tool, ToolSource)
+
+
+def _note(response: ChatResponse, record: RequestRecord, span: Span) -> None:
+    usage = response.usage
+    span.set(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        cached_tokens=usage.prompt_tokens_details.cached_tokens,
+        forced_tokens=usage.completion_tokens_details.forced_tokens,
+        finish_reasons=[choice.finish_reason for choice in response.choices],
+    )
+    span.content(
+        "gen_ai.output.messages", lambda: [one.message.model_dump() for one in response.choices]
+    )
+    record.usage |= counted(usage)
+
+
+def counted(usage: Usage) -> dict[str, float]:
+    """A usage as metrics count it."""
+    found: dict[str, float] = {
+        "prompt": usage.prompt_tokens,
+        "cached": usage.prompt_tokens_details.cached_tokens,
+        "completion": usage.completion_tokens,
+        "forced": usage.completion_tokens_details.forced_tokens,
+        "reasoning": usage.completion_tokens_details.reasoning_tokens,
+    }
+    if usage.time_to_first_token is not None:
+        found["time_to_first_token_seconds"] = usage.time_to_first_token
+    if usage.tokens_per_second is not None:
+        found["tokens_per_second"] = usage.tokens_per_second
+    return found
+
+
+# -- streams ----------------------------------------------------------------------------------
+
+
+async def assembled(
+    stream: Callable[[ChatRequest], AsyncGenerator[ChatChunk, None]], request: ChatRequest
+) -> Asked:
+    """The chunks of one streamed answer, and then the whole."""
+    asked = request.model_copy(update={"stream_options": StreamOptions(include_usage=True)})
+    whole: ChatResponse | None = None
+    async with aclosing(stream(asked)) as chunks:
+        async for chunk in chunks:
+            if whole is None:
+                whole = ChatResponse(
+                    id=chunk.id,
+                    created=chunk.created,
+                    model=chunk.model,
+                    choices=[],
+                    usage=Usage(),
+                    system_fingerprint=chunk.system_fingerprint,
+                )
+            if chunk.usage is not None:
+                whole.usage = chunk.usage
+                continue
+            _add(whole, chunk)
+            yield chunk
+    assert whole is not None
+    whole.choices.sort(key=lambda choice: choice.index)
+    yield whole
+
+
+def _add(whole: ChatResponse, chunk: ChatChunk) -> None:
+    for more in chunk.choices:
+        choice = next((one for one in whole.choices if one.index == more.index), None)
+        if choice is None:
+            choice = Choice(index=more.index, message=ResponseMessage(), finish_reason="stop")
+            whole.choices.append(choice)
+        message, delta = choice.message, more.delta
+        if delta.content:
+            message.content = (message.content or "") + delta.content
+        if delta.reasoning_content:
+            message.reasoning_content = (message.reasoning_content or "") + delta.reasoning_content
+        for part in delta.tool_calls or ():
+            message.tool_calls = message.tool_calls or []
+            if part.index == len(message.tool_calls):
+                function = FunctionCall(name=part.function.name or "", arguments="")
+                message.tool_calls.append(ToolCall(id=part.id or "", function=function))
+            message.tool_calls[part.index].function.arguments += part.function.arguments
+        if more.logprobs is not None:
+            told = choice.logprobs.content if choice.logprobs is not None else None
+            together = [*(told or ()), *(more.logprobs.content or ())]
+            choice.logprobs = ChoiceLogprobs(content=together)
+        if more.finish_reason is not None:
+            choice.finish_reason = more.finish_reason
+            choice.shortened = more.shortened
+            choice._result, choice._made = more._result, more._made
+            if message.content is None and not message.tool_calls:
+                message.content = ""

@@ -1,9 +1,11 @@
 """MCP servers as sources of tools, through the official ``mcp`` package (extra ``mcp``).
 
-Owns `McpServer`: one server, over its standard input and output or over HTTP, as the user sees it.
-Its connection (`mcp_connection`) has a thread and an event loop of its own, so that tools run from
-any thread and any loop, and a server that hangs stops nobody. What a tool is, is `tools`' business.
-What a server says of its tools, and what they return, is untrusted text, told to the model as such.
+Owns `McpServer`: one server, over its standard input and output or over HTTP, its open connection,
+the tools that it lists as `Tool`s, and the errors of a server that fails. A connection has a thread
+and an event loop of its own, so that tools run from any thread and any loop, and a server that
+hangs stops nobody. What a tool is, is the business of `tools`. What a server says of its tools, and
+what they return, is untrusted text, and the model is told so. ``mcp`` is imported when a server is
+opened.
 """
 
 from __future__ import annotations
@@ -11,16 +13,338 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import math
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, final
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, final
 
-from structgen.errors import OptionError, ToolServerError
+from pydantic import ValidationError
 
-from .mcp_connection import Connection, Opening, Server, package
-from .tools import Tool, check_seconds
+from structgen.constraint import compile as compile_constraint
+from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
+from structgen.vocabulary import Vocabulary
+
+from .loops import in_thread
+from .tools import Tool, ToolFailure, as_text, check_seconds
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as McpTool
+
+_MOST_PAGES = 100  # of a server's list of tools
+_LINES_KEPT = 10  # of what a server wrote to its standard error
+_LONGEST_LINE = 500  # characters that are kept of each
+
+
+class _Unreadable(Exception):
+    """What a server sent is no message."""
+
+
+Opening: TypeAlias = "Callable[[contextlib.AsyncExitStack, TextIO], Any]"
+"""Makes a transport of the ``mcp`` package, with where a program's errors go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What is known of a server before it is connected to: see `structgen.McpServer`."""
+
+    name: str
+    opening: Opening
+    prefix: str
+    only: tuple[str, ...] | None
+    timeout: float | None
+    connect_timeout: float
+
+
+class Connection:
+    """A connection that is open: its thread, its loop, and the tools that call through it."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._ready: Future[tuple[Tool, ...]] = Future()
+        self._ended: BaseException | None = None
+        self._client: Client | None = None
+        self._last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._calls: set[asyncio.Task[CallToolResult]] = set()
+        self._unreadable: _Unreadable | None = None
+        self._thread = threading.Thread(target=self._run, name=f"mcp {server.name}", daemon=True)
+        self._thread.start()
+        try:
+            self.tools = self._ready.result()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End it, and wait until it has ended. A second call does nothing."""
+        # A loop that is closed has ended by itself.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        """The thread: from the connection's beginning to its end."""
+        try:
+            self._loop.run_until_complete(self._live())
+        except BaseException as error:
+            self._ended = error
+            if not self._ready.done():
+                self._ready.set_exception(self._failure("cannot be connected to", error))
+        finally:
+            try:
+                left = asyncio.all_tasks(self._loop)
+                for task in left:
+                    task.cancel()
+                self._loop.run_until_complete(_ended(left))
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            finally:
+                self._loop.close()
+
+    async def _live(self) -> None:
+        import anyio  # which comes with mcp
+
+        mcp = package()
+        deadline = anyio.current_time() + self._server.connect_timeout
+
+        async def hear(message: object) -> None:
+            """Give up what is waited for where an answer cannot be read: nobody knows to what."""
+            why = _why_unreadable(message)
+            if why is not None:
+                self._unreadable = _Unreadable(why)
+                waiting: Iterable[Any] = self._calls if self._ready.done() else [scope]
+                for one in waiting:
+                    one.cancel()
+
+        with anyio.CancelScope(deadline=deadline) as scope:
+            async with contextlib.AsyncExitStack() as stack:
+                errors = stack.enter_context(_lines_to(self._last_lines))
+                transport = await self._server.opening(stack, errors)
+                client = await stack.enter_async_context(
+                    mcp.Client(transport, message_handler=hear)
+                )
+                self._client = client
+                listed = [tool async for tool in self._listed(client)]
+                # In another thread: what the server lists may take long to compile.
+                tools = await in_thread(lambda: self._offered(listed), "mcp tools")
+                scope.deadline = math.inf
+                self._ready.set_result(tools)
+                await self._stop.wait()
+        if scope.cancelled_caught:
+            raise self._unreadable or TimeoutError
+
+    async def _listed(self, client: Client) -> AsyncIterator[McpTool]:
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                yield tool
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+        raise ToolServerError(
+            f"The MCP server {self._server.name} lists its tools in more than {_MOST_PAGES} pages.",
+            server=self._server.name,
+        )
+
+    def _offered(self, listed: Sequence[McpTool]) -> tuple[Tool, ...]:
+        server, only = self._server, self._server.only
+        names = [tool.name for tool in listed]
+        missing = [name for name in only or () if name not in names]
+        if missing:
+            known = printable(", ".join(names)) or "none"
+            raise ToolServerError(
+                f"The MCP server {server.name} has no tool {missing[0]!r}. It has: {known}.",
+                server=server.name,
+            )
+        offered = []
+        for tool in listed:
+            if self._ready.done():
+                break  # It took too long, and nobody waits for the rest.
+            if only is None or tool.name in only:
+                offered.append(self._tool(tool))
+        return tuple(offered)
+
+    def _tool(self, tool: McpTool) -> Tool:
+        async def call(**arguments: Any) -> str:
+            return await self._called(tool.name, arguments)
+
+        function = {
+            "name": f"{self._server.prefix}{tool.name}",
+            "description": tool.description or tool.title or "",
+            "parameters": tool.input_schema,
+        }
+        try:
+            made = Tool(
+                {"type": "function", "function": function}, call, timeout=self._server.timeout
+            )
+            compile_constraint(made.definition.output, _bytes())
+            return made
+        except OutputTypeError as error:
+            why = "\n".join(map(printable, str(error).split("\n")))
+            raise ToolServerError(
+                f"The tool {tool.name!r} of the MCP server {self._server.name} cannot be offered: "
+                f"{why}\n  Name the tools to offer with only=[...], without this one.",
+                server=self._server.name,
+            ) from error
+
+    async def _called(self, name: str, arguments: dict[str, Any]) -> str:
+        """Call a tool, from any loop.
+
+        Raises:
+            ToolFailure: it failed, or the server did.
+        """
+        if self._ended is not None:
+            raise self._told("has ended", self._ended)
+        called = self._call(name, arguments)
+        try:
+            future = asyncio.run_coroutine_threadsafe(called, self._loop)
+        except RuntimeError as error:  # the loop is closed
+            called.close()
+            raise self._told("is closed", error) from error
+        answer = asyncio.wrap_future(future)
+        try:
+            await asyncio.wait([answer])
+        except BaseException:
+            answer.cancel()
+            raise
+        if not answer.cancelled():
+            return answer.result()
+        # The connection has ended, and what was under way with it. The caller is not cancelled.
+        if self._ended is not None:
+            raise self._told(f"has ended in a call of {name}", self._ended)
+        raise ToolFailure(f"The MCP server {self._server.name} was closed during a call of {name}.")
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> str:
+        assert self._client is not None
+        call = asyncio.ensure_future(self._client.call_tool(name, arguments))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            await asyncio.wait([call])
+            if call.cancelled() and self._unreadable is not None:
+                raise self._unreadable
+            result = call.result()
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        except Exception as error:
+            raise self._told(f"failed in a call of {name}", error) from error
+        text = _text(result)
+        if result.is_error:
+            raise ToolFailure(text)
+        return text
+
+    def _told(self, what: str, error: BaseException) -> ToolFailure:
+        """What the model is told, and, with the server's last words, the caller."""
+        failure = self._failure(what, error)
+        return ToolFailure(str(failure).partition("\n")[0], detail=str(failure))
+
+    def _failure(self, what: str, error: BaseException) -> ToolServerError:
+        if isinstance(error, ToolServerError):
+            return error
+        inner = getattr(error, "exceptions", ())
+        if inner:  # of a group, as anyio raises
+            return self._failure(what, inner[0])
+        why = printable(f"{type(error).__name__}: {error}".rstrip(": "))
+        if isinstance(error, _Unreadable):
+            why = f"it sent what cannot be read: {error}"
+        if isinstance(error, TimeoutError):
+            why = f"it did not answer within {self._server.connect_timeout:g} s"
+        said = "".join(f"\n    {line}" for line in self._last_lines)
+        if said:
+            said = f"\n  The last lines of its standard error:{said}"
+        return ToolServerError(
+            f"The MCP server {self._server.name} {what}: {why}.{said}", server=self._server.name
+        )
+
+
+def _why_unreadable(message: object) -> str | None:
+    """Why something that was heard is no message, where it is none and should have been."""
+    if not isinstance(message, ValidationError):
+        return None
+    first = message.errors(include_url=False)[0]
+    given = first["input"]
+    if isinstance(given, (str, bytes)) and given[:1] not in ("{", b"{"):
+        return None  # a program that prints
+    why = printable(first["msg"])
+    if "recursion" in why:
+        why += " (values are nested too deep; have the tool return flatter ones)"
+    return why
+
+
+async def _ended(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait until tasks that were cancelled have ended."""
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
+    """A file to write to, of which the last lines are kept."""
+    read, write = os.pipe()
+
+    def follow() -> None:
+        begins = True
+        with open(read, encoding="utf-8", errors="replace") as lines:
+            while piece := lines.readline(_LONGEST_LINE):  # a line may never end
+                if begins:
+                    kept.append(printable(piece.rstrip()))
+                begins = piece.endswith("\n")
+
+    thread = threading.Thread(target=follow, name="mcp errors", daemon=True)
+    thread.start()
+    with open(write, "w", encoding="utf-8") as file:
+        yield file
+
+
+def _text(result: CallToolResult) -> str:
+    """What a tool returned, as text: models read nothing else."""
+    parts: list[str] = []
+    for item in result.content:
+        if item.type == "text":
+            parts.append(item.text)
+        elif item.type == "resource" and hasattr(item.resource, "text"):
+            parts.append(item.resource.text)
+        elif item.type == "resource_link":
+            parts.append(f"[{item.name}: {item.uri}]")
+        else:
+            kind = getattr(item, "mime_type", None) or "data"
+            parts.append(f"[{item.type} of type {kind}, which cannot be shown as text]")
+    if not parts and result.structured_content is not None:
+        return as_text(result.structured_content)
+    return "\n".join(parts)
+
+
+def _bytes() -> Vocabulary:
+    """A vocabulary for what is compiled only to see whether it can be."""
+    return Vocabulary.from_tokens([*(bytes([byte]) for byte in range(256)), b""], [256])
+
+
+def package() -> Any:
+    """The ``mcp`` package."""
+    try:
+        return importlib.import_module("mcp")
+    except ImportError as error:
+        raise OptionError(
+            "Servers of tools need the mcp package, which is not installed: "
+            "pip install 'structgen[mcp]'."
+        ) from error
+
 
 CONNECT_SECONDS = 30.0
 """How long a server may take to answer at first, where nothing else is said."""

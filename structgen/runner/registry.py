@@ -23,9 +23,8 @@ from typing import Any, Literal, final
 from structgen.errors import ModelError, ModelNotFound, OptionError, Overloaded
 from structgen.workers import owner
 
-from .configuration import ModelConfig
-from .hosts import Host, opened, size_of, told_kind
-from .running import Places
+from .hosts import Host, ModelConfig, opened, size_of, told_kind
+from .loops import Places
 
 Status = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
 

@@ -1,19 +1,115 @@
-"""What a Runner answers in text: typed, `model_dump` giving the wire form of OpenAI's API.
+"""What a Runner answers: typed, with `model_dump` giving the wire form of OpenAI's API.
 
-Owns the shape of chats, completions and the pieces of their streams. The typed value of an answer
-stands beside it and is not serialised. Knows nothing of how an answer comes about.
+Owns the shapes of chats, completions, the pieces of their streams, embeddings, rankings and
+decisions, and what they share: ids, times and usage. Fields that only this package has are left out
+of the wire form where they have nothing to say; those that OpenAI's clients expect are there, as
+null. The typed value of an answer is a field that is not serialised. Knows nothing of how an answer
+comes about.
 """
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, PrivateAttr
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from structgen.decoding import GenerationResult
 
-from .shape import Shape, Usage, new_id, now
+
+def new_id(prefix: str) -> str:
+    """An id that no other answer has."""
+    return prefix + secrets.token_hex(12)
+
+
+def now() -> int:
+    """Seconds since 1970."""
+    return int(time.time())
+
+
+class Shape(BaseModel):
+    """A part of an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    _own: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are left out of the wire form where they are None."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The schema of the wire form: all fields are there but those that may be left out."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        schema["required"] = [name for name in cls.model_fields if name not in cls._own]
+        return schema
+
+    @model_serializer(mode="wrap")
+    def _wire(self, handler: SerializerFunctionWrapHandler) -> Any:
+        made = handler(self)
+        return {k: v for k, v in made.items() if v is not None or k not in self._own}
+
+
+# -- usage ------------------------------------------------------------------------------------
+
+
+class PromptTokensDetails(Shape):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int = 0
+
+
+class CompletionTokensDetails(Shape):
+    """Of the answer's tokens.
+
+    Attributes:
+        reasoning_tokens: those of thoughts, tags included.
+        forced_tokens: those that were the only way on, and not chosen.
+    """
+
+    reasoning_tokens: int = 0
+    forced_tokens: int = 0
+
+
+class Usage(Shape):
+    """Tokens and times of a request.
+
+    Attributes:
+        prompt_tokens: of the prompt, after the chat template.
+        completion_tokens: of all outputs, thoughts included.
+        total_tokens: of both.
+        prompt_tokens_details: how many the model had seen before.
+        completion_tokens_details: how many were thought, and how many forced.
+        time_to_first_token: seconds from the request to the first text, waiting included.
+        total_time: seconds to the end.
+        tokens_per_second: completion tokens in that time.
+    """
+
+    _own = frozenset({"time_to_first_token", "total_time", "tokens_per_second"})
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
+    completion_tokens_details: CompletionTokensDetails = Field(
+        default_factory=CompletionTokensDetails
+    )
+    time_to_first_token: float | None = None
+    total_time: float | None = None
+    tokens_per_second: float | None = None
+
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -387,3 +483,70 @@ class CompletionResponse(Shape):
 
 CompletionChunk = CompletionResponse
 """A piece of a streamed completion."""
+
+
+class Embedding(Shape):
+    """The vector of one text."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class InputUsage(Shape):
+    """Tokens of a request that makes no text."""
+
+    prompt_tokens: int = 0
+    total_tokens: int = 0
+
+
+class DecisionUsage(InputUsage):
+    """The same, and how many of the tokens the model had read before."""
+
+    prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
+
+
+class EmbeddingResponse(Shape):
+    """The answer to an `EmbeddingRequest`."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: InputUsage
+
+
+class RerankResult(Shape):
+    """One document's place."""
+
+    _own = frozenset({"document"})
+
+    index: int
+    relevance_score: float
+    document: dict[str, str] | None = None
+
+
+class RerankResponse(Shape):
+    """The answer to a `RerankRequest`: the best document first."""
+
+    id: str = Field(default_factory=lambda: new_id("rerank-"))
+    object: Literal["rerank"] = "rerank"
+    model: str
+    results: list[RerankResult]
+    usage: InputUsage
+
+
+class DecisionResponse(Shape):
+    """The answer to a `DecisionRequest`: by name, as `structgen.decisions` writes it in JSON."""
+
+    id: str = Field(default_factory=lambda: new_id("decision-"))
+    object: Literal["decision"] = "decision"
+    created: int = Field(default_factory=now)
+    model: str
+    answers: dict[str, Any]
+    usage: DecisionUsage
+    _answers: Any = PrivateAttr(default=None)
+
+    @property
+    def value(self) -> Any:
+        """The `structgen.decisions.Answers`."""
+        return self._answers

@@ -1,32 +1,40 @@
 """`Runner`: several models behind one object, for programs that serve or orchestrate.
 
-Owns the public methods, each sync and async, and the loop that all of it lives in; the rest is
-behind it: `registry` (which model), `chat` (text), `vectors` (embeddings and rankings). Async
+Owns the public methods, each sync and async: for its models, their states, tokens and adapters; for
+chats, streams, agents and sessions; for completions, embeddings, rankings and decisions. Owns the
+event loop that all of it runs in, and where the tools of an agent run. The rest is behind it:
+`registry` (which model), `agent` (a chat), `answers` (text), `vectors` (what makes no text). Async
 methods may be awaited in any event loop; sync ones may be called from any thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, final
 
-from structgen.errors import OptionError, StructgenError
+from structgen.decoding import check_may_fit, encode
+from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
+from structgen.insight import Passes
+from structgen.models.base import Model
+from structgen.workers import AsyncModel, owner, run_errands
 
-from . import completions, vectors
-from .chats import Chats, request_of
-from .configuration import ModelConfig
-from .conversation import Conversations, counted
+from . import answers, vectors
+from . import answers as one_chat
+from .agent import Asked, Conversations, assembled, counted, plain
+from .answers import explain
 from .fields import Request
+from .hosts import EmbeddingHost, Host, ModelConfig, TextHost
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
-from .management import Models, embedding_host, text_host
-from .metrics import Metrics
-from .registry import Registry
+from .registry import Entry, Registry, Status
 from .requests import (
+    ChatRequest,
     CompletionRequest,
     DecisionRequest,
     EmbeddingRequest,
@@ -34,11 +42,634 @@ from .requests import (
     RerankRequest,
     StreamOptions,
 )
-from .responses import ChatResponse, CompletionChunk, CompletionResponse
+from .responses import (
+    ChatChunk,
+    ChatResponse,
+    CompletionChunk,
+    CompletionResponse,
+    DecisionResponse,
+    EmbeddingResponse,
+    RerankResponse,
+)
 from .sessions import Sessions
-from .steps import explain
-from .tracing import Traces
-from .vector_responses import DecisionResponse, EmbeddingResponse, RerankResponse
+from .telemetry import Metrics, RequestRecord, Traces
+from .vectors import in_bounds
+from .work import prompt_length
+
+
+class Models:
+    """The models of a Runner. Every method may be called from any thread."""
+
+    _thread: LoopThread
+    _registry: Registry
+
+    # -- which there are --------------------------------------------------------------------
+
+    def list_models(self) -> list[str]:
+        """Ids of all models, in the order in which they were added."""
+        return list(self._registry.entries)
+
+    def list_models_with_status(self) -> dict[str, Status]:
+        """Each model's id and status."""
+        return {id_: entry.status for id_, entry in list(self._registry.entries.items())}
+
+    def list_unloaded_models(self) -> list[str]:
+        """Ids of the models that are not loaded: the next request loads them."""
+        return [id_ for id_, status in self.list_models_with_status().items() if status != "loaded"]
+
+    def get_model_status(self, model: str | None = None) -> Status:
+        """``loaded``, ``loading``, ``unloading``, ``unloaded`` or ``failed``.
+
+        Raises:
+            ModelNotFound: there is no such model.
+        """
+        return self._registry.entry(model).status
+
+    def get_model_info(self, model: str | None = None) -> dict[str, Any]:
+        """What is known of a model: source, status, bytes, aliases, why loading failed, ….
+
+        Raises:
+            ModelNotFound: there is no such model.
+        """
+        return self._registry.told(self._registry.entry(model))
+
+    def is_model_loaded(self, model: str | None = None) -> bool:
+        """Whether a model is loaded.
+
+        Raises:
+            ModelNotFound: there is no such model.
+        """
+        return self.get_model_status(model) == "loaded"
+
+    def get_default_model_id(self) -> str | None:
+        """Id of the model that requests without one get."""
+        return self._registry.default
+
+    def set_default_model_id(self, model: str) -> None:
+        """Have requests without a model get this one.
+
+        Raises:
+            ModelNotFound: there is no such model.
+        """
+        self._registry.default = self._registry.entry(model).id
+
+    def add_model(self, model: str, source: Any) -> None:
+        """Add a model, unloaded. Args as for ``models=`` of a Runner.
+
+        Raises:
+            OptionError: there is one of that name, or the source is none.
+        """
+        config = ModelConfig.of(source)
+
+        async def add() -> None:
+            self._registry.add(model, config)
+
+        self._thread.wait(add())
+
+    def add_alias(self, alias: str, model: str) -> None:
+        """Let a model have another name, or an alias another model.
+
+        Raises:
+            OptionError: a model has that name.
+            ModelNotFound: there is no such model.
+        """
+
+        async def add() -> None:
+            self._registry.add_alias(alias, model)
+
+        self._thread.wait(add())
+
+    def remove_alias(self, alias: str) -> None:
+        """Take a name away.
+
+        Raises:
+            ModelNotFound: it is no alias.
+        """
+
+        async def remove() -> None:
+            if self._registry.aliases.pop(alias, None) is None:
+                raise ModelNotFound(f"{alias!r} is no alias.")
+
+        self._thread.wait(remove())
+
+    def list_aliases(self) -> dict[str, str]:
+        """Each alias and the id of its model."""
+        return dict(self._registry.aliases)
+
+    # -- loading ----------------------------------------------------------------------------
+
+    def load(self, model: str | None = None) -> None:
+        """Load a model, unless it is loaded. Requests to others go on meanwhile.
+
+        Raises:
+            ModelNotFound: there is no such model.
+            StructgenError: it cannot be loaded.
+        """
+        self._thread.wait(self._registry.load(self._registry.entry(model)))
+
+    async def aload(self, model: str | None = None) -> None:
+        """`load`, for asynchronous code."""
+        await self._thread.asked(self._registry.load(self._registry.entry(model)))
+
+    def unload(self, model: str | None = None) -> None:
+        """Unload a model when the requests that use it have ended; the next one loads it again.
+
+        Raises:
+            ModelNotFound: there is no such model.
+        """
+        self._thread.wait(self._registry.unload(self._registry.entry(model)))
+
+    async def aunload(self, model: str | None = None) -> None:
+        """`unload`, for asynchronous code."""
+        await self._thread.asked(self._registry.unload(self._registry.entry(model)))
+
+    def reload(self, model: str | None = None) -> None:
+        """Unload a model and load it again. Args and raises as for `load`."""
+        self._thread.wait(self._reload(self._registry.entry(model)))
+
+    async def areload(self, model: str | None = None) -> None:
+        """`reload`, for asynchronous code."""
+        await self._thread.asked(self._reload(self._registry.entry(model)))
+
+    async def _reload(self, entry: Entry) -> None:
+        await self._registry.unload(entry)
+        await self._registry.load(entry)
+
+    def remove(self, model: str) -> None:
+        """Unload a model and forget it. Requests that wait for it fail.
+
+        Raises:
+            ModelNotFound: there is no such model.
+        """
+        self._thread.wait(self._registry.remove(self._registry.entry(model)))
+
+    async def aremove(self, model: str) -> None:
+        """`remove`, for asynchronous code."""
+        await self._thread.asked(self._registry.remove(self._registry.entry(model)))
+
+    # -- tokens -----------------------------------------------------------------------------
+
+    def tokenize_text(
+        self,
+        text: str | Sequence[Any],
+        *,
+        add_special_tokens: bool = True,
+        model: str | None = None,
+    ) -> list[int]:
+        """Return the token ids of a text, or of chat messages.
+
+        Args:
+            text: the text; or messages, which go through the chat template.
+            add_special_tokens: whether a text gets the tokens that a prompt begins with.
+            model: id or alias of the model, which is loaded if need be.
+
+        Raises:
+            ModelNotFound: there is no such model.
+            PromptError: malformed messages.
+        """
+        entry = self._registry.entry(model)
+        return self._thread.wait(self._tokenized(entry, text, add_special_tokens))
+
+    async def atokenize_text(
+        self,
+        text: str | Sequence[Any],
+        *,
+        add_special_tokens: bool = True,
+        model: str | None = None,
+    ) -> list[int]:
+        """`tokenize_text`, for asynchronous code."""
+        entry = self._registry.entry(model)
+        return await self._thread.asked(self._tokenized(entry, text, add_special_tokens))
+
+    async def _tokenized(self, entry: Entry, text: Any, special: bool) -> list[int]:
+        async with self._registry.lease(entry) as host:
+            if isinstance(host, TextHost):
+                return await _tokens_of(host.model, text, is_bare=not special)
+            if not isinstance(text, str):
+                raise RequestError(f"{entry.id} reads texts, and no chats.", param="text")
+            text = in_bounds(host.embedder, text, "text", cuts=True)
+            return (await asyncio.to_thread(host.embedder.tokenize, [text]))[0]
+
+    def detokenize_text(
+        self,
+        tokens: Sequence[int],
+        *,
+        skip_special_tokens: bool = True,
+        model: str | None = None,
+    ) -> str:
+        """Return the text of token ids.
+
+        Args:
+            tokens: the ids.
+            skip_special_tokens: whether special tokens are left out, rather than written by name.
+            model: as for `tokenize_text`.
+
+        Raises:
+            ModelNotFound: there is no such model.
+            OptionError: one is no token id.
+        """
+        entry = self._registry.entry(model)
+        return self._thread.wait(self._detokenized(entry, tokens, skip_special_tokens))
+
+    async def adetokenize_text(
+        self,
+        tokens: Sequence[int],
+        *,
+        skip_special_tokens: bool = True,
+        model: str | None = None,
+    ) -> str:
+        """`detokenize_text`, for asynchronous code."""
+        entry = self._registry.entry(model)
+        return await self._thread.asked(self._detokenized(entry, tokens, skip_special_tokens))
+
+    async def _detokenized(self, entry: Entry, tokens: Sequence[int], skips: bool) -> str:
+        async with self._registry.lease(entry) as host:
+            text_of = host.embedder.detokenize if isinstance(host, EmbeddingHost) else host.text_of
+            return await asyncio.to_thread(text_of, tokens, skip_special_tokens=skips)
+
+    def max_sequence_length(self, model: str | None = None) -> int | None:
+        """Return how many tokens a model takes, prompt and output together; None: not known.
+
+        Raises:
+            ModelNotFound: there is no such model.
+        """
+        return self._thread.wait(self._longest(self._registry.entry(model)))
+
+    async def amax_sequence_length(self, model: str | None = None) -> int | None:
+        """`max_sequence_length`, for asynchronous code."""
+        return await self._thread.asked(self._longest(self._registry.entry(model)))
+
+    async def _longest(self, entry: Entry) -> int | None:
+        async with self._registry.lease(entry) as host:
+            if isinstance(host, EmbeddingHost):
+                return host.embedder.max_length
+            return host.context_length
+
+    # -- adapters ---------------------------------------------------------------------------
+
+    def load_adapter(
+        self, name: str, path: str | os.PathLike[str], *, model: str | None = None
+    ) -> None:
+        """Load a LoRA adapter, for requests with ``adapter=name``. It is there after reloads, too.
+
+        Raises:
+            ModelNotFound: there is no such model.
+            StructgenError: as for `structgen.TextModel.load_adapter`.
+        """
+        self._thread.wait(self._with_adapter(self._registry.entry(model), name, path))
+
+    async def aload_adapter(
+        self, name: str, path: str | os.PathLike[str], *, model: str | None = None
+    ) -> None:
+        """`load_adapter`, for asynchronous code."""
+        entry = self._registry.entry(model)
+        await self._thread.asked(self._with_adapter(entry, name, path))
+
+    def unload_adapter(self, name: str, *, model: str | None = None) -> None:
+        """Unload an adapter. Raises as `structgen.TextModel.unload_adapter`."""
+        self._thread.wait(self._with_adapter(self._registry.entry(model), name, None))
+
+    async def aunload_adapter(self, name: str, *, model: str | None = None) -> None:
+        """`unload_adapter`, for asynchronous code."""
+        await self._thread.asked(self._with_adapter(self._registry.entry(model), name, None))
+
+    def list_adapters(self, model: str | None = None) -> list[str]:
+        """Names of the adapters that a model has, or will have when it is loaded."""
+        entry = self._registry.entry(model)
+        if isinstance(entry.host, TextHost):
+            return list(entry.host.models[0].adapters)
+        return sorted(entry.config.adapters)
+
+    async def _with_adapter(
+        self, entry: Entry, name: str, path: str | os.PathLike[str] | None
+    ) -> None:
+        if path is not None:
+            path = os.path.abspath(os.path.expanduser(path))
+        if path is not None or entry.host is not None or name not in entry.config.adapters:
+            async with self._registry.lease(entry) as host:
+                before = entry.config.adapters.get(name)
+                before = None if before is None else os.fspath(before)
+                await text_host(host, entry).with_adapter(name, path, before)
+        adapters: Mapping[str, Any] = {k: v for k, v in entry.config.adapters.items() if k != name}
+        if path is not None:
+            adapters = {**adapters, name: path}
+        entry.config = replace(entry.config, adapters=adapters)
+
+
+def text_host(host: Host, entry: Entry) -> TextHost:
+    """The host, which has to make text.
+
+    Raises:
+        RequestError: it makes vectors.
+    """
+    if not isinstance(host, TextHost):
+        raise RequestError(
+            f"{entry.id} makes vectors and no text. Pass another model=.", param="model"
+        )
+    return host
+
+
+def embedding_host(host: Host, entry: Entry, instead: str) -> EmbeddingHost:
+    """The host, which has to make vectors; ``instead`` says what to pass where it does not.
+
+    Raises:
+        RequestError: it makes text.
+    """
+    if not isinstance(host, EmbeddingHost):
+        raise RequestError(f"{entry.id} is a text model. {instead}", param="model")
+    return host
+
+
+# -- tokens of prompts, asked of the process that has the tokenizer ---------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenising:
+    """An errand: the tokens of a prompt.
+
+    Attributes:
+        prompt: a text, or messages.
+        is_bare: whether a text is taken as it is, without the tokens that prompts begin with.
+        is_bounded: whether it has to be one that the model may hold.
+    """
+
+    prompt: Any
+    is_bare: bool
+    is_bounded: bool
+
+    def begin(self, model: Model) -> Passes[list[int]]:
+        """Encode it; no pass of the model is made."""
+        if isinstance(self.prompt, str) and (self.is_bare or not self.prompt):
+            if self.is_bounded:
+                check_may_fit(model, self.prompt)
+            found = model.encode(self.prompt) if self.prompt else ()
+        else:
+            found = encode(model, self.prompt, bounded=self.is_bounded)
+        return _told([int(token) for token in found])
+
+
+def _told(tokens: list[int]) -> Passes[list[int]]:
+    yield from ()
+    return tokens
+
+
+async def _tokens_of(model: AsyncModel, prompt: Any, *, is_bare: bool) -> list[int]:
+    """The tokens of a text or of messages.
+
+    Raises:
+        PromptError: it is malformed, or a stranger's and longer than the model can hold.
+    """
+    errand = Tokenising(prompt, is_bare, owner() is not None)
+    found: list[list[int]] = await run_errands(model, [errand])
+    return found[0]
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+class Chats:
+    """The chats of a Runner. Every method may be called from any thread.
+
+    Attributes:
+        metrics: counters and times of all requests.
+    """
+
+    metrics: Metrics
+
+    _thread: LoopThread
+    _registry: Registry
+    _conversations: Conversations
+    _tools_thread: LoopThread | None = None
+    _tools_lock: threading.Lock
+
+    # -- answers ----------------------------------------------------------------------------
+
+    def chat(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> ChatResponse:
+        """Answer a chat.
+
+        With ``max_tool_rounds`` the tools that the model calls run here, and it reads their
+        results, until it answers: functions that are not async each in a thread of its own, async
+        ones in a loop of the Runner's; of `achat` in the caller's.
+
+        Args:
+            request: a `ChatRequest`, or the same as a dict.
+            model: id or alias of the model.
+            fields: of the request, in place of its own.
+
+        Raises:
+            RequestError: a field is unknown, unsupported or wrong.
+            ModelNotFound: there is no such model.
+            Overloaded: too many requests wait for it.
+            WorkerDied: the model's process ended by itself; the next request starts another.
+            SessionError: the turn cannot begin, or cannot be kept.
+            StructgenError: as for a `structgen.Generator`.
+        """
+        asked = request_of(ChatRequest, request, model, fields)
+        return self._thread.wait(self._chat(asked, self._own_loop(asked)))
+
+    async def achat(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> ChatResponse:
+        """`chat`, for asynchronous code. Cancelling the task ends the output within one pass."""
+        asked = request_of(ChatRequest, request, model, fields)
+        return await self._thread.asked(self._chat(asked, self._callers_loop(asked)))
+
+    def stream_chat(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> ChunkStream[ChatChunk]:
+        """Answer a chat piece by piece. Args and raises as for `chat`; the model is found at once,
+        all else is told as the stream is read. With ``max_tool_rounds``, chunks with an
+        ``agentic_tool_call`` tell of the calls."""
+        asked = request_of(ChatRequest, request, model, fields)
+        return ChunkStream(self._thread, self._chat_stream(asked, self._own_loop(asked)))
+
+    def astream_chat(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> AsyncChunkStream[ChatChunk]:
+        """`stream_chat`, for asynchronous code: ``async for chunk in runner.astream_chat(...)``."""
+        asked = request_of(ChatRequest, request, model, fields)
+        return AsyncChunkStream(self._thread, self._chat_stream(asked, self._callers_loop(asked)))
+
+    def count_tokens(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> int:
+        """Return how many tokens the prompt of a chat has, and make no answer.
+
+        They are what ``usage.prompt_tokens`` of its answer would say: of the messages in the chat
+        template, with what it tells of tools and thoughts.
+
+        Args and raises as for `chat`; a ``session_id`` is refused, since the session may go on
+        meanwhile.
+
+        Cost: no pass of the model; the form of the answer is compiled, and kept for `chat`.
+        """
+        asked = request_of(ChatRequest, request, model, fields)
+        return self._thread.wait(self._count(asked))
+
+    async def acount_tokens(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> int:
+        """`count_tokens`, for asynchronous code."""
+        asked = request_of(ChatRequest, request, model, fields)
+        return await self._thread.asked(self._count(asked))
+
+    # -- sessions ---------------------------------------------------------------------------
+
+    def list_session_ids(self) -> list[str]:
+        """Ids of all sessions, those that were used last first."""
+        return self._conversations.sessions.ids()
+
+    def export_session(self, session_id: str) -> str:
+        """A session as JSON.
+
+        Raises:
+            SessionError: there is no such session.
+        """
+        return self._conversations.sessions.export(session_id)
+
+    def import_session(
+        self,
+        session_id: str,
+        session_json: str | bytes | Mapping[str, Any],
+        model_id: str | None = None,
+        *,
+        replace: bool = False,
+    ) -> str:
+        """Take in a session that was exported, and return its id. See `Sessions.load`.
+
+        Args:
+            session_id: what to call it.
+            session_json: what `export_session` gave, or the same as a dict.
+            model_id: one of this Runner's models, as other APIs ask for it. All models share all
+                sessions, so it is only checked.
+            replace: whether it replaces a session that has the id.
+
+        Raises:
+            SessionError: it is none, is too long, or there is one with this id.
+            ModelNotFound: this Runner has no such model.
+        """
+        if model_id is not None:
+            self._registry.entry(model_id)
+        return self._conversations.sessions.load(session_json, session_id, replace=replace)
+
+    def delete_session(self, session_id: str) -> bool:
+        """Delete a session. Returns whether there was one."""
+        return self._conversations.sessions.delete(session_id)
+
+    # -- how --------------------------------------------------------------------------------
+
+    async def _chat(
+        self, request: ChatRequest, loop: asyncio.AbstractEventLoop | None
+    ) -> ChatResponse:
+        response: ChatResponse | None = None
+        async with contextlib.aclosing(self._answer(request, self._whole, loop)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, ChatResponse):
+                    response = piece
+        assert response is not None
+        return response
+
+    def _chat_stream(
+        self, request: ChatRequest, loop: asyncio.AbstractEventLoop | None
+    ) -> Callable[[], AsyncGenerator[ChatChunk, None]]:
+        self._registry.entry(request.model)
+
+        async def chunks() -> AsyncGenerator[ChatChunk, None]:
+            def ask(asked: ChatRequest) -> Asked:
+                return assembled(self._chunks, asked)
+
+            async with contextlib.aclosing(self._answer(request, ask, loop)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, ChatChunk):
+                        yield piece
+
+        return chunks
+
+    def _answer(
+        self,
+        request: ChatRequest,
+        ask: Callable[[ChatRequest], Asked],
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> Asked:
+        entry = self._registry.entry(request.model)
+        return self._conversations.answer(request, ask, entry.id, loop)
+
+    async def _count(self, request: ChatRequest) -> int:
+        if request.session_id is not None:
+            raise RequestError(
+                "session_id: tokens are counted of messages. Pass all of them.", param="session_id"
+            )
+        entry = self._registry.entry(request.model)
+        async with self._registry.lease(entry) as host:
+            return await prompt_length(text_host(host, entry), plain(request))
+
+    async def _whole(self, request: ChatRequest) -> Asked:
+        """One answer of the model."""
+        began = time.perf_counter()
+        entry = self._registry.entry(request.model)
+        async with self._registry.lease(entry) as host:
+            response = await one_chat.chat(text_host(host, entry), request, entry.id, began)
+        yield response
+
+    async def _chunks(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
+        """One answer of the model, piece by piece."""
+        began = time.perf_counter()
+        entry = self._registry.entry(request.model)
+        async with self._registry.lease(entry) as host:
+            chunks = one_chat.chat_chunks(text_host(host, entry), request, entry.id, began)
+            async with contextlib.aclosing(chunks) as made:
+                async for chunk in made:
+                    yield chunk
+
+    @contextlib.contextmanager
+    def _seen(self, kind: str, model: str | None) -> Iterator[tuple[Entry, RequestRecord]]:
+        """A request that is counted, and has a span, and the model it is for."""
+        entry = self._registry.entry(model)
+        span = self._conversations.traces.begin(kind, entry.id, request_model=entry.id)
+        with self.metrics.request(kind, entry.id) as record, span:
+            yield entry, record
+            tokens = record.usage.get("prompt")
+            span.set(input_tokens=None if tokens is None else int(tokens))
+
+    def _own_loop(self, request: ChatRequest) -> asyncio.AbstractEventLoop | None:
+        """Where the tools of a request run that was not made in a loop: one of the Runner's."""
+        if request.max_tool_rounds is None:
+            return None
+        with self._tools_lock:
+            thread = self._tools_thread
+            if thread is None:
+                self._thread.check()
+                thread = self._tools_thread = LoopThread("structgen-tools")
+                weakref.finalize(self, thread.stop, 1.0)
+        if thread.is_current:
+            raise StructgenError(
+                "An async tool of this Runner cannot wait for tools that run beside it. Await "
+                "achat there."
+            )
+        return thread.loop
+
+    def _callers_loop(self, request: ChatRequest) -> asyncio.AbstractEventLoop | None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return self._own_loop(request)
+        return self._own_loop(request) if loop is self._thread.loop else loop
+
+
+def request_of(
+    kind: type[RequestT], request: Any, model: str | None, fields: Mapping[str, Any]
+) -> RequestT:
+    """The request that a caller means, for a model.
+
+    Raises:
+        RequestError: it is none, or a field is wrong.
+    """
+    if model is not None:
+        fields = {**fields, "model": model}
+    return kind.of(request, fields)
+
 
 MAX_CONCURRENCY = 64
 """Most requests that run on a model at once, unless told otherwise."""
@@ -47,7 +678,6 @@ MAX_QUEUE = 256
 """Most requests that wait for a model, unless told otherwise."""
 
 T = TypeVar("T")
-RequestT = TypeVar("RequestT", bound=Request)
 
 
 @final
@@ -178,7 +808,7 @@ class Runner(Chats, Models):
         began = time.perf_counter()
         with self._seen("text_completion", request.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                made = await completions.complete(text_host(host, entry), request, entry.id, began)
+                made = await answers.complete(text_host(host, entry), request, entry.id, began)
             if made.usage is not None:
                 record.usage |= counted(made.usage)
         return made
@@ -199,9 +829,7 @@ class Runner(Chats, Models):
         asked = request.model_copy(update={"stream_options": options})
         with self._seen("text_completion", request.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                chunks = completions.completion_chunks(
-                    text_host(host, entry), asked, entry.id, began
-                )
+                chunks = answers.completion_chunks(text_host(host, entry), asked, entry.id, began)
                 async with contextlib.aclosing(chunks) as made:
                     async for chunk in made:
                         if chunk.usage is not None:

@@ -29,8 +29,8 @@ from structgen.types import Call, JsonSchema, lower
 from structgen.types.tools import Tool as ToolDefinition
 from structgen.types.tools import read_tools
 
-from .running import CancelledInside, OutOfTime, in_thread, is_async, within
-from .tool_fields import closed_function, closed_schema
+from .constraints import closed_function, closed_schema
+from .loops import CancelledInside, OutOfTime, in_thread, is_async, within
 
 TIMEOUT_SECONDS = 60.0
 """How long a call may take, where nothing else is said."""

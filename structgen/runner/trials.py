@@ -4,7 +4,7 @@ Owns `Trials`: processes that compile the form of a request as the Runner would,
 a limit on memory. One that goes beyond either is ended, and another takes its place; the request is
 refused. The engine's own limit on counted work (`CompileLimitExceeded`) ends most hostile forms
 first; but what it does until then would hold up the threads of a server, which share one
-interpreter lock. Owners share the processes fairly (`running.Places`).
+interpreter lock. Owners share the processes fairly (`loops.Places`).
 
 What a process answers is a verdict, and remembered: the same form gets it again. A process that was
 lost, or that ran out of time, has said nothing of the form.
@@ -32,8 +32,8 @@ from structgen.types import Regex, lower
 from structgen.workers import STRANGER, owner
 
 from .constraints import refusal, wanted
+from .loops import Places
 from .requests import ChatRequest, Sampled
-from .running import Places
 
 PROCESSES = 3
 """How many forms are tried at once, those of one owner at most two."""

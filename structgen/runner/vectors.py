@@ -25,13 +25,13 @@ from structgen.workers import run_errands
 
 from .hosts import EmbeddingHost, Host, TextHost
 from .requests import DecisionRequest, EmbeddingRequest, RerankRequest
-from .shape import PromptTokensDetails
-from .vector_responses import (
+from .responses import (
     DecisionResponse,
     DecisionUsage,
     Embedding,
     EmbeddingResponse,
     InputUsage,
+    PromptTokensDetails,
     RerankResponse,
     RerankResult,
 )

@@ -1,19 +1,28 @@
 """One request for text as calls of a generator: prompts, options, form, and who makes the outputs.
 
-Owns what `ChatRequest`s and `CompletionRequest`s become, the outputs of that, whole or piece by
-piece, and errors in words of the request. Which process makes the outputs is the host's business,
-what form they have `constraints'`. Knows no shapes of answers, no registry and no sessions.
+Owns what `ChatRequest`s and `CompletionRequest`s become, their outputs, whole or piece by piece,
+and errors that name the request's fields. Each field becomes an option of the decode loop or is
+refused by name; values are checked where the options are (`structgen.decoding.options`). Which
+process makes the outputs is the business of `hosts`, what form they have that of `constraints`.
+Knows no shapes of answers, no registry and no sessions.
+
+Owns how an output's text is read: into content, and calls with names and arguments. The order is
+that of OpenAI's streams: the id and name of a call come first, then pieces of its arguments. A text
+that is not streamed is read the same way, at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
 import time
-from collections.abc import AsyncGenerator, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt
+from structgen.decoding import options as search_options
 from structgen.errors import (
     BatchError,
     CompileLimitExceeded,
@@ -22,14 +31,285 @@ from structgen.errors import (
     OutputTypeError,
     RequestError,
 )
+from structgen.types import OutputType, PartReader
 from structgen.workers import WorkerGenerator, owner, prompt_tokens
 
 from .constraints import Wanted, refusal, wanted
 from .fields import placed
 from .hosts import TextHost
-from .options import limits, search_of, settings_of
-from .reading import Reader
 from .requests import ChatRequest, CompletionRequest, Sampled
+
+_OPTIONS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "logit_bias": "logit_bias",
+    "stop": "stop",
+    "seed": "seed",
+    "adapter": "adapter",
+    "timeout": "timeout",
+    "special_tokens": "special_tokens",
+    "abstain_below": "abstain_below",
+    "best": "best",
+    "retries": "retries",
+}
+"""Fields, and the options that they are."""
+
+_TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
+
+EFFORTS = {"minimal": 128, "low": 512, "medium": 1024, "high": 4096, "xhigh": 8192}
+"""Most tokens of a thought, by ``reasoning_effort``; at most half of the model's context."""
+
+DEFAULT_EFFORT = "medium"
+
+
+def search_of(request: Sampled) -> dict[str, Any]:
+    """The options of a call, but for the limit on its tokens.
+
+    Raises:
+        RequestError: a value is wrong; it names the field.
+    """
+    found: dict[str, Any] = {}
+    for name, option in _OPTIONS.items():
+        value = getattr(request, name)
+        if value is None or value is False or value == []:
+            continue
+        if name == "top_k" and value == -1:
+            value = 0  # how other programs write that there is no limit
+        if name == "logit_bias":
+            value = _bias(value)
+        found[option] = _checked(name, option, value)
+    found |= _logprobs(request)
+    if isinstance(request, ChatRequest) and request.trace:
+        found["trace"] = True
+    try:
+        search_options.parse(found)
+    except OptionError as error:  # two that contradict each other
+        raise RequestError(str(error), param=_first_named(str(error), found)) from None
+    return found
+
+
+def settings_of(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a call with some options has on a model with these defaults."""
+    return search_options.resolve(search_options.parse(options), defaults)
+
+
+def samples_how(request: Sampled, defaults: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return the temperature and ``top_p`` that a request is answered with.
+
+    Args:
+        request: the request.
+        defaults: the model's own settings; None: they are not known yet.
+    """
+    settings = settings_of(search_of(request), defaults or {})
+    samples = settings.get("do_sample")
+    temperature, top_p = request.temperature, request.top_p
+    if temperature is None:
+        temperature = settings.get("temperature", 1.0) if samples else 0.0
+    if top_p is None:
+        top_p = settings.get("top_p") or 1.0 if samples else 1.0
+    return {"temperature": float(temperature), "top_p": float(top_p)}
+
+
+def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:
+    """The limit on an output's tokens as an option, and what `structgen.Generator` is told of
+    thinking.
+
+    Raises:
+        RequestError: a value is wrong, or two contradict each other.
+    """
+    most, field = request.max_tokens, "max_tokens"
+    if isinstance(request, ChatRequest) and request.max_completion_tokens is not None:
+        field = "max_completion_tokens"
+        if most is not None and most != request.max_completion_tokens:
+            raise RequestError(
+                "max_tokens and max_completion_tokens are two names for one limit. Pass one.",
+                param=field,
+            )
+        most = request.max_completion_tokens
+    if most is not None:
+        _checked(field, "max_new_tokens", most)
+    think = _thinking(request, context_length) if isinstance(request, ChatRequest) else None
+    if think and most is not None:
+        # The limit is on both: at least a quarter of it is left for the answer.
+        think = min(think, most - max(most // 4, 1))
+        if think < 1:
+            raise RequestError(f"{field}={most} leaves no room to think.", param=field)
+        most -= think
+    return ({} if most is None else {"max_new_tokens": most}), think
+
+
+def _thinking(request: ChatRequest, context_length: int) -> int | None:
+    effort, budget, enabled = (
+        request.reasoning_effort,
+        request.thinking_budget,
+        request.enable_thinking,
+    )
+    off = [name for name, is_off in (
+        ("enable_thinking", enabled is False),
+        ("reasoning_effort", effort == "none"),
+    ) if is_off]  # fmt: skip
+    on = [name for name, is_on in (
+        ("enable_thinking", enabled is True),
+        ("reasoning_effort", effort not in (None, "none")),
+        ("thinking_budget", budget is not None),
+    ) if is_on]  # fmt: skip
+    if off and on:
+        raise RequestError(f"{off[0]} and {on[0]} contradict each other.", param=on[0])
+    if off:
+        return 0
+    if not on:
+        return None
+    if budget is not None:
+        return budget
+    return min(EFFORTS[effort or DEFAULT_EFFORT], context_length // 2)
+
+
+def _bias(given: Mapping[str | int, float]) -> dict[int, float]:
+    found = {}
+    for token, value in given.items():
+        if isinstance(token, str) and not _TOKEN_ID.fullmatch(token):
+            raise RequestError(f"logit_bias.{token} is no token id.", param=f"logit_bias.{token}")
+        found[int(token)] = value
+    return found
+
+
+def _logprobs(request: Sampled) -> dict[str, Any]:
+    if isinstance(request, CompletionRequest):
+        if request.logprobs is None:
+            return {}
+        found = {"logprobs": True}
+        if request.logprobs:
+            found["top_logprobs"] = _checked("logprobs", "top_logprobs", request.logprobs)
+        return found
+    if not isinstance(request, ChatRequest):
+        return {}
+    if request.top_logprobs and not request.logprobs:
+        raise RequestError("top_logprobs needs logprobs=true.", param="top_logprobs")
+    if not request.logprobs:
+        return {}
+    top = request.top_logprobs or 0
+    return {
+        "logprobs": True,
+        "top_logprobs": _checked("top_logprobs", "top_logprobs", top),
+    }
+
+
+def _checked(field: str, option: str, value: Any) -> Any:
+    try:
+        search_options.parse({option: value})
+    except OptionError as error:
+        raise RequestError(
+            f"{field}: {str(error).replace(f'{option}=', f'{field}=', 1)}", param=field
+        ) from None
+    return value
+
+
+def _first_named(message: str, options: Mapping[str, Any]) -> str | None:
+    places = {message.find(f"{name}="): name for name in options if f"{name}=" in message}
+    return places[min(places)] if places else None
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def new_call_id() -> str:
+    """An id for a call: nine letters and digits, as Mistral's chat templates want them."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(9))
+
+
+@dataclass(slots=True)
+class ReadCall:
+    """A call as far as it is written.
+
+    Attributes:
+        id: its id.
+        name: the tool's.
+        arguments: JSON text.
+    """
+
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """What came next.
+
+    Attributes:
+        content: more text; "" beside a call.
+        index: of the call that has begun or goes on; None: none.
+        call: that call, where it has begun just now.
+        arguments: more of its arguments.
+    """
+
+    content: str = ""
+    index: int | None = None
+    call: ReadCall | None = None
+    arguments: str = ""
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads one output.
+
+    Attributes:
+        growing: begins to read its parts; None: all of it is content.
+        content: the text beside calls, so far.
+        calls: the calls so far.
+    """
+
+    growing: Callable[[], PartReader] | None = None
+    content: str = ""
+    calls: list[ReadCall] = field(default_factory=list)
+    _parts: PartReader | None = None
+    _step: Any = None
+
+    @classmethod
+    def of(cls, output: OutputType[Any] | None) -> Reader:
+        """A reader of outputs of a type."""
+        offers = output is not None and output.offered is not None
+        return cls(output.growing if output is not None and offers else None)
+
+    def feed(self, text: str) -> Iterator[More]:
+        """The text goes on."""
+        if self.growing is None:
+            if text:
+                self.content += text
+                yield More(content=text)
+            return
+        if self._parts is None:
+            self._parts = self.growing()
+        for part, more, _ in self._parts.feed(text):
+            if part.tool is None:
+                if more:
+                    self.content += more
+                    yield More(content=more)
+                continue
+            if part.step != self._step:
+                self._step = part.step
+                self.calls.append(ReadCall(new_call_id(), part.tool))
+                yield More(index=len(self.calls) - 1, call=self.calls[-1])
+            call = self.calls[-1]
+            if not call.arguments:
+                more = more.lstrip(" \t\n\r")
+            if more:
+                call.arguments += more
+                yield More(index=len(self.calls) - 1, arguments=more)
+
+    def finish(self, text: str) -> Iterator[More]:
+        """The text has ended: what of it was held back, since it might have been a call's start."""
+        rest = "" if self.calls else text[len(self.content) :]
+        if rest:
+            self.content += rest
+            yield More(content=rest)
+
 
 _BEGINNING = 40
 """Characters that tell one prompt from another, where there is a choice of processes."""
@@ -218,9 +498,9 @@ def told(error: Exception, work: Work) -> Exception:
         if work.thinking == "thinking_budget":
             text = text.replace("think=", "thinking_budget=")
         return RequestError(text, param=work.thinking)
-    for option, field in _FIELDS.items():
+    for option, name in _FIELDS.items():
         if option in text:
-            param, text = field.rstrip("="), text.replace(option, field)
+            param, text = name.rstrip("="), text.replace(option, name)
             break
     return RequestError(text, param=param)
 

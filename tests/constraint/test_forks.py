@@ -25,7 +25,6 @@ OWN_WAY = {
     "runner/tools.py": "of one tool, and of one call of it",
     "runner/registry.py": "of one Runner, whose loop does not live on in a child",
     "runner/runner.py": "of one Runner, whose loop does not live on in a child",
-    "runner/session_file.py": "of one Runner, whose loop does not live on in a child",
     "runner/sessions.py": "of one Runner, whose loop does not live on in a child",
 }
 

@@ -30,8 +30,8 @@ from structgen.runner.responses import (
     FunctionCall,
     ResponseMessage,
     ToolCall,
+    Usage,
 )
-from structgen.runner.shape import Usage
 
 Turn = str | list[tuple[str, Any]]
 

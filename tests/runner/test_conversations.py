@@ -29,7 +29,7 @@ from structgen import (
     Tool,
 )
 from structgen.runner import AgenticToolCall, ChatResponse, Sessions
-from structgen.runner.tracing import Traces
+from structgen.runner.telemetry import Traces
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 TABLE = {"Italy": "Rome", "Norway": "Oslo"}
@@ -413,7 +413,7 @@ def test_a_turn_that_cannot_be_kept_has_its_answer(
     def full(*_: Any) -> bool:
         raise SessionError("The disk is full.")
 
-    monkeypatch.setattr("structgen.runner.session_file.SessionFile.write", full)
+    monkeypatch.setattr("structgen.runner.sessions.SessionFile.write", full)
     with pytest.raises(SessionError, match="disk is full") as caught:
         runner.chat(messages="Hello", session_id="full", max_tokens=3)
     assert isinstance(caught.value.response, ChatResponse)

@@ -23,7 +23,7 @@ from mcp.server.mcpserver import MCPServer
 
 from structgen import OptionError
 from structgen.errors import ToolServerError
-from structgen.runner import ToolOutcome, mcp_connection
+from structgen.runner import ToolOutcome, mcp
 from structgen.runner.mcp import McpServer
 from structgen.runner.tools import tools_of
 
@@ -252,7 +252,7 @@ def test_schemas_that_take_for_ever_are_bounded_by_the_time_to_connect(
         forever.wait(60)  # longer than the test waits for
         forever.set()
 
-    monkeypatch.setattr(mcp_connection, "compile_constraint", compile_for_ever)
+    monkeypatch.setattr(mcp, "compile_constraint", compile_for_ever)
     lying = MCPServer("lying")
     for number in range(40):
         lying.add_tool(lambda: "", name=f"tool{number}", description="")

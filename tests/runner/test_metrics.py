@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from structgen.runner.metrics import MOST_SERIES, Histogram, Metrics
+from structgen.runner.telemetry import MOST_SERIES, Histogram, Metrics
 
 LINE = re.compile(
     r'structgen_[a-z_]+(\{[a-z]+="(\\.|[^"\\\n])*"(,[a-z]+="(\\.|[^"\\\n])*")*\})? \S+'

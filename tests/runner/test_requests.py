@@ -15,13 +15,13 @@ from structgen.decoding import options as search_options
 from structgen.runner import vectors
 from structgen.runner.constraints import wanted
 from structgen.runner.hosts import EmbeddingHost
-from structgen.runner.options import EFFORTS, limits, search_of
 from structgen.runner.requests import (
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
     RerankRequest,
 )
+from structgen.runner.work import EFFORTS, limits, search_of
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 

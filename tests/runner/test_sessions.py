@@ -538,7 +538,7 @@ def test_a_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_another_holds_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("structgen.runner.session_file._BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("structgen.runner.sessions._BUSY_SECONDS", 0.01)
     file = tmp_path / "sessions.db"
     sessions = Sessions(file)
     holder = sqlite3.connect(file, isolation_level=None)

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from structgen import OptionError
-from structgen.runner.tracing import NO_SPAN, Traces
+from structgen.runner.telemetry import NO_SPAN, Traces
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_what_is_no_provider_is_refused() -> None:
 def test_opentelemetry_is_not_imported_unless_asked_for() -> None:
     code = """
 import sys
-from structgen.runner.tracing import NO_SPAN, Traces
+from structgen.runner.telemetry import NO_SPAN, Traces
 assert Traces().begin("chat", "small") is NO_SPAN
 assert not any(name.startswith("opentelemetry") for name in sys.modules)
 sys.modules["opentelemetry"] = None  # as if it were not installed

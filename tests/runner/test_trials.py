@@ -13,7 +13,7 @@ from mixed import tiny_model
 from structgen import Runner
 from structgen.errors import Overloaded, PromptError, RequestError, WorkerDied
 from structgen.runner import ChatRequest, Trials, hosts, trials
-from structgen.runner.running import Places
+from structgen.runner.loops import Places
 from structgen.storage import KeptByBytes
 from structgen.workers import STRANGER, Stranger, worker
 

@@ -271,7 +271,7 @@ def test_names_of_logit_bias_are_token_ids(served: Served, token: str) -> None:
 
 
 def test_tool_choice_looks_each_name_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from structgen.runner import tool_fields
+    from structgen.runner import constraints
 
     tools = [{"type": "function", "function": {"name": f"f{at}"}} for at in range(200)]
     named = {"type": "function", "name": "f199"}
@@ -279,13 +279,13 @@ def test_tool_choice_looks_each_name_up_once(monkeypatch: pytest.MonkeyPatch) ->
         messages="a", tools=tools, tool_choice={"type": "allowed_tools", "tools": [named] * 200}
     )
     calls = 0
-    name_of = tool_fields.name_of
+    name_of = constraints.name_of
 
     def counted(tool: Any) -> str:
         nonlocal calls
         calls += 1
         return name_of(tool)
 
-    monkeypatch.setattr(tool_fields, "name_of", counted)
-    assert list(tool_fields.offered(asked).tools) == [199]
+    monkeypatch.setattr(constraints, "name_of", counted)
+    assert list(constraints.offered(asked).tools) == [199]
     assert calls <= 400
