@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +18,8 @@ from structgen.storage import array_cache
 if TYPE_CHECKING:  # or every test would import the runtime
     from structgen.models.genai.model import TextModel
 
+
+SLOW = Path(__file__).with_name("slow.txt")
 
 # Machines may be busy: no test is about time.
 settings.register_profile("structgen", deadline=None)
@@ -30,11 +34,34 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         structgen.models.path("smollm2-135m-instruct")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse names with an address: each worker process would have tests of other names."""
-    found = [item.nodeid for item in items if " at 0x" in item.nodeid]
-    if found:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("structgen")
+    group.addoption("--everything", action="store_true", help="run the slow tests, too")
+    group.addoption("--rest", action="store_true", help="run the slow tests alone")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One for each processor there is to use; each holds a model, so 8 at most."""
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the slow tests (``slow.txt``), where nothing is asked for by name."""
+    # Each worker process would have tests of other names.
+    if found := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"names of tests hold addresses: {found}. Give ids=.")
+    by_name = any(Path(argument.partition("::")[0]).is_file() for argument in config.args)
+    if by_name or config.option.keyword or config.option.markexpr or config.option.everything:
+        return
+    slow = set(SLOW.read_text(encoding="utf-8").split())
+
+    def is_slow(item: pytest.Item) -> bool:
+        steps = itertools.accumulate(item.nodeid.partition("[")[0].split("::"), "{}::{}".format)
+        return not slow.isdisjoint(steps)
+
+    left = [item for item in items if is_slow(item) != config.option.rest]
+    items[:] = [item for item in items if is_slow(item) == config.option.rest]
+    config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -134,6 +134,16 @@ def test_all_imports_are_seen():
     assert any(stage(one.of) == "automaton" for one in inside), "function-level imports count"
 
 
+def test_slow_tests_are_there():
+    """`conftest` leaves them out by name: a name that is stale would leave out nothing."""
+    tests = PACKAGE.parent / "tests"
+    for name in (tests / "slow.txt").read_text(encoding="utf-8").split():
+        path, _, function = name.partition("::")
+        tree = ast.parse((PACKAGE.parent / path).read_text(encoding="utf-8"))
+        defined = {getattr(node, "name", "") for node in ast.walk(tree)}
+        assert not function or set(function.split("::")) <= defined, name
+
+
 def test_only_the_public_face_stands_beside_the_stages():
     files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
     assert files == {
