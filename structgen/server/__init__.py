@@ -5,9 +5,9 @@ In reading order: `settings` (what there is to choose, from flags, environment a
 Runner), `auth` and `limits` (who may ask, and how much), `gateway` (what every request passes
 through), `exchange` (work that ends when its client goes away), `sse` (streams), `shapes` (of
 bodies and answers), `routes` (the endpoints; `turn`, `input_items`, `output_items`,
-`response_events` and `store` for those of the Responses API), `openapi` (what ``/docs`` says),
-`app` (all of it together), `connection` and `serving` (uvicorn). What an answer is stands in
-`structgen.runner`: here is only HTTP.
+`response_events`, `store` and `background` for those of the Responses API), `openapi` (what
+``/docs`` says), `app` (all of it together), `connection` and `serving` (uvicorn), `spans` (traces).
+What an answer is stands in `structgen.runner`: here is only HTTP.
 """
 
 from __future__ import annotations
