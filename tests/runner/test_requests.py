@@ -400,6 +400,7 @@ def test_queries_and_documents_get_the_prompts_of_the_model(
 
     class Embedding:
         is_cross_encoder = False
+        max_length = None
 
         async def aresult(self, texts: list[str], **options: Any) -> Any:
             told.append(options.get("prompt_name"))
