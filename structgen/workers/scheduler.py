@@ -7,7 +7,7 @@ event loops: whoever has a model and a thread for it hands in `Job`s, from any t
     submit ─▶ waiting, a line for each caller ─▶ open: each gets a pass in turn ─▶ on_end
 
 Turns. What is open is an output by itself, or a batch of them, and each pass goes to the next one
-in turn; so a short output never waits for a long one to end. A long prompt is many passes (`base`
+in turn; so a short output never waits for a long one to end. A long prompt is many passes (`passes`
 in `structgen.decoding`), and others have their turn between them.
 
 Few are open at a time, because turns make none of them faster and each takes memory for its
