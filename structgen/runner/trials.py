@@ -4,7 +4,8 @@ Owns `Trials`: processes that compile the form of a request as the Runner would,
 a limit on memory. One that goes beyond either is ended, and another takes its place; the request is
 refused. The engine's own limit on counted work (`CompileLimitExceeded`) ends most hostile forms
 first; but what it does until then would hold up the threads of a server, which share one
-interpreter lock. Owners share the processes fairly (`loops.Places`).
+interpreter lock. Owners share the processes fairly (`loops.Places`): each place has a process that
+is running before a form asks for it, since one takes seconds to start on a busy machine.
 
 What a process answers is a verdict, and remembered: the same form gets it again. A process that was
 lost, or that ran out of time, has said nothing of the form.
@@ -40,6 +41,9 @@ PROCESSES = 3
 
 _MOST_WAITING = 64
 """Most forms that wait to be tried, half a megabyte each."""
+
+_NICE = 5
+"""By how much these processes stand behind the models', so that they slow nobody's tokens down."""
 
 _KEPT_BYTES = 4 << 20
 """Most bytes of verdicts that are remembered: some thousands."""
@@ -128,15 +132,16 @@ class Trials:
         self._seconds = seconds
         self._memory = memory
         self._idle: list[asyncio.subprocess.Process] = []
+        self._is_closed = False
         self._places = Places(PROCESSES, _MOST_WAITING)
         self._known: KeptByBytes[tuple[str, str | None]] = KeptByBytes(
             _KEPT_BYTES, lambda verdict: len(verdict[0].encode())
         )
 
-    async def start(self) -> None:
-        """Start a process, so that the first form does not wait for it."""
-        async with self._places.of(None):
-            if not self._idle:
+    async def start(self, number: int = PROCESSES) -> None:
+        """Start so many processes, so that no form waits for one."""
+        while len(self._idle) < number - self._places.active:
+            async with self._places.of(None):
                 self._idle.append(await self._process())
 
     async def check(self, request: Sampled) -> None:
@@ -222,16 +227,23 @@ class Trials:
         except (OSError, asyncio.IncompleteReadError):
             return None
         finally:
-            if is_fine:
-                self._idle.append(process)
-            else:
-                await _ended(process)
+            await self._back(process, is_fine)
         return said
+
+    async def _back(self, process: asyncio.subprocess.Process, is_fine: bool) -> None:
+        """Have a process for the next form: this one, or another in its place."""
+        if is_fine and not self._is_closed:
+            self._idle.append(process)
+            return
+        await _ended(process)
+        if not self._is_closed:
+            with contextlib.suppress(WorkerDied):  # the next form starts one, or says so
+                self._idle.append(await self._process())
 
     async def _process(self) -> asyncio.subprocess.Process:
         paths = [str(path) or os.getcwd() for path in sys.path]
         code = (
-            f"import sys; sys.path[:] = {paths!r}; "
+            f"import os, sys; hasattr(os, 'nice') and os.nice({_NICE}); sys.path[:] = {paths!r}; "
             f"from structgen.runner import trials; trials.work({self._memory})"
         )
         process = await asyncio.create_subprocess_exec(
@@ -254,6 +266,7 @@ class Trials:
 
     async def close(self) -> None:
         """End the processes."""
+        self._is_closed = True
         while self._idle:
             await _ended(self._idle.pop())
 
@@ -301,14 +314,8 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 # -- in the process ---------------------------------------------------------------------------
 
 
-_NICE = 5
-"""By how much these processes stand behind the models', so that they slow nobody's tokens down."""
-
-
 def work(memory: int) -> None:
     """Answer until nobody asks any more."""
-    with contextlib.suppress(AttributeError):  # Windows has none
-        os.nice(_NICE)
     given, out = sys.stdin.buffer, sys.stdout.buffer
     out.write(_HEAD.pack(2) + b"{}")
     out.flush()

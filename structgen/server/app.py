@@ -112,10 +112,8 @@ def _version() -> str:
 
 async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
     """Load what is to be loaded at the start, one after the other."""
-    await app.state.trials.start()
-    if settings.lazy:
-        return
-    for id_ in runner.list_models():
+    await app.state.trials.start(1)
+    for id_ in () if settings.lazy else runner.list_models():
         begun = time.perf_counter()
         try:
             await runner.aload(id_)
@@ -123,6 +121,7 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
         except Exception as error:
             LOG.error("%s cannot be loaded: %s", id_, error)
     app.state.is_ready = True
+    await app.state.trials.start()
 
 
 async def _known_error(request: Request, error: Exception) -> Response:

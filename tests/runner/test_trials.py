@@ -145,6 +145,37 @@ def test_trials_are_fair_by_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(main())
 
 
+def test_no_form_waits_for_a_process_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ends is replaced in the place of the form that it tried."""
+
+    async def main() -> None:
+        make, n_made, asked = Trials._process, 0, Trials(seconds=600, memory=2 << 30)
+
+        async def counted(self: Trials) -> asyncio.subprocess.Process:
+            nonlocal n_made
+            n_made += 1
+            return await make(self)
+
+        monkeypatch.setattr(Trials, "_process", counted)
+        try:
+            await asked.start(1)
+            await asked.start()
+            assert n_made == trials.PROCESSES
+            asked._seconds = 1e-6
+            with asking(by("evil")):
+                late = [asked.check(form(f"a{{{number}}}")) for number in range(2)]
+                ended = await asyncio.gather(*late, return_exceptions=True)
+            assert all(isinstance(error, RequestError) for error in ended)
+            asked._seconds, n_made = 600, 0
+            with asking(by("good")):
+                await asyncio.gather(*(asked.check(form(f"b{{{i}}}")) for i in range(3)))
+            assert n_made == 0
+        finally:
+            await asked.close()
+
+    asyncio.run(main())
+
+
 def test_a_lost_process_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ends without an answer, killed for memory say, has said nothing of the form."""
 
