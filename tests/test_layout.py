@@ -50,6 +50,7 @@ SUBFOLDERS = {
         "regex",
         "core",
         "sequence",
+        "schema",
         "json",
         "cfg",
         "dispatch",

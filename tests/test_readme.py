@@ -12,20 +12,17 @@ from typing import Any
 import pytest
 from doc_blocks import blocks
 
-from structgen.automaton.json import (
+from structgen.automaton.json import arrays, closing, numbers, values
+from structgen.automaton.json.options import JsonOptions
+from structgen.automaton.regex import expressions, symbols
+from structgen.automaton.schema import (
     array_spec,
-    arrays,
     branches,
-    closing,
     conjunctions,
     member_ways,
-    numbers,
     rule_reader,
     rules,
-    values,
 )
-from structgen.automaton.json.values import JsonOptions
-from structgen.automaton.regex import expressions, symbols
 from structgen.decoding import options
 from structgen.grammar import formats
 from structgen.grammar.json_schema import dialects, reader

@@ -25,9 +25,9 @@ from structgen.automaton.json import (
     MAX_DEPTH_COMPARED,
     MAX_SPELT_NUMBERS,
     JsonOptions,
-    evaluate,
     json_options,
 )
+from structgen.automaton.schema import evaluate
 from structgen.errors import counted
 from structgen.grammar import ir, json_schema
 from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS, MAX_NESTING, format_regex

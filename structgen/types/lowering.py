@@ -373,7 +373,7 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
     if isinstance(grammar, (ir.Pattern, ir.Choice)) and part.parse is str:
 
         def read(text: str) -> str:
-            from structgen.automaton.json import evaluate
+            from structgen.automaton.schema import evaluate
 
             if isinstance(grammar, ir.Choice):
                 is_one = text in grammar.texts

@@ -68,7 +68,7 @@ def _checker(pattern: str) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         # Only when a value is checked: automata are built of grammars and types, not the reverse.
-        from structgen.automaton.json import evaluate
+        from structgen.automaton.schema import evaluate
 
         if not compiled:
             compiled.append(regex.parse_ecma(pattern))

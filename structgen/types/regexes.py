@@ -284,7 +284,7 @@ def _checker(pattern: TextPattern) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         # Only when a value is checked: automata are built of grammars and types, not the reverse.
-        from structgen.automaton.json import evaluate
+        from structgen.automaton.schema import evaluate
 
         if not compiled:
             compiled.append(regex_algebra.lower(pattern.expression()))

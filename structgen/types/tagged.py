@@ -173,7 +173,7 @@ def whole_of(grammar: ir.Grammar) -> Callable[[str], bool]:
 
 def _matches(regex: ir.Regex, text: str) -> bool:
     # Only when there are tags to read: automata are a lot of code to those who have schemas only.
-    from structgen.automaton.json import evaluate
+    from structgen.automaton.schema import evaluate
 
     return bool(evaluate.matches(regex, text))
 

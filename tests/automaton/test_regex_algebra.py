@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import structgen
 from structgen import OutputTypeError, PatternError, Regex
-from structgen.automaton.json import evaluate
+from structgen.automaton.schema import evaluate
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types.regexes import TextPattern
 

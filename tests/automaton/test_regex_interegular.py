@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structgen import Regex
-from structgen.automaton.json import evaluate
 from structgen.automaton.regex import RegexAutomaton
+from structgen.automaton.schema import evaluate
 from structgen.grammar.regex import algebra
 from structgen.types.regexes import TextPattern
 

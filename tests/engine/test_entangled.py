@@ -26,7 +26,7 @@ from engine.walks import (
     would_accept,
 )
 from structgen import CompileLimitExceeded, JsonSchema, Unsatisfiable, UnsupportedFeature
-from structgen.automaton.json import branches
+from structgen.automaton.schema import branches
 
 Schema = dict[str, Any]
 

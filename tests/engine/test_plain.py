@@ -17,10 +17,8 @@ from structgen import StructgenError
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.json.document import OpeningLeaf
-from structgen.automaton.json.evaluate import matches
-from structgen.automaton.json.nesting import forced_height, height_of_text, watch_from
+from structgen.automaton.json.emptiness import height_of_text
 from structgen.automaton.json.options import JsonOptions
-from structgen.automaton.json.quick_checks import PlainNodes
 from structgen.automaton.json.values import JsonLanguage
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import json_string
@@ -31,6 +29,9 @@ from structgen.automaton.regex.quick_checks import (
     has_string,
 )
 from structgen.automaton.regex.symbols import probe
+from structgen.automaton.schema.evaluate import matches
+from structgen.automaton.schema.nesting import forced_height, watch_from
+from structgen.automaton.schema.quick_checks import PlainNodes
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema.graph import FALSE, OBJECT, TRUE, SchemaGraph

@@ -17,12 +17,12 @@ from engine.walks import TINY, accepts, examples, minimum, seeds, walk
 from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf, TextLeaf
-from structgen.automaton.json import evaluate
-from structgen.automaton.json.scalars import string_regex
 from structgen.automaton.json.values import JsonLanguage
 from structgen.automaton.regex import expressions
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import JsonString, Utf8
+from structgen.automaton.schema import evaluate
+from structgen.automaton.schema.strings import string_regex
 from structgen.constraint.constraint import Constraint
 from structgen.grammar import ir
 from structgen.grammar.formats import format_regex

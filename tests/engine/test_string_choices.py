@@ -14,7 +14,7 @@ import pytest
 import structgen
 from engine.walks import TINY, accepts
 from structgen import JsonSchema
-from structgen.automaton.json import branches
+from structgen.automaton.schema import branches
 
 VALUES: list[Any] = [
     *("".join(c) for n in range(4) for c in itertools.product("ab1", repeat=n)),

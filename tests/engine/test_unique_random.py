@@ -35,7 +35,7 @@ from engine.walks import (
     would_accept,
 )
 from structgen import JsonSchema, StructgenError, Unsatisfiable, Vocabulary
-from structgen.automaton.json.array_spec import needed_by_others
+from structgen.automaton.schema.array_spec import needed_by_others
 
 Schema = dict[str, Any]
 

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
-from structgen.automaton.json import evaluate
+from structgen.automaton.schema import evaluate
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types import bounds, exact_schema, lower

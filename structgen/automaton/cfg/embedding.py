@@ -16,7 +16,7 @@ from collections.abc import Collection
 from structgen.automaton.core.frames import POP, Alternative, TextHistory, Textless
 from structgen.automaton.core.leaf import GROW, Leaf
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.json.nesting import UNLIMITED
+from structgen.automaton.schema.nesting import UNLIMITED
 from structgen.automaton.texts import Text, put
 
 from .embedded_terminals import EmbeddedTerminal, GuardedLeaf, NamedTokenLeaf

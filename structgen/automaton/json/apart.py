@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from structgen.automaton.bits import bits
 from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.schema import evaluate
 from structgen.automaton.texts import Text, flat, put
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
 
-from . import evaluate, keys
+from . import keys
 from .language import Language
 from .whitespace import CLOSE, array_leaf
 

@@ -18,13 +18,19 @@ from functools import cached_property
 from typing import Any
 
 from structgen.automaton.core.frames import POP, Alternative
+from structgen.automaton.schema import evaluate
+from structgen.automaton.schema.array_spec import (
+    FORGOTTEN,
+    REPEATED,
+    ArraySpec,
+    State,
+    is_forgotten,
+)
 from structgen.automaton.texts import Text, flat, joined, put, repeated
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, json_key
 
-from . import evaluate
-from .array_spec import FORGOTTEN, REPEATED, ArraySpec, State, is_forgotten
 from .excluding import bytes_of_many
 from .language import Language
 from .whitespace import CLOSE, ITEM, array_leaf

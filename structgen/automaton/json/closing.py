@@ -25,16 +25,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
+from structgen.automaton.schema import evaluate
+from structgen.automaton.schema.member_ways import MemberWays
+from structgen.automaton.schema.members import MemberTable
+from structgen.automaton.schema.rules import Rule, RuleBook
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
-from . import evaluate
 from .keys import KeySymbols
 from .language import Language
-from .member_ways import MemberWays
-from .members import MemberTable
-from .rules import Rule, RuleBook
 
 _FEW = 16
 """So many names are one part."""

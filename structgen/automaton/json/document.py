@@ -18,11 +18,11 @@ from typing import Any
 from structgen.automaton.core.frames import POP, Alternative, TextHistory, Textless
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.machine import Machine
+from structgen.automaton.schema.nesting import UNLIMITED
 from structgen.automaton.texts import Text
 
 from .keys import before_key
 from .language import Language
-from .nesting import UNLIMITED
 from .whitespace import Whitespace
 
 _BEFORE, _AFTER = 0, 1

@@ -19,6 +19,7 @@ from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.regex.quick_checks import has_string
 from structgen.automaton.regex.symbols import probe
+from structgen.automaton.schema.quick_checks import IN_PLACE, PlainNodes, worth_a_look
 from structgen.errors import CompileLimitExceeded, Unsatisfiable
 from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import (
@@ -39,10 +40,10 @@ from structgen.grammar.json_schema import (
 
 from .arrays import ArrayPlan
 from .closing import check_owed
-from .quick_checks import IN_PLACE, PlainNodes, worth_a_look
 
 if TYPE_CHECKING:
-    from .conjunctions import Branch
+    from structgen.automaton.schema.branches import Branch
+
     from .values import JsonLanguage
 
 MAX_CHECKED = 2_000

@@ -1,4 +1,4 @@
-"""Values that are barred, and a leaf without a few of its texts: any string but these.
+"""A leaf without a few of its texts: any string but these.
 
 Unique items bar what has been written, so a constraint meets as many such languages as texts. Made
 into an expression each (anything, and not ``red``) they would have automata, walks and masks of
@@ -7,22 +7,20 @@ each value by a small automaton of its own that knows all its spellings. Once no
 follow any more, which is nearly always after a character or two, the shared leaf alone goes on
 (`handed`), with everything that is remembered of it.
 
-What is barred nearly always is what was barred before and one value more. So a set of barred values
-is that one and a number (`Barred`), a set of automata is that one and an automaton (`_nodes`), and
-one more item costs what is new, however many there have been.
+What is barred nearly always is what was barred before and one value more. So a set of automata is
+that one and an automaton (`_nodes`), and one more item costs what is new, however many there have
+been.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.texts import Text, head, put
 from structgen.automaton.work import WORK
-from structgen.grammar.json_schema import json_key
 
 from .numbers import NumberLeaf
 
@@ -31,81 +29,6 @@ Key: TypeAlias = "tuple[int, int]"
 
 Single: TypeAlias = "tuple[Leaf, int] | None"
 """All ways to spell one value, and where that automaton starts; None: there are none."""
-
-
-class Told:
-    """The values that others are told apart from, by number.
-
-    Attributes:
-        values: the values.
-        keys: the `json_key` of each.
-    """
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.keys: list[Any] = []
-        self._numbers: dict[Any, int] = {}
-        self._barred: dict[tuple[int, ...], Barred] = {}
-
-    def number(self, value: Any) -> int:
-        """The number of ``value``, and of all that are equal to it."""
-        key = json_key(value)
-        found = self._numbers.get(key)
-        if found is None:
-            WORK.hold(300)
-            found = self._numbers[key] = len(self.values)
-            self.values.append(value)
-            self.keys.append(key)
-        return found
-
-    def known(self, key: Any) -> int | None:
-        """The number of the value with this `json_key`, if it has one."""
-        return self._numbers.get(key)
-
-    def release(self) -> None:
-        """Let go of what refers back."""
-        self._barred.clear()
-
-    def barred(self, numbers: tuple[int, ...]) -> Barred:
-        """The values with ``numbers``, which ascend."""
-        found = self._barred.get(numbers)
-        if found is None:
-            WORK.hold(200 + 8 * len(numbers))
-            found = self._barred[numbers] = Barred(self, numbers)
-        return found
-
-
-class Barred:
-    """Values that must not be written. Made by `Told`, so that equal ones are the same object.
-
-    Attributes:
-        told: the values and their numbers.
-        numbers: those of the barred ones, ascending.
-    """
-
-    def __init__(self, told: Told, numbers: tuple[int, ...]) -> None:
-        self.told = told
-        self.numbers = numbers
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self.told.values[number] for number in self.numbers)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __contains__(self, key: object) -> bool:
-        """Whether the value with this `json_key` is barred."""
-        return self.told.known(key) in self._members
-
-    @cached_property
-    def containers(self) -> tuple[int, ...]:
-        """The numbers of the objects and arrays among them."""
-        values = self.told.values
-        return tuple([n for n in self.numbers if isinstance(values[n], (dict, list))])
-
-    @cached_property
-    def _members(self) -> frozenset[int | None]:
-        return frozenset(self.numbers)
 
 
 class ExcludingLeaf(Leaf):

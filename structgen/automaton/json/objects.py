@@ -19,15 +19,15 @@ from typing import Any
 
 from structgen.automaton.bits import bits
 from structgen.automaton.core.frames import POP, Alternative
+from structgen.automaton.schema import evaluate
+from structgen.automaton.schema.member_ways import MemberWays
+from structgen.automaton.schema.members import MemberTable
 from structgen.automaton.texts import Text, head, joined, put
 from structgen.automaton.work import WORK
 
-from . import evaluate
 from .closing import Members, State
 from .keys import CLOSE, KeyLeaf, KeySymbols
 from .language import Language
-from .member_ways import MemberWays
-from .members import MemberTable
 from .open_members import ObjectSteps, OpenMembers
 from .scalars import key_leaf
 

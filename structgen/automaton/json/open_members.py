@@ -15,13 +15,13 @@ from __future__ import annotations
 from functools import cached_property
 
 from structgen.automaton.bits import bits
+from structgen.automaton.schema.member_ways import MemberWays
+from structgen.automaton.schema.members import MemberTable
+from structgen.automaton.schema.rules import Rule
 from structgen.automaton.work import WORK
 
 from .closing import Closing, Members, State
 from .language import Language
-from .member_ways import MemberWays
-from .members import MemberTable
-from .rules import Rule
 
 
 class ObjectSteps:

@@ -18,6 +18,15 @@ from typing import Any
 from structgen.automaton.core.frames import Alternative
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.regex.encoding import Escapes
+from structgen.automaton.schema import evaluate
+from structgen.automaton.schema.branches import Branch, Brancher
+from structgen.automaton.schema.conjunctions import Barred, Conjunctions, Told
+from structgen.automaton.schema.nesting import UNLIMITED, NestingBound, watch_from
+from structgen.automaton.schema.outlines import Listings, Outlines
+from structgen.automaton.schema.quick_checks import QuickChecks
+from structgen.automaton.schema.rule_reader import RuleReader
+from structgen.automaton.schema.rules import RuleBook
+from structgen.automaton.schema.strings import StringReader, string_regex
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
 from structgen.grammar.json_schema import (
@@ -40,31 +49,13 @@ from structgen.grammar.json_schema import (
     to_decimal,
 )
 
-from . import evaluate
 from .apart import Apart, ApartArray, ApartObject, Without
 from .arrays import ArrayPlan
-from .branches import Brancher
-from .conjunctions import Branch, Conjunctions
 from .document import PlainRoot
 from .emptiness import AnyPlan, Emptiness, Shapes
-from .excluding import Barred, Told
-from .nesting import UNLIMITED, NestingBound, watch_from
 from .objects import ObjectPlan
 from .options import JsonOptions
-from .outlines import Listings, Outlines
-from .quick_checks import QuickChecks
-from .rule_reader import RuleReader
-from .rules import RuleBook
-from .scalars import (
-    Scalars,
-    StringReader,
-    literal_leaf,
-    number_leaf,
-    number_spec,
-    scalar_leaves,
-    spellings,
-    string_regex,
-)
+from .scalars import Scalars, literal_leaf, number_leaf, number_spec, scalar_leaves, spellings
 from .whitespace import whitespace
 
 MAX_CONTAINERS = 500

@@ -95,7 +95,7 @@ class Ready(TextPattern):
         Raises:
             ParseError: it is not.
         """
-        from structgen.automaton.json import evaluate
+        from structgen.automaton.schema import evaluate
 
         texts = self.texts
         if isinstance(text, str) and (

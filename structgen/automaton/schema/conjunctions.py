@@ -1,25 +1,23 @@
-"""Conjunctions of requirements, by number: what a value is owed to.
+"""Conjunctions of requirements, by number: what a value is owed to, and which values are barred.
 
 A conjunction is a set of schema nodes that all apply to one value. Conjunctions are integers, that
 of one requirement being the requirement itself. `Conjunctions` owns the numbers of the others, and
 tells where in the schema they are. It knows nothing of what they mean.
 
-Branches: one way each to satisfy a conjunction, and one that is still being made. `branches` makes
-them; here is what it writes down, and what it compares at the end.
+Unique items bar what has been written. `Told` numbers such values; a set of them is `Barred`, which
+a node holds in place of its excluded values, so that equal sets are the same object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import Any
 
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
-from structgen.grammar.json_schema import ALL_TYPES, FALSE, TRUE, Node
-
-from .rules import Rule
+from structgen.grammar.json_schema import FALSE, TRUE, Node, json_key
 
 
 class Conjunctions:
@@ -104,74 +102,76 @@ class Conjunctions:
         return order
 
 
-MAX_SUBSETS = 6
-"""Most ``anyOf`` branches beside an ``unevaluated…`` keyword: all their subsets are tried."""
+class Told:
+    """The values that others are told apart from, by number.
 
-Owned: TypeAlias = "tuple[int, frozenset[int]]"
-"""A requirement, with the nodes whose ``unevaluated…`` sees what it evaluates."""
-
-
-@dataclass(slots=True, frozen=True)
-class Branch:
-    """One way to satisfy a conjunction: all of ``nodes`` by their own assertions."""
-
-    types: int
-    nodes: tuple[int, ...]
-
-
-class Partial:
-    """A branch under construction."""
-
-    __slots__ = ("choices", "contributors", "kept", "negated", "rules", "seen", "todo", "types")
+    Attributes:
+        values: the values.
+        keys: the `json_key` of each.
+    """
 
     def __init__(self) -> None:
-        self.todo: list[Owned] = []
-        self.seen: set[Owned] = set()
-        self.kept: set[int] = set()
-        self.types = ALL_TYPES
-        self.choices: list[list[tuple[Owned, ...]]] = []
-        self.contributors: dict[int, set[int]] = {}
-        self.rules: list[Rule] = []
-        self.negated: list[int] = []
+        self.values: list[Any] = []
+        self.keys: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._barred: dict[tuple[int, ...], Barred] = {}
 
-    def copy(self) -> Partial:
-        """Another one like it, with nothing to do yet."""
-        other = Partial()
-        other.seen = set(self.seen)
-        other.kept = set(self.kept)
-        other.types = self.types
-        other.rules = list(self.rules)
-        other.negated = list(self.negated)
-        other.choices = list(self.choices)
-        other.contributors = {k: set(v) for k, v in self.contributors.items()}
-        return other
+    def number(self, value: Any) -> int:
+        """The number of ``value``, and of all that are equal to it."""
+        key = json_key(value)
+        found = self._numbers.get(key)
+        if found is None:
+            WORK.hold(300)
+            found = self._numbers[key] = len(self.values)
+            self.values.append(value)
+            self.keys.append(key)
+        return found
 
+    def known(self, key: Any) -> int | None:
+        """The number of the value with this `json_key`, if it has one."""
+        return self._numbers.get(key)
 
-def subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
-    """All non-empty subsets: every branch that holds may evaluate something."""
-    if len(ways) > MAX_SUBSETS:
-        raise CompileLimitExceeded(
-            "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches; use "
-            "oneOf if only one of them can hold, or write additionalProperties: false "
-            "(items: false) into each instead",
-            limit=MAX_SUBSETS,
-            actual=len(ways),
-        )
-    return [
-        tuple(way for i, way in enumerate(ways) if bits >> i & 1)
-        for bits in range(1, 1 << len(ways))
-    ]
+    def release(self) -> None:
+        """Let go of what refers back."""
+        self._barred.clear()
+
+    def barred(self, numbers: tuple[int, ...]) -> Barred:
+        """The values with ``numbers``, which ascend."""
+        found = self._barred.get(numbers)
+        if found is None:
+            WORK.hold(200 + 8 * len(numbers))
+            found = self._barred[numbers] = Barred(self, numbers)
+        return found
 
 
-def without_redundant(branches: list[Branch]) -> list[Branch]:
-    """Drop branches that assert more than another one: they add nothing."""
-    if len(branches) > 64:
-        return branches
-    sets = [set(b.nodes) for b in branches]
-    return [
-        b
-        for i, b in enumerate(branches)
-        if not any(
-            j != i and s < sets[i] and not b.types & ~branches[j].types for j, s in enumerate(sets)
-        )
-    ]
+class Barred:
+    """Values that must not be written. Made by `Told`, so that equal ones are the same object.
+
+    Attributes:
+        told: the values and their numbers.
+        numbers: those of the barred ones, ascending.
+    """
+
+    def __init__(self, told: Told, numbers: tuple[int, ...]) -> None:
+        self.told = told
+        self.numbers = numbers
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.told.values[number] for number in self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the value with this `json_key` is barred."""
+        return self.told.known(key) in self._members
+
+    @cached_property
+    def containers(self) -> tuple[int, ...]:
+        """The numbers of the objects and arrays among them."""
+        values = self.told.values
+        return tuple([n for n in self.numbers if isinstance(values[n], (dict, list))])
+
+    @cached_property
+    def _members(self) -> frozenset[int | None]:
+        return frozenset(self.numbers)

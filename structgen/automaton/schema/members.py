@@ -17,7 +17,7 @@ from structgen.grammar import ir
 from structgen.grammar.json_schema import FALSE, TRUE, Keys
 
 from . import evaluate
-from .language import Language
+from .language import Schema
 from .rules import Rule, RuleBook
 
 _INVOLVED = frozenset(
@@ -63,7 +63,7 @@ class MemberTable:
     _summed_facts = -1  # of how many facts `_facts_before` knows
     _facts_before: Sequence[int] = ()  # for names, at equal distances, those about names before
 
-    def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
+    def __init__(self, language: Schema, nodes: tuple[int, ...]) -> None:
         self._language = language
         all_nodes = language.nodes
         if len(nodes) == 1:

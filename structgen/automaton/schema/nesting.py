@@ -11,11 +11,9 @@ Knows the schema graph only. `values` adds the requirements, `machine` counts wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from structgen.automaton.texts import Text
 from structgen.grammar.json_schema import ALL_TYPES, ARRAY, FALSE, OBJECT, Node, SchemaGraph
 
 UNLIMITED = 1 << 30
@@ -223,65 +221,3 @@ def _height_of(value: Any) -> int:
         height += nests
         level = inner
     return height
-
-
-def height_of_text(text: Text) -> int:
-    """How deep a JSON text nests."""
-    known: dict[tuple[Text, int], tuple[int, int, int]] = {}
-    todo: list[tuple[Text, int]] = [(text, _OUTSIDE)]
-    while todo:
-        part, where = todo[-1]
-        found = _height_of_part(part, where, known)
-        if isinstance(found, _Missing):
-            todo.append(found.part)
-        else:
-            known[part, where] = found
-            todo.pop()
-    return known[text, _OUTSIDE][0]
-
-
-_OUTSIDE, _IN_STRING, _ESCAPED = range(3)
-"""Where in a JSON text a place is: outside a string, in one, or in one after a backslash."""
-
-
-@dataclass(frozen=True)
-class _Missing:
-    """A part of a text, and where it begins, that has to be looked at first."""
-
-    part: tuple[Text, int]
-
-
-def _height_of_part(
-    text: Text, where: int, known: Mapping[tuple[Text, int], tuple[int, int, int]]
-) -> tuple[int, int, int] | _Missing:
-    """How much deeper than where it begins part of a JSON text goes, and how deep and where it
-    ends: of a rope by those of its parts, each looked at once."""
-    height = depth = 0
-    if isinstance(text, bytes):
-        for byte in text:
-            if where == _ESCAPED:
-                where = _IN_STRING
-            elif where == _IN_STRING:
-                where = _OUTSIDE if byte == 0x22 else _ESCAPED if byte == 0x5C else _IN_STRING
-            elif byte == 0x22:
-                where = _IN_STRING
-            elif byte in (0x5B, 0x7B):
-                depth += 1
-                height = max(height, depth)
-            elif byte in (0x5D, 0x7D):
-                depth -= 1
-        return height, depth, where
-    left = text.times
-    while left:
-        found = known.get((text.first, where))
-        if found is None:
-            return _Missing((text.first, where))
-        # Values nest as deep at their end as where they begin: once more is no deeper.
-        rounds = left if found[2] == where else 1
-        last = depth + found[1] * (rounds - 1)
-        height = max(height, depth + found[0], last + found[0])
-        depth, where, left = last + found[1], found[2], left - rounds
-    found = known.get((text.second, where))
-    if found is None:
-        return _Missing((text.second, where))
-    return max(height, depth + found[0]), depth + found[1], found[2]

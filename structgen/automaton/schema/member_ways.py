@@ -1,22 +1,15 @@
-"""What a member's value may be, and what is left of the rule then.
+"""What a member's value may be, and what is left of the rule about all members then.
 
-`MemberWays` takes the rule about an object's members further by one member: the value is told apart
-into the few cases that make a difference, each with what it owes and the rule after it. Where the
-cases are many, another member that tells alternatives apart is decided first (a tag), or the parts
-of a disjunction are followed side by side. Which keys there are is `members`' business, what has
-been written that of `objects`.
+`MemberWays` takes the rule further by one member: the value is told apart into the few cases that
+make a difference (`told_apart`), each with what it owes and the rule after it. Facts that list
+values are decided all at once, by value: a tag has as many cases as it has values, not one for each
+pair of lists. All others are decided one after another. Where the cases are many, another member
+that tells alternatives apart is decided first (a tag), or the parts of a disjunction are followed
+side by side. Which keys there are is `members`' business, what has been written that of `objects`.
 
-The cases of one member's value, told apart by the facts that it can settle. Owns `told_apart`: a
-rule about an object's members, the facts in it that a member's value decides, and what the value
-owes anyway → what it owes in each case, and what is left of the rule then. Facts that list values
-are decided all at once, by value: a tag has as many cases as it has values, not one for each pair
-of lists. All others are decided one after another.
-
-What one value has to satisfy besides its conjunction, built up one requirement at a time.
 `Requirements` are a few on top of a conjunction, together with what they leave of the value where
-they list values: a set of which it is one, or values that it is not. Where a ``const`` in one
-alternative and a ``const`` in the next exclude each other, comparing sets says so at once; asking
-the language whether all of it together is empty would take a question for each pair.
+they list values. Where a ``const`` in one alternative and one in the next exclude each other,
+comparing sets says so at once; asking the language would take a question for each pair.
 """
 
 from __future__ import annotations
@@ -29,7 +22,7 @@ from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, STRING, Node
 
-from .language import Language
+from .language import Schema
 from .members import MemberTable
 from .rules import Rule
 
@@ -57,7 +50,7 @@ class Requirements:
         "requirements",
     )
 
-    def __init__(self, language: Language, base: int) -> None:
+    def __init__(self, language: Schema, base: int) -> None:
         self._language = language
         self.base = base
         self._among: frozenset[Any] | None = None  # the values it can be, None: any
@@ -194,7 +187,7 @@ Sides: TypeAlias = tuple[int, int]
 
 
 def told_apart(
-    language: Language, rule: Rule, touched: int, start: Requirements, limit: int
+    language: Schema, rule: Rule, touched: int, start: Requirements, limit: int
 ) -> list[tuple[Requirements, Rule]] | None:
     """The cases of a value, each with what it owes and what is left of ``rule``.
 
@@ -270,7 +263,7 @@ def told_apart(
 
 
 def _by_value(
-    language: Language,
+    language: Schema,
     start: Requirements,
     rule: Rule,
     decided: Mapping[int, Sides],
@@ -378,7 +371,7 @@ class MemberWays:
         table: its members.
     """
 
-    def __init__(self, language: Language, table: MemberTable) -> None:
+    def __init__(self, language: Schema, table: MemberTable) -> None:
         self._language = language
         self._book = language.book
         self._table = table

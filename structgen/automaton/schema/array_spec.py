@@ -4,12 +4,9 @@
 `State`: how many items are complete (no further than it matters), how many of them have met each
 ``contains``, and which values have been written where they must be unique. Whether an item meets a
 ``contains`` is guessed when it starts: it is then owed, or (where there is a maximum) its opposite
-is, so that a wrong guess dies with the item. Knows no leaves, no frames, and not how an array is
-closed.
-
-Values that are needed elsewhere: what one place must leave to others that all have to differ.
-`needed_by_others` is a bipartite matching of places and values (Kuhn 1955), and what every largest
-matching has in common.
+is, so that a wrong guess dies with the item. `needed_by_others` finds what one place must leave to
+others that all have to differ, by a bipartite matching (Kuhn 1955). Knows no leaves, no frames, and
+not how an array is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, UnsupportedFeature
 from structgen.grammar.json_schema import FALSE, TRUE, Contains
 
-from .language import Language
+from .language import Schema
 
 
 def needed_by_others(domains: Sequence[frozenset[int]]) -> frozenset[int]:
@@ -120,7 +117,7 @@ class ArraySpec:
         is_simple: whether items owe nothing to each other.
     """
 
-    def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
+    def __init__(self, language: Schema, nodes: tuple[int, ...]) -> None:
         self._language = language
         self._nodes = [language.nodes[n] for n in nodes]
         if len(nodes) == 1 and _INVOLVED.isdisjoint(vars(self._nodes[0])):  # as nearly always

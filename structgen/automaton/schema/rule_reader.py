@@ -20,7 +20,7 @@ from structgen.grammar import ir
 from structgen.grammar.json_schema import FALSE, OBJECT, TRUE, Keys, Node, json_key
 
 from . import evaluate
-from .excluding import Barred
+from .conjunctions import Barred
 from .outlines import Outlines
 from .rules import Rule, RuleBook
 

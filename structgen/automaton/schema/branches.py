@@ -8,23 +8,16 @@ becomes a rule and what strings may be an expression, in one branch each. Choice
 already decide are never multiplied out, and a ``oneOf`` branch only excludes those siblings that
 can overlap with it.
 
-``unevaluatedProperties`` and ``unevaluatedItems`` need to know which subschemas have held: inside a
-branch that is known, so they become an ordinary node listing what they do not speak of.
-
-What ``unevaluatedProperties`` and ``unevaluatedItems`` come to, once it is known what has held.
-They become an ordinary node that lists what the others do not speak of.
-
-The negation of a schema node, as alternatives of positive nodes. ``not`` and ``oneOf`` need schemas
-that a value must *not* satisfy. A negated node is turned round once: it fails when any one of its
-assertions fails, so its negation is a choice among small nodes that state one failure each (a type
-it does not allow, a missing required name, an item that breaks ``items``, …). Everything downstream
-then deals with positive assertions only. Where a failure lies in a child, the child's requirement
-is negated in turn, later and only if it is reached.
+What must not hold is turned round once (`negate`): a node fails when any of its assertions fails,
+so its negation is a choice among small nodes that state one failure each. ``unevaluatedProperties``
+and ``unevaluatedItems`` need to know which subschemas have held; inside a branch that is known, so
+they become an ordinary node that lists what the others do not speak of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from structgen.automaton.work import WORK
@@ -42,11 +35,83 @@ from structgen.grammar.json_schema import (
     Node,
 )
 
-from .conjunctions import Branch, Owned, Partial, subsets, without_redundant
 from .outlines import Outlines
 from .rule_reader import RuleReader, content
 from .rules import Rule
-from .scalars import StringReader, counts_only
+from .strings import StringReader, counts_only
+
+MAX_SUBSETS = 6
+"""Most ``anyOf`` branches beside an ``unevaluated…`` keyword: all their subsets are tried."""
+
+
+Owned: TypeAlias = "tuple[int, frozenset[int]]"
+"""A requirement, with the nodes whose ``unevaluated…`` sees what it evaluates."""
+
+
+@dataclass(slots=True, frozen=True)
+class Branch:
+    """One way to satisfy a conjunction: all of ``nodes`` by their own assertions."""
+
+    types: int
+    nodes: tuple[int, ...]
+
+
+class Partial:
+    """A branch under construction."""
+
+    __slots__ = ("choices", "contributors", "kept", "negated", "rules", "seen", "todo", "types")
+
+    def __init__(self) -> None:
+        self.todo: list[Owned] = []
+        self.seen: set[Owned] = set()
+        self.kept: set[int] = set()
+        self.types = ALL_TYPES
+        self.choices: list[list[tuple[Owned, ...]]] = []
+        self.contributors: dict[int, set[int]] = {}
+        self.rules: list[Rule] = []
+        self.negated: list[int] = []
+
+    def copy(self) -> Partial:
+        """Another one like it, with nothing to do yet."""
+        other = Partial()
+        other.seen = set(self.seen)
+        other.kept = set(self.kept)
+        other.types = self.types
+        other.rules = list(self.rules)
+        other.negated = list(self.negated)
+        other.choices = list(self.choices)
+        other.contributors = {k: set(v) for k, v in self.contributors.items()}
+        return other
+
+
+def subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
+    """All non-empty subsets: every branch that holds may evaluate something."""
+    if len(ways) > MAX_SUBSETS:
+        raise CompileLimitExceeded(
+            "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches; use "
+            "oneOf if only one of them can hold, or write additionalProperties: false "
+            "(items: false) into each instead",
+            limit=MAX_SUBSETS,
+            actual=len(ways),
+        )
+    return [
+        tuple(way for i, way in enumerate(ways) if bits >> i & 1)
+        for bits in range(1, 1 << len(ways))
+    ]
+
+
+def without_redundant(branches: list[Branch]) -> list[Branch]:
+    """Drop branches that assert more than another one: they add nothing."""
+    if len(branches) > 64:
+        return branches
+    sets = [set(b.nodes) for b in branches]
+    return [
+        b
+        for i, b in enumerate(branches)
+        if not any(
+            j != i and s < sets[i] and not b.types & ~branches[j].types for j, s in enumerate(sets)
+        )
+    ]
 
 
 def properties_left(owner: Node, parts: list[Node]) -> Node | None:
