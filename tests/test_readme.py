@@ -18,7 +18,6 @@ from structgen.automaton.regex import expressions, symbols
 from structgen.automaton.schema import (
     array_spec,
     branches,
-    conjunctions,
     member_ways,
     rule_reader,
     rules,
@@ -36,7 +35,7 @@ LIMITS = {
     "subschemas it may reach": (reader.MAX_NODES,),
     "the value of one member": (member_ways.MAX_TOLD_APART,),
     "multiply out to": (branches.MAX_BRANCHES,),
-    "overlapping branches": (conjunctions.MAX_SUBSETS,),
+    "overlapping branches": (branches.MAX_SUBSETS,),
     "conditional patterns": (rule_reader.MAX_CONDITIONAL_PATTERNS,),
     "multiple of": (numbers.MAX_NON_MULTIPLES,),
     "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, tree.MAX_DEPTH),
