@@ -1,6 +1,6 @@
 """The input of the Responses API and of decisions: items, as the messages of a chat.
 
-Which items there are, and what each may have, is `shapes.items`' business: they are checked.
+Which items there are, and what each may have, is `shapes`' business: they are checked.
 """
 
 from __future__ import annotations

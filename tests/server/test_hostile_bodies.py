@@ -22,9 +22,9 @@ from structgen.runner import (
     check_json,
     fields,
 )
-from structgen.server import bodies
+from structgen.server import bodies, shapes
 from structgen.server.routes.tokens import DetokenizeBody, TokenizeBody
-from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody, base
+from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
 
 AUTH = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 MANY = 5_000
@@ -198,7 +198,7 @@ def test_no_large_body_is_read_in_the_event_loop(
 
     monkeypatch.setattr(bodies, "parsed", seen(bodies.parsed))
     monkeypatch.setattr(fields, "few", seen(fields.few))
-    monkeypatch.setattr(base, "few", seen(base.few))
+    monkeypatch.setattr(shapes, "few", seen(shapes.few))
     answer = httpx.post(f"{served.root}/v1/{path}", json=body, headers=AUTH, timeout=60)
     assert answer.status_code in (400, 404, 422), answer.text
     assert {name.rpartition("_")[0] for name in threads} == {"structgen-bodies"}
