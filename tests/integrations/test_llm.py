@@ -85,7 +85,7 @@ def test_options(model: Any) -> None:
     assert ask("A name?", grammar='start: "Ann" | "Ben"').text() in ("Ann", "Ben")
     assert ask("A name?", grammar='root ::= "Ann" | "Ben"').text() in ("Ann", "Ben")
     cut = ask("Tell a story.", max_tokens=4, temperature=0)
-    assert cut.usage().output == 4 or cut.text()
+    assert cut.usage().output == 4
     assert cut.json()["finish_reason"] == "length"
     one, two = (ask("A word?", regex="[a-z]{9}", temperature=1.0, seed=5).text() for _ in "12")
     assert one == two

@@ -667,19 +667,29 @@ def test_streams_hand_calls_back_where_they_are_the_callers() -> None:
 def test_a_stream_that_is_left_stops_the_tools() -> None:
     seen: list[str] = []
 
-    async def long() -> None:
-        try:
-            seen.append("began")
-            await asyncio.sleep(3600)
-        finally:
-            seen.append("ended")
-
     async def work() -> None:
+        began = asyncio.Event()
+
+        async def long() -> None:
+            try:
+                seen.append("began")
+                began.set()
+                await asyncio.sleep(3600)
+            finally:
+                seen.append("ended")
+
         pieces = Agent(request(long)).answer(Scripted([("long", {})], "?").stream)
-        async for piece in pieces:
-            if isinstance(piece, ChatChunk) and piece.agentic_tool_call is not None:
-                break
+
+        async def read() -> None:
+            async for _ in pieces:
+                pass
+
+        reading = asyncio.ensure_future(read())
+        await began.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
         await pieces.aclose()
 
     asyncio.run(work())
-    assert seen in ([], ["began", "ended"])
+    assert seen == ["began", "ended"]

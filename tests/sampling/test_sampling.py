@@ -224,7 +224,7 @@ def test_penalties_count_the_output_alone_under_a_mask(settings, forced):
     generator = Generator(FakeModel(), Regex("([abc]{4}-){5}x"), processor=look)
     result = generator.result("abcabc aaaa", seed=4, forced=forced, **settings)
     n_prompt = len(steps[0][0])
-    assert result.usage.forced_tokens > 0 or not forced
+    assert (result.usage.forced_tokens > 0) == forced
     chosen = []
     for ids, logits in steps:
         output = ids[n_prompt:]

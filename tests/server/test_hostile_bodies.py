@@ -200,7 +200,7 @@ def test_no_large_body_is_read_in_the_event_loop(
     monkeypatch.setattr(fields, "few", seen(fields.few))
     monkeypatch.setattr(shapes, "few", seen(shapes.few))
     answer = httpx.post(f"{served.root}/v1/{path}", json=body, headers=AUTH, timeout=60)
-    assert answer.status_code in (400, 404, 422), answer.text
+    assert answer.status_code == (404 if path == "detokenize" else 400), answer.text
     assert {name.rpartition("_")[0] for name in threads} == {"structgen-bodies"}
 
 
@@ -242,7 +242,7 @@ def test_what_is_too_much_is_refused(
     served: Served, path: str, body: str, param: str | None
 ) -> None:
     answer = httpx.post(f"{served.root}/v1/{path}", content=body, headers=AUTH, timeout=60)
-    assert answer.status_code in (400, 413)
+    assert answer.status_code == (413 if param == "tool_choice" else 400)
     assert answer.json()["error"]["param"] == param
 
 

@@ -118,7 +118,8 @@ def test_an_output_that_cannot_stand(client: openai.OpenAI, served: Served) -> N
         timeout=60,
     ) as stream:
         lines = [line for line in stream.iter_lines() if line]
-    assert stream.status_code == 422 or '"abstained"' in lines[-1]
+    assert stream.status_code == 200  # sent before the answer was known
+    assert '"abstained"' in lines[-1]
     asked: Any = {"grammar": ["yes", "no"], "grammar_type": "choice", "abstain_below": 0.999_999}
     with pytest.raises(openai.UnprocessableEntityError):
         client.responses.create(model="small", input="Hi.", extra_body=asked)

@@ -210,14 +210,14 @@ def test_probabilities(client: openai.OpenAI) -> None:
 
 
 def test_in_the_background(client: openai.OpenAI) -> None:
-    made = create(client, background=True)
+    made = create(client, background=True, max_output_tokens=3)
     assert made.status == "queued"
     for _ in range(600):
         made = client.responses.retrieve(made.id)
         if made.status not in ("queued", "in_progress"):
             break
         time.sleep(0.05)
-    assert made.status in ("completed", "incomplete")
+    assert made.status == "incomplete"
     assert made.output_text
     long = create(client, background=True, max_output_tokens=4000)
     assert client.responses.cancel(long.id).status == "cancelled"
