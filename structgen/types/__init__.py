@@ -13,6 +13,8 @@ The types of `ready` are attributes as well (`structgen.types.country_code`), ma
 first asked for.
 """
 
+# ruff: noqa: F403, F405 - `static` says once what the ready-made types are to type checkers
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -50,47 +52,8 @@ from structgen.types.user import (
 from structgen.types.wrappers import schema_hint
 
 if TYPE_CHECKING:
-    from structgen.types.ready.static import (
-        airport_iata,
-        airport_icao,
-        char,
-        country_code,
-        country_code3,
-        country_flag,
-        country_name,
-        country_number,
-        credit_card,
-        currency_code,
-        currency_name,
-        currency_number,
-        digit,
-        email,
-        hex_color,
-        hex_str,
-        ipv4,
-        ipv6,
-        isbn,
-        isbn10,
-        isbn13,
-        language_code,
-        language_code3,
-        language_name,
-        mac_address,
-        media_type,
-        mime_type,
-        newline,
-        paragraph,
-        phone_number,
-        postal_code,
-        recent_date,
-        semver,
-        sentence,
-        slug,
-        subdivision_code,
-        time_zone,
-        uuid4,
-        whitespace,
-    )
+    from structgen.types.ready.ready_type import phone_number, postal_code, recent_date
+    from structgen.types.ready.static import *
 
 __all__ = [
     "FREE_TEXT",

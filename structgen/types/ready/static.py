@@ -7,50 +7,6 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from .ready_type import phone_number, postal_code, recent_date
-
-__all__ = [
-    "airport_iata",
-    "airport_icao",
-    "char",
-    "country_code",
-    "country_code3",
-    "country_flag",
-    "country_name",
-    "country_number",
-    "credit_card",
-    "currency_code",
-    "currency_name",
-    "currency_number",
-    "digit",
-    "email",
-    "hex_color",
-    "hex_str",
-    "ipv4",
-    "ipv6",
-    "isbn",
-    "isbn10",
-    "isbn13",
-    "language_code",
-    "language_code3",
-    "language_name",
-    "mac_address",
-    "media_type",
-    "mime_type",
-    "newline",
-    "paragraph",
-    "phone_number",
-    "postal_code",
-    "recent_date",
-    "semver",
-    "sentence",
-    "slug",
-    "subdivision_code",
-    "time_zone",
-    "uuid4",
-    "whitespace",
-]
-
 digit: TypeAlias = str
 char: TypeAlias = str
 newline: TypeAlias = str
