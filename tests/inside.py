@@ -122,6 +122,11 @@ def generation(holder: Any) -> Any:
     return holder._run
 
 
+def sets(holder: Any) -> Any:
+    """``_sets`` of ``holder``."""
+    return holder._sets
+
+
 def shortest(holder: Any) -> Any:
     """``_shortest`` of ``holder``."""
     return holder._shortest

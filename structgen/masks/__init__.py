@@ -1,9 +1,10 @@
 """Token masks: an automaton's state × a vocabulary's trie → packed bits.
 
 In reading order: `mask`; `token_masks` (`MaskEngine`), `frame_walks` (frames through the trie),
-`walks` and `walk_store` (leaves through the trie, remembered), `reach` (what a token budget bars),
-`named_tokens` (special tokens in grammars), `grouping` (NumPy helpers, transitions as arrays);
-`text` walks strings by whole characters, `cfg` walks grammars. Knows no model and no sequence.
+`walks` (leaves through the trie), `walk_store` (walks, remembered), `node_sets` (nodes of the trie,
+one or many), `reach` (what a token budget bars), `named_tokens` (special tokens in grammars),
+`grouping` (NumPy helpers, transitions as arrays); `text` walks strings by whole characters, `cfg`
+walks grammars. Knows no model and no sequence.
 """
 
 from __future__ import annotations

@@ -39,14 +39,12 @@ from structgen.vocabulary import Vocabulary
 
 from .cfg.walks import LexerWalks
 from .named_tokens import NamedTokens
+from .node_sets import NODE_BITS, Node
 from .walk_store import (
     NO_WALK,
-    NODE_BITS,
     ROOT,
-    Cluster,
     Exits,
     LeafWalk,
-    Node,
     Tokens,
     WalkMemo,
     WalkStore,
@@ -100,7 +98,7 @@ class Forgetting:
         count = store.trie.n_children
         alike: list[int] = []
         others: list[int] = []
-        for real in store.real(node):
+        for real in store.nodes.real(node).tolist():
             if not count[real]:
                 continue
             key = (frame, at, outcome, limited, real)
@@ -109,7 +107,7 @@ class Forgetting:
                 is_alike = known[key] = self._is_alike(frame, at, outcome, real, limited)
                 store.used += 200
             (alike if is_alike else others).append(real)
-        return Apart(at, store.join(alike) if alike else None, (*others,))
+        return Apart(at, store.nodes.join(alike) if alike else None, (*others,))
 
     def _is_alike(self, frame: Frame, at: int, outcome: int, node: int, limited: bool) -> bool:
         """Whether no token ends an item of ``frame`` below ``node``, nor comes near an end."""
@@ -122,7 +120,8 @@ class Forgetting:
             for way in resumed(frame, at, outcome, limited)
             if way.leaf is not None
         ]
-        first, count, byte_at = self._store.views[:3]
+        nodes = self._store.nodes
+        first, count, byte_at = nodes.first_child, nodes.n_children, nodes.byte
         while todo:
             leaf, q, here, below, is_inside = todo.pop()
             n_visited += 1
@@ -252,7 +251,7 @@ class FrameWalks:
 
     @cached_property
     def _lexers(self) -> LexerWalks:
-        return LexerWalks(self._store, self._vocabulary)
+        return LexerWalks(self._vocabulary)
 
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         memo = self._store.walks if leaf.is_shared else self._walks
@@ -305,7 +304,7 @@ class FrameWalks:
         while todo:
             continuation, outcome, node = todo.pop()
             WORK.spend(1)
-            if continuation == BOTTOM or not store.has_children(node):
+            if continuation == BOTTOM or not store.nodes.goes_on(node):
                 continue
             for frame_id, below in stacks.continuations[continuation]:
                 frame, at = stacks.frames[frame_id]
@@ -352,13 +351,13 @@ class FrameWalks:
         told = {v for v in values if isinstance(v, str) and v.startswith(begun)}
         store, others = self._store, []
         if told:
-            real = store.real(node)
+            real = store.nodes.real(node).tolist()
             others = [n for n in real if json.loads(open_string + store.trie.string_of(n)) in told]
             if others:
                 left = [n for n in real if n not in others]
                 if not left:
                     return _NOTHING_AFTER, others
-                node = store.join(left)
+                node = store.nodes.join(left)
         try:
             return self._frame_walk(instead, state, outcome, node, room), others
         except NeedsText:
@@ -375,7 +374,7 @@ class FrameWalks:
                 if apart.node is not None:
                     walk = self._walk_on(frame, apart.at, outcome, apart.node, room)
                 return walk, apart.others
-        return walk, self._store.real(node)
+        return walk, self._store.nodes.real(node).tolist()
 
     def _room(self, frame: Frame, continuation: int) -> int:
         """How many frames that nest may be pushed over ``frame`` before resuming is limited."""
@@ -444,7 +443,6 @@ class FrameWalks:
     def _walk_ways(self, ways: tuple[Alternative, ...], node: Node, room: int) -> FrameWalk:
         """What a frame does from ``node`` that goes on in one of ``ways``."""
         walker = self._walker
-        number = node.number if type(node) is Cluster else node
         closed: list[Node] = []
         ends: list[Ends] = []
         tokens = b""
@@ -455,7 +453,7 @@ class FrameWalks:
                 exits = ((0, node),)
             else:
                 memo = self._store.walks if leaf.is_shared else self._walks
-                walk = memo.kept[(leaf.number << 32 | way.q) << NODE_BITS | number]
+                walk = memo.kept[(leaf.number << 32 | way.q) << NODE_BITS | node]
                 if walk is None:
                     anew = self._walk_of_grammar if leaf.of_grammar else walker.walk_anew
                     walk = anew(leaf, way.q, node, memo)
@@ -473,7 +471,7 @@ class FrameWalks:
         self._store.used += len(tokens) + 300
         closed_at: Node = _NO_NODE
         if closed:
-            closed_at = self._store.join(closed) if closed[1:] else closed[0]
+            closed_at = self._store.nodes.join(closed)
         return tokens, closed_at, tuple(ends)
 
     def _close(

@@ -1,6 +1,5 @@
-"""What walks of one vocabulary are kept in: its caches, sets of trie nodes, walks as values.
+"""What walks of one vocabulary are kept in: its caches, and walks as values.
 
-A `Cluster` is a set of trie nodes walked as one: all the places where tokens leave a string, say.
 Whatever is remembered lies in `GenerationalCache` caches under one byte budget, of which the part
 not used for longest is dropped. What a walk is made of (`LeafWalk`, `End`) stands here; who makes
 them is the business of `string_walks` and `walks`.
@@ -8,13 +7,11 @@ them is the business of `string_walks` and `walks`.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +19,10 @@ import numpy.typing as npt
 from structgen.automaton.core import Leaf
 from structgen.automaton.json import ExcludingLeaf
 from structgen.storage import Caches, GenerationalCache, Weighed, fork_safe
-from structgen.vocabulary import Trie, Vocabulary, view
+from structgen.vocabulary import Trie, Vocabulary
 
-from .grouping import bits_of, ranges, starts_of
+from .grouping import bits_of
+from .node_sets import NODE_BITS, Node, NodeSets
 
 Bits: TypeAlias = npt.NDArray[np.uint32]
 Ids: TypeAlias = npt.NDArray[np.int32]
@@ -41,39 +39,13 @@ ROOT = 0
 _FEW_GROUPS = 256
 """Groups of caches among which those that are gone are not looked for."""
 
-_FEW_MEMBERS = 24
-"""Nodes whose children are gathered one by one."""
-
 
 def ids_of(tokens: Tokens) -> Ids:
     """``tokens`` as numbers. Only to be read."""
     return np.frombuffer(tokens, np.int32)
 
 
-@final
-class Cluster:
-    """Several trie nodes walked as one.
-
-    Attributes:
-        members: the nodes, ascending.
-        children: byte → child, once asked for.
-        number: what no other cluster and no trie node has.
-    """
-
-    __slots__ = ("__weakref__", "children", "members", "number")
-
-    def __init__(self, members: npt.NDArray[np.int32]) -> None:
-        self.members = members
-        self.number = next(_cluster_numbers)
-        self.children: dict[int, Node] | None = None
-
-
-Node: TypeAlias = "int | Cluster"
 Exits: TypeAlias = "tuple[tuple[int, Node], ...]"
-
-NODE_BITS = 40
-_cluster_numbers = itertools.count(1 << (NODE_BITS - 1))
-
 
 End: TypeAlias = "int | tuple[int, int] | tuple[str, tuple[End, ...], int | None]"
 """A state; a run of text, by its first state and its length (see `Walker.run_ends`); or the ends of
@@ -163,8 +135,7 @@ class WalkMemo:
 
     def get(self, leaf: Leaf, q: int, node: Node) -> LeafWalk | None:
         """The walk, or None."""
-        at = node.number if type(node) is Cluster else node
-        return self.kept[(leaf.number << 32 | q) << NODE_BITS | at]
+        return self.kept[(leaf.number << 32 | q) << NODE_BITS | node]
 
     def put(self, leaf: Leaf, q: int, node: Node, walk: LeafWalk) -> None:
         """Remember ``walk``."""
@@ -174,8 +145,7 @@ class WalkMemo:
             if known is None:
                 known = self._exits[exits] = exits
             exits = known
-        at = node.number if type(node) is Cluster else node
-        self.kept[(leaf.number << 32 | q) << NODE_BITS | at] = row, ids, exits, ends
+        self.kept[(leaf.number << 32 | q) << NODE_BITS | node] = row, ids, exits, ends
 
 
 class WalkBuilder:
@@ -206,11 +176,11 @@ class WalkBuilder:
 
 
 class WalkStore:
-    """The caches of one vocabulary, and its trie's nodes, one or many.
+    """The caches of one vocabulary.
 
     Attributes:
         vocabulary: the vocabulary, as long as it is in use.
-        views: the trie's arrays as lists: first child, number of children, byte, first token, ids.
+        nodes: nodes of the trie, and sets of them.
         used: bytes charged since the last turn.
         held: bytes charged in the generation before, much of it dropped or used again since.
         turns: how often the caches have been turned.
@@ -246,15 +216,8 @@ class WalkStore:
         )
         self.met: GenerationalCache[tuple[bytes | None, Tokens], int] = self.cache()
         self.openings: GenerationalCache[tuple[Leaf, int], tuple[Any, Any, Bits]] = self.cache()
-        self._clusters: weakref.WeakValueDictionary[bytes, Cluster] = weakref.WeakValueDictionary()
         self._when_rotated: list[Callable[[], None]] = []
-        self.views = (
-            view(self.trie.first_child),
-            view(self.trie.n_children),
-            view(self.trie.byte),
-            view(self.trie.token_start),
-            view(self.trie.token_ids),
-        )
+        self.nodes = NodeSets(self.trie, self.cache, self.charge)
 
     # -- the budget -------------------------------------------------------------------------
 
@@ -349,91 +312,11 @@ class WalkStore:
         more = bits_of(ids_of(ids), self.n_words)
         return self.intern(more if row is None else row | more), b"", exits, ends
 
-    # -- trie nodes, one or many ------------------------------------------------------------
-
-    def join(self, nodes: Sequence[Node]) -> Node:
-        """One node that stands for all of ``nodes``."""
-        if len(nodes) == 1:
-            return nodes[0]
-        real: set[int] = set()
-        for node in nodes:
-            if isinstance(node, int):
-                real.add(node)
-            else:
-                real.update(node.members.tolist())
-        if len(real) == 1:
-            return real.pop()
-        return self.cluster(np.array(sorted(real), np.int32))
-
-    def cluster(self, members: npt.NDArray[np.int32]) -> Cluster:
-        """The cluster of ``members``, which ascend."""
-        key = members.tobytes()
-        found = self._clusters.get(key)
-        if found is None:
-            found = self._clusters[key] = Cluster(members)
-            self.charge(2 * len(key) + 200)
-        return found
-
-    def real(self, node: Node) -> list[int]:
-        """The trie nodes that ``node`` stands for."""
-        if isinstance(node, int):
-            return [node]
-        members: list[int] = node.members.tolist()
-        return members
-
-    def has_children(self, node: Node) -> bool:
-        """Whether any token goes on after ``node``."""
-        if type(node) is Cluster:
-            return bool(self.children(node))
-        return bool(self.views[1][node])
-
-    def children(self, cluster: Cluster) -> dict[int, Node]:
-        """Byte → child of a cluster."""
-        out = cluster.children
-        if out is None:
-            out = cluster.children = self._children_of(cluster.members)
-            self.charge(100 * len(out) + 100)
-        return out
-
-    def _children_of(self, members: npt.NDArray[np.int32]) -> dict[int, Node]:
-        if len(members) <= _FEW_MEMBERS:
-            first, count, byte = self.views[:3]
-            grouped: dict[int, list[int]] = {}
-            for member in members.tolist():
-                start = first[member]
-                for child in range(start, start + count[member]):
-                    grouped.setdefault(byte[child], []).append(child)
-            return {
-                b: nodes[0] if len(nodes) == 1 else self.cluster(np.array(nodes, np.int32))
-                for b, nodes in grouped.items()
-            }
-        trie = self.trie
-        starts = trie.first_child[members]
-        # The children of ascending nodes ascend.
-        children = ranges(starts, starts + trie.n_children[members]).astype(np.int32)
-        order = np.argsort(trie.byte[children], kind="stable")
-        children = children[order]
-        bytes_ = trie.byte[children]
-        begin = starts_of(bytes_)
-        bounds = pairwise([*begin.tolist(), len(children)])
-        return {
-            b: int(children[i]) if j == i + 1 else self.cluster(children[i:j].copy())
-            for b, (i, j) in zip(bytes_[begin].tolist(), bounds, strict=True)
-        }
-
-    def ids_at(self, node: Node) -> list[int]:
-        """Tokens that end at ``node``."""
-        start, ids = self.views[3:]
-        if isinstance(node, int):
-            return list(ids[start[node] : start[node + 1]])
-        out: list[int] = []
-        for member in node.members.tolist():
-            out += ids[start[member] : start[member + 1]]
-        return out
-
     def finished(self, found: WalkBuilder) -> LeafWalk:
         """``found`` as a walk."""
         if found.ids:
             found.parts.append(array("i", found.ids).tobytes())
-        joined = tuple([(outcome, self.join(nodes)) for outcome, nodes in found.exits.items()])
+        joined = tuple(
+            [(outcome, self.nodes.join(nodes)) for outcome, nodes in found.exits.items()]
+        )
         return found.row, b"".join(found.parts), joined, tuple(found.ends)

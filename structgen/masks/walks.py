@@ -29,17 +29,16 @@ from structgen.storage import fork_safe
 from structgen.vocabulary import Trie, Vocabulary
 
 from .grouping import StateRows, distinct, ranges
+from .node_sets import Node, NodeSet
 from .text.leaf_texts import LeafTexts
 from .text.string_walks import StringWalks
 from .walk_store import (
     HANDED,
     NO_WALK,
     ROOT,
-    Cluster,
     End,
     Exits,
     LeafWalk,
-    Node,
     WalkBuilder,
     WalkMemo,
     WalkStore,
@@ -316,7 +315,7 @@ class Walker:
         gone_ids: list[int] = []
         gone: set[int] = set()
         stops: dict[End, None] = {(HANDED, ends, None): None}
-        todo = [(barred, at) for at in self.store.real(node)]
+        todo = [(barred, at) for at in self.store.nodes.real(node).tolist()]
         while todo:
             (state, others), at = todo.pop()
             WORK.spend(1)
@@ -329,13 +328,14 @@ class Walker:
                     continue
                 key = to, after
                 if not leaf.is_alive(key):
-                    gone_ids += self.store.ids_at(child)
+                    gone_ids += self.store.nodes.tokens_of(child)
                     gone.add(child)
                     _, more, outs, _ = self.leaf_walk(base, to, child, memo)
                     gone_ids += ids_of(more).tolist()
-                    gone.update(real for _, out in outs for real in self.store.real(out))
+                    for _, out in outs:
+                        gone.update(self.store.nodes.real(out).tolist())
                     continue
-                if self.store.ids_at(child):
+                if self.store.nodes.tokens_of(child):
                     stops[leaf.state(key)] = None
                 if leaf.is_barred(after):
                     gone.add(child)
@@ -354,13 +354,12 @@ class Walker:
 
     def _exits_without(self, exits: Exits, gone: set[int]) -> Exits:
         out: list[tuple[int, Node]] = []
-        count = self.store.views[1]
+        count = self.store.nodes.n_children
         for outcome, node in exits:
-            members = [real for real in self.store.real(node) if count[real] and real not in gone]
+            reals = self.store.nodes.real(node).tolist()
+            members = [real for real in reals if count[real] and real not in gone]
             if members:
-                one = len(members) == 1
-                left: Node = members[0] if one else self.store.cluster(np.array(members, np.int32))
-                out.append((outcome, left))
+                out.append((outcome, self.store.nodes.of(np.array(members, np.int32))))
         return (*out,)
 
     @functools.cached_property
@@ -379,9 +378,9 @@ class Walker:
         found.parts.append(walk.ids.tobytes())
         found.ends.update(dict.fromkeys(walk.ends))
         for outcome, nodes in walk.exits.items():
-            found.exits[outcome] = [int(nodes[0]) if len(nodes) == 1 else self.store.cluster(nodes)]
+            found.exits[outcome] = [self.store.nodes.of(nodes)]
         for state, node in walk.others:
-            ids = self.store.ids_at(node)
+            ids = self.store.nodes.tokens_of(node)
             if ids:
                 found.ids += ids
                 found.ends[state] = None
@@ -394,7 +393,9 @@ class Walker:
         return self.store.finished(found)
 
     def _sparse_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        first, count, byte_at, token_start, token_ids = self.store.views
+        nodes = self.store.nodes
+        first, count, byte_at = nodes.first_child, nodes.n_children, nodes.byte
+        token_start, token_ids = nodes.token_start, nodes.token_ids
         child_of = self.store.trie.child
         is_text, labels = leaf.holds_text, leaf.labels
         found = WalkBuilder()
@@ -406,7 +407,7 @@ class Walker:
             state, at = stack.pop()
             if is_text and self.strings.set_aside(leaf, state, at, texts):
                 continue
-            if type(at) is not Cluster:
+            if type(at) is not NodeSet:
                 n = count[at]
                 row = leaf.row(state)
                 if len(row) < n:
@@ -426,7 +427,7 @@ class Walker:
                         if step is not None:
                             pairs.append((step, child))
             else:
-                children = self.store.children(at)
+                children = nodes.children(at)
                 row = leaf.row(state)
                 visits += min(len(children), len(row))
                 few, many = (row, children) if len(row) < len(children) else (children, row)
@@ -435,7 +436,7 @@ class Walker:
                 WORK.spend(visits >> 2)
                 return None
             for to, child_node in pairs:
-                if type(child_node) is not Cluster:
+                if type(child_node) is not NodeSet:
                     a, b = token_start[child_node], token_start[child_node + 1]
                     if a != b:
                         ids += token_ids[a:b]
@@ -443,11 +444,11 @@ class Walker:
                     if not count[child_node]:
                         continue
                 else:
-                    here = self.store.ids_at(child_node)
+                    here = nodes.tokens_of(child_node)
                     if here:
                         ids += here
                         ends[to] = None
-                    if not self.store.children(child_node):
+                    if not nodes.children(child_node):
                         continue
                 outcome = labels[to]
                 if outcome >= 0:
@@ -465,7 +466,7 @@ class Walker:
         table: StateRows | None = memo.tables[leaf]
         if table is None:
             table = memo.tables[leaf] = StateRows(weakref.ref(leaf), self.store.charge)
-        nodes = np.array(self.store.real(node), np.int64)
+        nodes = self.store.nodes.real(node).astype(np.int64)
         states = np.full(len(nodes), q, np.int64)
         seen_nodes: list[npt.NDArray[np.int64]] = []
         seen_states: list[npt.NDArray[np.int64]] = []
@@ -492,8 +493,7 @@ class Walker:
             out_nodes, out_labels = all_nodes[leaving], labels[leaving]
             for outcome in distinct(out_labels).tolist():
                 members = distinct(out_nodes[out_labels == outcome]).astype(np.int32)
-                alone = int(members[0]) if len(members) == 1 else self.store.cluster(members)
-                exits.append((outcome, alone))
+                exits.append((outcome, self.store.nodes.of(members)))
         ending = tuple(distinct(all_states[last > first]).tolist())
         return None, ids, tuple(exits), ending
 

@@ -51,8 +51,10 @@ def tokens_of(walk: Walk) -> set[int]:
 def check_walks(walks: Walks) -> int:
     """Walk again what other grammars have walked; returns how much that was."""
     count = 0
+    sets = {int(node): node for node in inside.sets(walks.nodes).values()}
     for key, found in list(inside.walks(walks).items()):
         q, node = key >> 40, key & (1 << 40) - 1
+        node = sets.get(node, node)
         if found.ends is not None or len(walks.lexer.split(q)) > 1:
             continue
         again = Search(walks, q, node).walk()
@@ -127,12 +129,9 @@ def test_grammars_with_the_same_terminals_have_one_lexer() -> None:
     assert inside.machine(again).lexer is inside.machine(first).lexer
     for constraint in (second, again, first):
         check_masks(constraint, rng, 40)
-        # They know each other's walks, which no grammar may throw away by itself.
+        # They know each other's walks.
         walks = inside.walks(inside.masks(constraint))
         assert inside.walks(walks) is inside.walks(inside.walks(inside.masks(first)))
-        known = dict(inside.walks(walks))
-        walks.clear()
-        assert inside.walks(walks) == known
 
 
 def test_a_lexer_that_asks_the_rules_is_not_shared() -> None:
@@ -142,7 +141,7 @@ def test_a_lexer_that_asks_the_rules_is_not_shared() -> None:
     assert inside.machine(first).lexer is not inside.machine(second).lexer
 
 
-def test_masks_stay_right_when_nodes_are_numbered_anew() -> None:
+def test_masks_stay_right_when_walks_are_forgotten() -> None:
     # A vocabulary of its own: nothing is known of it.
     vocabulary = Vocabulary.from_tokens([*TINY.tokens, b"zq"], TINY.eos_token_ids)
     walker = walker_of(vocabulary)

@@ -181,14 +181,13 @@ def test_grammars_share_the_budget_of_their_vocabulary():
     # The budget is spent by one of them, and what the others hold goes, too.
     idle = engines[0]
     assert idle.ready
-    assert "_walks" in idle.__dict__
     walker.store.charge(walker.store.budget)
     walker.store.charge(walker.store.budget)
     fresh, text = made[2]
     inside.masks(fresh).ready.clear()
     assert masks(fresh, text) == expected[2]
     assert not idle.ready
-    assert "_walks" not in idle.__dict__
+    assert not idle.ready.old
 
     # Ever so little of it, and masks are what they were.
     walker.store.budget = 20_000

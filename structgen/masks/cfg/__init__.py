@@ -1,7 +1,7 @@
 """Grammars through the trie.
 
-In reading order: `tokens` (sets of token ids), `byte_runs` and `node_sets` (the trie in pre-order,
-and what grammars have in common), `walks` (terminals; grammars inside other types),
+In reading order: `tokens` (sets of token ids), `byte_runs` (the trie in pre-order), `walks`
+(terminals, shared by grammars; grammars inside other types),
 `nonterminal_walks` (open goals), `masks` (stacks of them, and what budgets ask).
 
 Nothing is offered here: `masks` is imported where the first grammar is compiled, because it builds

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from structgen.masks.grouping import bits_of
+from structgen.masks.node_sets import Node, NodeSet
 from structgen.masks.text.character_nodes import pre_order
 from structgen.masks.walks import walker_of
 from structgen.storage import GenerationalCache, array_cache, fork_safe
@@ -106,7 +108,7 @@ class Runs:
         self.edges = edges
         self.edge_rank = order.rank[edges]
         self.edge_up = edge_up
-        self.row = order.row(order.token_ids[token_last == 0])
+        self.row = bits_of(order.token_ids[token_last == 0], order.n_words)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that all others are computed from, as they are kept on disk."""
@@ -150,7 +152,7 @@ class Order:
     def __init__(self, vocabulary: Vocabulary) -> None:
         trie = self._trie = vocabulary.trie
         self._vocabulary = weakref.ref(vocabulary)
-        self._n_words = (vocabulary.size + 31) // 32
+        self.n_words = (vocabulary.size + 31) // 32
         arrays = vocabulary.cached_arrays("byte-order", VERSION, lambda: _order(trie))
         self.rank: Int32 = arrays["rank"]
         self.beyond: Int32 = arrays["beyond"]
@@ -180,12 +182,6 @@ class Order:
         self._charge = store.charge
         self._common = frozenset(COMMON)
         self._tails: list[bytes] | None = None
-
-    def row(self, ids: Int32) -> Bits:
-        """Token ids as bits."""
-        flags = np.zeros(self._n_words * 32, np.uint8)
-        flags[ids] = 1
-        return np.packbits(flags, bitorder="little").view("<u4").astype(np.uint32, copy=False)
 
     def runs(self, inside: bytes) -> Runs:
         """The runs of a class, as `members` describes it.
@@ -287,6 +283,19 @@ class Order:
         there = runs.last[below] <= self._trie.depth[nodes][which]
         there &= ~self.is_inside[below]
         found: Int32 = below[there]
+        return found
+
+    def size(self, nodes: list[Node]) -> int:
+        """How many nodes there are at and below ``nodes``, each a node or a set."""
+        found = 0
+        for node in nodes:
+            if not isinstance(node, NodeSet):
+                found += self.views.beyond[node] - self.views.rank[node]
+                continue
+            if node.size is None:
+                members = node.members
+                node.size = int((self.beyond[members] - self.rank[members]).sum())
+            found += node.size
         return found
 
     def tails(self) -> list[bytes]:

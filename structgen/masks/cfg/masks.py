@@ -19,7 +19,6 @@ The counterpart of `reach` for the machines of `masks`.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -50,11 +49,6 @@ _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
 
 
-# Those with walks; whoever looks holds `GROW`.
-_engines: weakref.WeakKeyDictionary[Vocabulary, weakref.WeakSet[CfgMaskEngine]]
-_engines = weakref.WeakKeyDictionary()
-
-
 class CfgMaskEngine:
     """Masks of one machine over one vocabulary.
 
@@ -67,12 +61,11 @@ class CfgMaskEngine:
     def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
         self.machine = machine
         self.vocabulary = vocabulary
-        self.ready: GenerationalCache[int, Mask] = (
-            GenerationalCache()
-        )  # which only says None more readily
+        store = walker_of(vocabulary).store
+        self.ready: GenerationalCache[int, Mask] = store.cache()
         self._n_words = (vocabulary.size + 31) // 32
         self._none = bytes(4 * self._n_words)
-        self._alike: dict[tuple[int, ...], Mask] = {}
+        self._alike: GenerationalCache[tuple[int, ...], Mask] = store.cache()
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
         self._end = Walk(tuple(self._eos.tolist()), (), (), (), new_number())
 
@@ -80,7 +73,6 @@ class CfgMaskEngine:
 
     @functools.cached_property
     def _walks(self) -> Walks:
-        _engines.setdefault(self.vocabulary, weakref.WeakSet()).add(self)
         return Walks(self.machine.lexer, self.vocabulary)
 
     @functools.cached_property
@@ -95,20 +87,6 @@ class CfgMaskEngine:
                 found = self._first() if state == self.machine.start else self._compute(state)
                 self.ready[state] = found
         return found
-
-    def _trim(self) -> None:
-        """Start the caches of all grammars anew when the vocabulary's budget has been spent since
-        they were, and nodes have outgrown their numbers."""
-        if self._walks.is_stale:
-            for engine in list(_engines[self.vocabulary]):
-                engine._forget()
-
-    def _forget(self) -> None:
-        """Forget all masks and walks."""
-        self.__dict__.pop("_frames", None)
-        self.__dict__.pop("_walks", None)
-        self.ready.clear()
-        self._alike.clear()
 
     def _steps(self, state: int) -> list[tuple[int, int, int]]:
         """The walks that make up the mask of ``state``: lexer state, place and node of each."""
@@ -152,7 +130,6 @@ class CfgMaskEngine:
         return packed(row), None, _NO_BITS
 
     def _compute(self, state: int) -> Mask:
-        self._trim()
         parts = self._whole(state) if self.machine.is_free else self._by_place(state)
         parts.pop(NOTHING[-1], None)
         if self.machine.is_accepting(state):
@@ -160,7 +137,7 @@ class CfgMaskEngine:
         # Often places differ only in what no token reaches. Walks are remembered, and
         # forgotten together with this.
         key = tuple(sorted(parts))
-        found = self._alike.get(key)
+        found = self._alike[key]
         if found is None:
             ids: list[int] = []
             rows: list[Bits] = []
@@ -249,7 +226,6 @@ class CfgMaskEngine:
     def ends(self, state: int) -> set[tuple[int, int]]:
         """Where tokens from ``state`` end: ``(lexer state, place)`` pairs; not remembered."""
         with GROW:
-            self._trim()
             inside = self._walks.inside_characters
             return {
                 (q, place)

@@ -22,10 +22,11 @@ from typing import TypeAlias
 
 from structgen.automaton.cfg import CfgMachine
 from structgen.automaton.work import WORK
+from structgen.masks.node_sets import NODE_BITS
+from structgen.storage import GenerationalCache
 
-from .node_sets import NODE_BITS, Prefixes, Spaces
 from .tokens import Bits, Ids, Rows, gathered, new_number
-from .walks import Walks
+from .walks import Prefixes, Spaces, Walks
 
 _STATE_BITS = 40
 _STATE_MASK = (1 << _STATE_BITS) - 1
@@ -60,9 +61,9 @@ class NonterminalWalks:
         self._n_words = n_words
         # One number for each: tuples would be looked at by the garbage collector. Walks under no
         # condition, which are nearly all, are by themselves, as numbers of one word are quicker.
-        self._free: dict[int, FrameWalk] = {}
-        self._found: dict[int, FrameWalk] = {}
-        self._goals_found: dict[int, FrameWalk] = {}
+        self._free: GenerationalCache[int, FrameWalk] = walks.cache()
+        self._found: GenerationalCache[int, FrameWalk] = walks.cache()
+        self._goals_found: GenerationalCache[int, FrameWalk] = walks.cache()
         self._spaces = walks.spaces(machine.ignore)
         # What is known of goal states: their terminals, the goals they call, and the bytes that
         # any of those begins with.
@@ -80,21 +81,12 @@ class NonterminalWalks:
         for first, _ in self._ignored:
             self._spaces_begin |= first
 
-    def clear(self) -> None:
-        """Forget all walks, and whatever nodes and texts were numbered with."""
-        self._free.clear()
-        self._found.clear()
-        self._goals_found.clear()
-        self._spaces = self._walks.spaces(self._machine.ignore)
-        for numbered in (self._alone, self._own, self._starts, self._repeats):
-            numbered.clear()
-
     def top(self, state: int, condition: int, node: int) -> FrameWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
         if condition != self._anything and not self._meets(state, condition):
             return self._under(state, condition, node)
         key = state << NODE_BITS | node
-        found = self._free.get(key)
+        found = self._free[key]
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
             available = self._walks.nodes.bytes_after(node)
@@ -108,7 +100,7 @@ class NonterminalWalks:
     def _under(self, state: int, condition: int, node: int) -> FrameWalk:
         """As `top`, where a condition means something."""
         key = (condition << _STATE_BITS | state) << NODE_BITS | node
-        found = self._found.get(key)
+        found = self._found[key]
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
             available = self._walks.bytes_after(node, condition)
@@ -122,13 +114,13 @@ class NonterminalWalks:
     def is_known(self, state: int, condition: int, node: int) -> bool:
         """Whether `top` has been asked this before, or what is the same."""
         if condition == self._anything or self._meets(state, condition):
-            return state << NODE_BITS | node in self._free
-        return (condition << _STATE_BITS | state) << NODE_BITS | node in self._found
+            return self._free[state << NODE_BITS | node] is not None
+        return self._found[(condition << _STATE_BITS | state) << NODE_BITS | node] is not None
 
     def goal(self, goal: int, condition: int, node: int, available: int) -> FrameWalk:
         """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
         key = (condition << _STATE_BITS | goal) << NODE_BITS | node
-        found = self._goals_found.get(key)
+        found = self._goals_found[key]
         if found is None:
             targets, _ = self._start_of(goal)
             found = self._goals_found[key] = self._walk(
@@ -142,7 +134,7 @@ class NonterminalWalks:
         The first of these is where it began.
         """
         key = condition << NODE_BITS | node
-        found = self._spaces.get(key)
+        found = self._spaces[key]
         if found is None:
             available = self._available(node, condition)
             spot = (condition, node)
@@ -313,7 +305,7 @@ class NonterminalWalks:
             if not first & available:
                 continue
             if text is not None and (is_free or self._lexer.is_free_of(terminal, condition)):
-                here, at = known_texts.get(number + node) or nodes.read(text, number, node)
+                here, at = known_texts[number + node] or nodes.read(text, number, node)
                 ids += here
                 if at >= 0:
                     ended.setdefault(freely | go(begin, terminal), []).append(at)
@@ -334,7 +326,7 @@ class NonterminalWalks:
         for key, places in ended.items():
             after, to = key >> _STATE_BITS, key & _STATE_MASK
             at = places[0] if len(places) == 1 else join(places)
-            spaces, spots = known_spaces.get(after << NODE_BITS | at) or self.spaced(after, at)
+            spaces, spots = known_spaces[after << NODE_BITS | at] or self.spaced(after, at)
             for walk in spaces:
                 ids += walk.ids
                 rows += walk.rows
@@ -361,7 +353,7 @@ class NonterminalWalks:
                     closed.setdefault(then, []).append(where)
         for to, after, at in steps:
             if not is_final[to]:
-                known = known_tops.get(to << NODE_BITS | at) if after == anything else None
+                known = known_tops[to << NODE_BITS | at] if after == anything else None
                 some, more, ends, _ = known or self.top(to, after, at)
                 ids += some
                 rows += more
@@ -421,7 +413,7 @@ class NonterminalWalks:
     def _prefixes(self, texts: list[tuple[int, bytes]], start: int) -> Prefixes:
         """What any number of ``texts`` (and their numbers) do from a node on."""
         key = (tuple([number for number, _ in texts]), self._machine.ignore, start)
-        found = self._walks.prefixes.get(key)
+        found = self._walks.prefixes[key]
         if found is not None:
             return found
         nodes, anything = self._walks.nodes, self._anything

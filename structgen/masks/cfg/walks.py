@@ -1,42 +1,44 @@
-"""Walks of a grammar's lexer through a vocabulary's trie, memoised.
+"""Walks of a grammar's lexer through a vocabulary's trie, remembered.
 
-A walk starts in a lexer state at a node of the trie, or at a *set* of nodes walked as one (all the
-places where tokens leave a name, say), and reports the tokens that end inside and the nodes where
-terminals may end, by outcome. Of those nodes only the ones count from which some token goes on with
-a byte that the terminal's end allows: after a name, with no letter. Narrow walks run depth first in
-Python, sets of nodes merged byte by byte; wide ones level by level in NumPy; and where a state
-leads back to itself by a class of bytes, the whole run is one comparison (`byte_runs`). Walks of a
-single terminal are made once for all grammars over a vocabulary (`node_sets`).
+A walk starts in a lexer state at a node of the trie, or at a set of nodes walked as one. It reports
+the tokens that end inside and the nodes where terminals may end, by outcome: only those nodes from
+which some token continues with a byte that the terminal's end allows; after a name, with no letter.
 
-This module knows lexers and tries; what follows a terminal is `masks`' business.
+- `Search` makes one walk: depth first in Python while few nodes survive, level by level in NumPy
+  once there are many. Where a state leads back to itself by a class of bytes, the whole run is one
+  comparison (`byte_runs`), and what leaves it is walked from all those places at once.
+- `TerminalWalks` shares walks of single terminals among all grammars over a vocabulary. A terminal
+  does the same in every grammar: strings, numbers, names and white space recur. A walk is known by
+  the terminal's content, the text that leads to the state it begins in (`cfg.terminals.Spellings`),
+  and the node; so nothing shared is numbered by a grammar.
+- `Walks` are the walks of one lexer. Grammars with the same terminals have one lexer, and find its
+  walks by its own numbers (`Shared.known_to`).
+- `LexerWalks` gives the same walks in the terms of `masks.walks`, for grammars inside a `Machine`.
 
-One walk of a grammar's lexer through a vocabulary's trie. Narrow walks run depth first in Python,
-sets of nodes merged byte by byte; wide ones level by level in NumPy; and where a state leads back
-to itself by a class of bytes, the whole run is one comparison (`byte_runs`), and what leaves it is
-walked on from all those places at once.
-
-Walks of grammars' lexers for `masks`: those of `walks`, in the terms of `walks`. A lexer is a leaf
-like any other, but its own walks know more of it: which nodes a terminal's end leaves open, and
-that wide terminals are walked once for all that expect them. This module only translates.
+What follows a terminal is the business of `masks` and `nonterminal_walks`.
 """
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import Lexer
+from structgen.automaton.cfg import Lexer, Spellings
 from structgen.automaton.work import WORK
 from structgen.masks.grouping import StateRows
-from structgen.masks.walk_store import ROOT, LeafWalk, Node, WalkStore
+from structgen.masks.node_sets import NODE_BITS, Node, NodeSet, NodeSets, as_mask
+from structgen.masks.walk_store import ROOT, LeafWalk, WalkStore
+from structgen.masks.walks import walker_of
+from structgen.storage import GenerationalCache, fork_safe
 from structgen.vocabulary import Trie, Vocabulary
 
 from .byte_runs import Order, order_of
-from .node_sets import NODE_BITS, NodeSets, Prefixes, Spaces, TerminalWalks, as_mask
-from .tokens import Bits, Walk, gathered, gathered_arrays, new_number
+from .tokens import Bits, Ids, Rows, Walk, gathered, gathered_arrays, new_number
 
 _MAX_VISITS = 400
 _SMALL = 400
@@ -93,7 +95,7 @@ class Search:
                 self._narrow()
                 continue
             state, where = self._runs.popitem()
-            if walks.nodes.size(where) <= _SMALL:
+            if walks.order.size(where) <= _SMALL:
                 self._short_run(state, where)
             else:
                 self._run(state, where)
@@ -328,8 +330,209 @@ def _as_row(row: Mapping[int, int]) -> npt.NDArray[np.int32]:
     return out
 
 
+class SharedWalk(NamedTuple):
+    """A `Walk` in no grammar's numbers.
+
+    Attributes:
+        ids: as there.
+        rows: as there.
+        exits: where the terminal may end: texts that lead to such an end, with the nodes.
+        ends: texts that lead to the states of ``Walk.ends``, and whether they stand for all
+            states inside a character that begins there; None where a state has no name.
+    """
+
+    ids: Ids
+    rows: Rows
+    exits: tuple[tuple[str, int], ...]
+    ends: tuple[tuple[str, bool], ...] | None
+
+
+Spaces: TypeAlias = "tuple[tuple[Walk, ...], tuple[tuple[int, int], ...]]"
+"""What is ignored does from a node: its walks, and where it ends: conditions and nodes."""
+
+
+class Prefixes(NamedTuple):
+    """What any number of texts do from a node, at least none.
+
+    Attributes:
+        ids: tokens that end with them or on the way.
+        rows: further ones, as packed masks.
+        node: where something else may follow.
+        bound: where it may follow under a condition: conditions and nodes.
+    """
+
+    ids: Ids
+    rows: Rows
+    node: int
+    bound: tuple[tuple[int, int], ...]
+
+
+class Known(NamedTuple):
+    """What is known of one lexer, in its own numbers. Others fill it.
+
+    Attributes:
+        walks: by state and node (``state << NODE_BITS | node``).
+        spaces: for the terminals that are ignored, by condition and node.
+        prefixes: any number of some texts, what is ignored between them: by the numbers of the
+            texts, what is ignored, and the node.
+    """
+
+    walks: GenerationalCache[int, Walk]
+    spaces: dict[frozenset[int], GenerationalCache[int, Spaces]]
+    prefixes: GenerationalCache[tuple[tuple[int, ...], frozenset[int], Node], Prefixes]
+
+
+class Shared:
+    """The walks that all grammars over one vocabulary share.
+
+    Attributes:
+        nodes: nodes of the trie, and sets of them.
+        walks: of terminals, by the name of the state and the node where they begin.
+        charge: counts bytes of what is remembered.
+        cache: makes a cache under the same budget.
+    """
+
+    def __init__(self, store: WalkStore) -> None:
+        self.charge, self.cache, self.nodes = store.charge, store.cache, store.nodes
+        self.walks: GenerationalCache[tuple[bytes, Node], SharedWalk] = store.cache()
+        self._known: weakref.WeakKeyDictionary[Lexer, Known] = weakref.WeakKeyDictionary()
+
+    def known_to(self, lexer: Lexer) -> Known:
+        """What is known of ``lexer`` that holds for all grammars that have it."""
+        found = self._known.get(lexer)
+        if found is None:
+            found = Known(self.cache(), {}, self.cache())
+            if lexer.permits is None:
+                self._known[lexer] = found
+        return found
+
+
+class _Names(NamedTuple):
+    """What states of a lexer are called in all grammars, as far as asked for."""
+
+    names: dict[int, tuple[int, bytes] | None]
+    spellings: dict[int, Spellings]
+    outcomes: dict[tuple[int, str], int]
+
+
+class TerminalWalks:
+    """The shared walks in the numbers of one lexer.
+
+    Attributes:
+        shared: what it takes them from.
+    """
+
+    def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
+        self._lexer = lexer
+        self.shared = shared_of(vocabulary)
+        # They go with the lexer: grammars with the same terminals have them, too.
+        known: _Names = lexer.attached.setdefault(TerminalWalks, _Names({}, {}, {}))
+        self._names, self._spellings, self._outcomes = known
+
+    def name(self, q: int) -> tuple[int, bytes] | None:
+        """The terminal that alone is read in ``q``, and what tells the state from all others;
+        None where there is more to the state than that."""
+        if q in self._names:
+            return self._names[q]
+        found = None
+        alone = self._lexer.alone(q)
+        left = b""
+        if alone is None:
+            inside = self._lexer.inside(q)
+            if inside is not None:
+                alone = inside[:2]
+                left = b"\xff" + inside[2].encode()
+        if alone is not None:
+            terminal, state = alone
+            text = self._spelling(terminal).of_state(state)
+            if text is not None:
+                content = self._lexer.terminals.content(terminal)
+                found = terminal, content + text.encode() + left
+        self._names[q] = found
+        return found
+
+    def get(self, name: tuple[int, bytes], node: int) -> Walk | None:
+        """The walk at ``node``, if it is known; without its `ends`."""
+        terminal, state = name
+        found = self.shared.walks[state, node]
+        if found is None:
+            return None
+        exits = []
+        for text, at in found.exits:
+            outcome = self._outcomes.get((terminal, text))
+            if outcome is None:
+                to = self._spelling(terminal).state(text)
+                outcome = self._lexer.label(self._lexer.before(terminal, to))
+                self._outcomes[terminal, text] = outcome
+            exits.append((outcome, at))
+        return Walk(found.ids, found.rows, tuple(exits), None, new_number())
+
+    def ends(self, name: tuple[int, bytes], node: int) -> tuple[int, ...] | None:
+        """`Walk.ends` of the walk at ``node``, if they are known."""
+        terminal, state = name
+        found = self.shared.walks[state, node]
+        if found is None or found.ends is None:
+            return None
+        spelling, before = self._spelling(terminal), self._lexer.before
+        ends = [(before(terminal, spelling.state(text)), inside) for text, inside in found.ends]
+        return tuple([~q if inside else q for q, inside in ends])
+
+    def put(self, name: tuple[int, bytes], node: int, walk: Walk) -> None:
+        """Share a walk, if where it leaves its terminal has names."""
+        terminal, state = name
+        spelling = self._spelling(terminal)
+        exits: list[tuple[str, int]] = []
+        size = 600 + 36 * len(walk.ids) + sum([row.nbytes for row in walk.rows])
+        for outcome, at in walk.exits:
+            # One terminal ends in one way at a time.
+            (condition,) = self._lexer.conditions_of[outcome]
+            text = spelling.of_end(condition)
+            if text is None:
+                return
+            self._outcomes[terminal, text] = outcome
+            exits.append((text, at))
+            size += 150
+        ends = self._named_ends(spelling, walk.ends)
+        self.shared.walks[state, node] = SharedWalk(walk.ids, walk.rows, tuple(exits), ends)
+        self.shared.charge(size)
+
+    def _named_ends(
+        self, spelling: Spellings, ends: tuple[int, ...] | None
+    ) -> tuple[tuple[str, bool], ...] | None:
+        found: list[tuple[str, bool]] = []
+        for end in ends or ():
+            alone = self._lexer.alone(end if end >= 0 else ~end)
+            text = None if alone is None else spelling.of_state(alone[1])
+            if text is None:
+                return None
+            found.append((text, end < 0))
+        return None if ends is None else tuple(found)
+
+    def _spelling(self, terminal: int) -> Spellings:
+        found = self._spellings.get(terminal)
+        if found is None:
+            found = self._spellings[terminal] = Spellings(self._lexer.terminals, terminal)
+        return found
+
+
+_all_shared: weakref.WeakKeyDictionary[Vocabulary, Shared] = weakref.WeakKeyDictionary()
+_lock = fork_safe(threading.Lock())
+
+
+def shared_of(vocabulary: Vocabulary) -> Shared:
+    """What the grammars over ``vocabulary`` share."""
+    with _lock:
+        found = _all_shared.get(vocabulary)
+        if found is None:
+            found = _all_shared[vocabulary] = Shared(walker_of(vocabulary).store)
+        return found
+
+
 _FEW = 10
 """Sets of so many nodes are looked at one by one."""
+_FEW_MEMBERS = 40
+_HUGE = 4_000
+"""In sets of so few nodes, those with larger subtrees are walked by themselves."""
 _MANY_BYTES = 8
 """Terminals that go on with more bytes than these are walked apart from large nodes."""
 
@@ -341,7 +544,7 @@ class Walks:
         lexer: the lexer.
         nodes: nodes of the trie, and sets of them.
         states: where bytes lead from the lexer's states.
-        charge: counts bytes of what is remembered, all of it the vocabulary's.
+        charge, cache: see `Shared`.
     """
 
     def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
@@ -349,7 +552,8 @@ class Walks:
         self.trie: Trie = vocabulary.trie
         self.order: Order = order_of(vocabulary)
         self._terminals = TerminalWalks(lexer, vocabulary)
-        self.nodes: NodeSets = self._terminals.shared.nodes
+        shared = self._terminals.shared
+        self.nodes: NodeSets = shared.nodes
         self.n_words = (vocabulary.size + 31) // 32
         self.states = StateRows(lambda: lexer, _free_of_charge, lambda q: lexer.loop(q) is not None)
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
@@ -357,41 +561,17 @@ class Walks:
         self._anything = lexer.terminals.rest.anything
         self._inside: dict[int, tuple[int, ...]] = {}
         # Those of a lexer that grammars share are theirs as well.
-        self._is_shared = lexer.permits is None
-        self._known = self._terminals.shared.known_to(lexer)
-        self._walks: dict[int, Walk] = self._known.walks
+        self._known = shared.known_to(lexer)
+        self._walks = self._known.walks
         # States in which one terminal is read that has a name, those of one text excepted.
         self._named: dict[int, tuple[int, bytes]] = {}
-        self._ends: dict[int, tuple[int, ...]] = {}
-        self.charge = self._terminals.shared.charge
-
-    def clear(self) -> None:
-        """Forget all walks that are not shared."""
-        if not self._is_shared:
-            self._walks.clear()
-        self._ends.clear()
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether `renew` would forget all walks."""
-        return self._terminals.shared.is_stale
-
-    def renew(self) -> bool:
-        """Forget all walks if what grammars share has been made anew, and return whether that was
-        so: nodes that were sets then have other numbers now."""
-        if not self._terminals.shared.is_stale:
-            return False
-        self._terminals.renew()
-        self.nodes = self._terminals.shared.nodes
-        self._known = self._terminals.shared.known_to(self.lexer)
-        self._walks = self._known.walks
-        self.clear()
-        return True
+        self._ends: GenerationalCache[int, tuple[int, ...]] = shared.cache()
+        self.charge, self.cache = shared.charge, shared.cache
 
     def walk(self, q: int, node: int) -> Walk:
         """The walk from lexer state ``q`` at ``node``."""
         key = q << NODE_BITS | node
-        found = self._walks.get(key)
+        found = self._walks[key]
         if found is None:
             name = self._named.get(q)
             if name is not None:
@@ -406,13 +586,15 @@ class Walks:
             self.charge(400 + 8 * len(found.ids) + 4 * self.n_words * len(found.rows))
         return found
 
-    def spaces(self, ignore: frozenset[int]) -> dict[int, Spaces]:
+    def spaces(self, ignore: frozenset[int]) -> GenerationalCache[int, Spaces]:
         """What is known of the terminals ``ignore``, wherever they are ignored: `nonterminal_walks`
-        fills it. To be asked for again after `renew`."""
-        return self._known.spaces.setdefault(ignore, {})
+        fills it."""
+        return self._known.spaces.setdefault(ignore, self.cache())
 
     @property
-    def prefixes(self) -> dict[tuple[tuple[int, ...], frozenset[int], int], Prefixes]:
+    def prefixes(
+        self,
+    ) -> GenerationalCache[tuple[tuple[int, ...], frozenset[int], Node], Prefixes]:
         """`Known.prefixes` of the lexer."""
         return self._known.prefixes
 
@@ -434,10 +616,16 @@ class Walks:
 
     def _apart(self, q: int, node: int) -> list[tuple[int, int]]:
         """The walks that one from ``q`` at ``node`` is put together from, if it is."""
-        if node < self.nodes.n_nodes or self.lexer.n_bytes(q) <= _MANY_BYTES:
+        if not isinstance(node, NodeSet) or not 1 < len(node.members) <= _FEW_MEMBERS:
             return []
-        apart = self.nodes.apart(node)
-        return [(q, part) for part in apart] if len(apart) > 1 else []
+        if self.lexer.n_bytes(q) <= _MANY_BYTES:
+            return []
+        # The large ones one by one, so that other sets that hold them share their walks.
+        large = self.order.beyond[node.members] - self.order.rank[node.members] > _HUGE
+        found = node.members[large].tolist()
+        if found and len(found) < len(node.members):
+            found.append(self.nodes.of(node.members[~large]))
+        return [(q, part) for part in found] if len(found) > 1 else []
 
     def ends(self, q: int, node: int) -> tuple[int, ...]:
         """`Walk.ends` of the walk from ``q`` at ``node``.
@@ -450,7 +638,7 @@ class Walks:
             return walked.ends
         # Not put into the walk: masks are known by the numbers of their walks.
         key = q << NODE_BITS | node
-        found = self._ends.get(key)
+        found = self._ends[key]
         if found is None:
             found = self._ends[key] = self._find_ends(q, node)
             self.charge(100)
@@ -491,7 +679,7 @@ class Walks:
                 ids += token_ids[token_start[at] : token_start[at + 1]]
                 ends.append(state)
         else:
-            if nodes.n_children[at] if at < n_nodes else nodes.bytes_after(at):
+            if nodes.goes_on(at):
                 return Walk(tuple(ids), (), ((outcome, at),), tuple(ends), new_number())
         return Walk(tuple(ids), (), (), tuple(ends), new_number())
 
@@ -576,12 +764,10 @@ class LexerWalks:
     """The walks of the lexers of one constraint.
 
     Args:
-        store: the vocabulary's.
         vocabulary: the vocabulary.
     """
 
-    def __init__(self, store: WalkStore, vocabulary: Vocabulary) -> None:
-        self._store = store
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._walks: dict[Lexer, Walks] = {}
 
@@ -590,11 +776,7 @@ class LexerWalks:
         walks = self._walks.get(lexer)
         if walks is None:
             walks = self._walks[lexer] = Walks(lexer, self._vocabulary)
-        else:
-            walks.renew()
-        nodes, store = walks.nodes, self._store
-        begin = node if isinstance(node, int) else nodes.of(node.members)
-        found = walks.walk(q, begin)
+        found = walks.walk(q, node)
         ids = np.array(found.ids, np.int32)
         row = None
         if found.rows:
@@ -605,12 +787,8 @@ class LexerWalks:
                 # NonterminalWalks put ids together.
                 flags = np.unpackbits(row.view(np.uint8), bitorder="little")
                 ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
-        exits: list[tuple[int, Node]] = []
-        for outcome, at in found.exits:
-            to: Node = at if at < nodes.n_nodes else store.cluster(nodes.real(at))
-            if store.has_children(to):
-                exits.append((outcome, to))
+        exits = tuple([exit_ for exit_ in found.exits if walks.nodes.goes_on(exit_[1])])
         ends: dict[int, None] = {}
-        for end in walks.ends(q, begin):
+        for end in walks.ends(q, node):
             ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
-        return row, ids.tobytes(), tuple(exits), tuple(ends)
+        return row, ids.tobytes(), exits, tuple(ends)

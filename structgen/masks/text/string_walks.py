@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from structgen.automaton.core import Leaf, StringLeaf, TextLeaf
+from structgen.masks.node_sets import Node, NodeSet
 from structgen.masks.walk_store import (
     AFTER,
     BEFORE,
@@ -27,7 +28,6 @@ from structgen.masks.walk_store import (
     Exits,
     LeafWalk,
     LeafWalker,
-    Node,
     Tokens,
     WalkBuilder,
     WalkMemo,
@@ -76,11 +76,11 @@ class AfterQuotes:
             else:
                 chosen = arrays.quotes[list(which)]
             nodes = arrays.node[chosen]
-            ids = [token for node in nodes.tolist() for token in self._store.ids_at(node)]
+            ids = [token for node in nodes.tolist() for token in self._store.nodes.tokens_of(node)]
             going_on = np.sort(nodes[self._store.trie.n_children[nodes] > 0])
             node: Node | None = None
             if len(going_on):
-                node = int(going_on[0]) if len(going_on) == 1 else self._store.cluster(going_on)
+                node = self._store.nodes.of(going_on)
             found = self._quoted[key] = (array("i", ids).tobytes(), node)
             self._store.charge(4 * len(ids) + 300)
         return found
@@ -186,10 +186,10 @@ class StringWalks:
     def _places_at(self, characters: Characters, node: Node) -> list[list[int]] | None:
         """The character nodes at ``node``, as `apart` groups them, those that tokens end in left
         out; None where some of them are inside a character. The lists must not be changed."""
-        if isinstance(node, int):
+        if not isinstance(node, NodeSet):
             place = characters.arrays.views.place[node]
             return None if place < 0 else [[place]]
-        key = characters, node.number
+        key = characters, node
         found = self._groups_at[key]
         if found is None:
             members = node.members
@@ -243,7 +243,7 @@ class StringWalks:
         if inner:
             ends = (*ends, (AFTER, inner, free.usual))
         if len(exits) > 1:
-            return row, ids, ((outcome, self._store.join([node for _, node in exits])),), ends
+            return row, ids, ((outcome, self._store.nodes.join([node for _, node in exits])),), ends
         return row, ids, tuple([(outcome, node) for _, node in exits]), ends
 
     def _lone_run(
@@ -304,7 +304,7 @@ class StringWalks:
             if node is not None:
                 exits.append((outcome, node))
         if after is None and exits:  # then the closing quote ends all names alike
-            exits = [(exits[0][0], self._store.join([node for _, node in exits]))]
+            exits = [(exits[0][0], self._store.nodes.join([node for _, node in exits]))]
         return None, bytes(ids), tuple(exits), tuple(ends)
 
     def _rest(self, characters: Characters, after: Leaf | None, text: str) -> _Rest:
@@ -386,11 +386,12 @@ class StringWalks:
             else:
                 text = node
         firsts: Iterable[int] = ()
-        if isinstance(text, int):
-            first, count, byte_at = self._store.views[:3]
-            firsts = byte_at[first[text] : first[text] + count[text]]
+        nodes = self._store.nodes
+        if isinstance(text, NodeSet):
+            firsts = nodes.children(text)
         elif text is not None:
-            firsts = self._store.children(text)
+            first = nodes.first_child[text]
+            firsts = nodes.byte[first : first + nodes.n_children[text]]
         return (row, ids, tuple(others), ends), text, bytes(firsts)
 
     def set_aside(self, leaf: Leaf, q: int, at: Node, texts: dict[int, list[int]]) -> bool:
@@ -402,7 +403,7 @@ class StringWalks:
             return False
         characters = self._texts.of(leaf).characters
         place = characters.arrays.place
-        if isinstance(at, int):
+        if not isinstance(at, NodeSet):
             where = characters.arrays.views.place[at]
             if where < 0:
                 return False
