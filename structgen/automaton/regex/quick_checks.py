@@ -4,35 +4,26 @@ Owns one sufficient test, `fewest_characters`: an expression has a string, of so
 and looking for it by derivatives visits few states. It looks at the expression only. Where it says
 no, the automaton is built and probed (`early_check`).
 
-States are few for one of these reasons. *Deterministic* expressions (one-unambiguous in the sense
-of Brüggemann-Klein and Wood 1998) have one position after each text, and so no more states than
-positions. Where a string has two characters at most, there are no more states than pairs of
-minterms. Ten positions have few subsets. And where nothing is repeated, and character sets are
-equal or disjoint, each beginning of a word is one state at most, also where words are searched for.
-Else the sets of positions are counted (below).
-
-How many states looking for something takes: sets of positions, counted before any is built. Owns
-`has_few_sets`, a sufficient test for sequences of *deterministic* expressions, one-unambiguous in
-the sense of Brüggemann-Klein and Wood (1998), and for alternatives of such: what is searched for
-anywhere in a text follows the expression for any text. After a text a deterministic expression is
-at one position or at none; the next one of the sequence is at a position for each place where it
-may have begun. So the derivatives of the whole are sets of positions (Glushkov 1961), and these are
-followed as bit masks: some ten times faster than derivatives are made, and only so far that it is
-plain whether they are few.
+Where a string has two characters at most, there are no more states than pairs of minterms. Else
+`has_few_sets` counts sets of positions. It reads sequences of *deterministic* expressions,
+one-unambiguous in the sense of Brüggemann-Klein and Wood (1998), and alternatives of such: what is
+searched for anywhere in a text follows the expression for any text. After a text a deterministic
+expression is at one position or at none; the next one of the sequence is at a position for each
+place where it may have begun. So the derivatives of the whole are sets of positions (Glushkov
+1961), and these are followed as bit masks: some ten times faster than derivatives are made, and
+only so far that it is plain whether they are few.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from structgen.grammar import ir
 
-MOST_SETS = 250
-"""Most positions, counted repeats written out."""
-
 MOST_SETS = 200
-"""Most sets of positions. An automaton may have a thousand times as many nodes."""
+"""Most positions, counted repeats written out, and most sets of them. An automaton may have a
+thousand times as many nodes."""
 
 _MOST_RANGES = 200
 _MOST_DEPTH = 40
@@ -241,40 +232,12 @@ def _words(regex: ir.Regex) -> list[_Word] | None:
     return None
 
 
-MOST_POSITIONS = 500
-"""Most positions, counted repeats written out as far as a shortest string goes."""
-
-_FEW_POSITIONS = 10
 _FEW_SETS = 6
-_MOST_LISTED = 64
-"""Most character sets that are compared with each other at one place."""
 
 _MOST_LEAST = 50
 """Largest ``minLength`` beside a pattern: states are told apart by what is left of it."""
 
 _REMEMBERED = 1024
-
-
-class _NotPlain(Exception):
-    """Something that has to be looked at more closely."""
-
-
-class _Sight(NamedTuple):
-    """What is seen of an expression.
-
-    Attributes:
-        first: what its texts may begin with.
-        follow: what may go on a text of it that could also end.
-        is_nullable: whether the empty text is one of it.
-        positions: its character sets, repeats written out.
-        is_deterministic: whether each text reads it in one way only, character by character.
-    """
-
-    first: tuple[ir.CharSet, ...]
-    follow: tuple[ir.CharSet, ...]
-    is_nullable: bool
-    positions: int
-    is_deterministic: bool
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -287,24 +250,13 @@ def fewest_characters(regex: ir.Regex) -> int:
     found: list[ir.CharSet] = []
     try:
         fewest = _fewest(regex, found, _MOST_DEPTH)
-    except _NotPlain:
+    except _TooMany:
         return -1
-    if fewest > MOST_POSITIONS:
+    if fewest > MOST_SETS:
         return -1
     if fewest <= 1 or (fewest == 2 and len(dict.fromkeys(found)) <= _FEW_SETS):
         return fewest
-    return fewest if _has_few_states(regex, fewest) or has_few_sets(regex) else -1
-
-
-def _has_few_states(regex: ir.Regex, fewest: int) -> bool:
-    """Whether that is so for its positions, or because it is a list of words."""
-    try:
-        sight = _look(regex, fewest + 1)
-        if sight.positions <= (MOST_POSITIONS if sight.is_deterministic else _FEW_POSITIONS):
-            return True
-        return _is_listed(regex)
-    except _NotPlain:
-        return False
+    return fewest if has_few_sets(regex) else -1
 
 
 def has_string(regex: ir.Regex, least: int, most: int | None) -> bool:
@@ -332,123 +284,15 @@ def _fewest(regex: ir.Regex, found: list[ir.CharSet], depth: int) -> int:
     """The characters of a shortest text; the character sets are added to ``found``."""
     if isinstance(regex, ir.CharSet):
         found.append(regex)
-        if not regex.ranges or len(found) > MOST_POSITIONS:
-            raise _NotPlain
+        if not regex.ranges or len(found) > MOST_SETS:
+            raise _TooMany
         return 1
     if not depth:
-        raise _NotPlain
+        raise _TooMany
     if isinstance(regex, ir.Concat):
         return sum([_fewest(part, found, depth - 1) for part in regex.parts])
     if isinstance(regex, ir.Alternate) and regex.parts:
         return min([_fewest(part, found, depth - 1) for part in regex.parts])
     if isinstance(regex, ir.Repeat):
         return _fewest(regex.body, found, depth - 1) * regex.min
-    raise _NotPlain
-
-
-def _is_listed(regex: ir.Regex) -> bool:
-    """Whether it is one of a list of words, or searches for one (Aho and Corasick 1975)."""
-    parts = regex.parts if isinstance(regex, ir.Concat) else (regex,)
-    words = ir.Concat(parts[parts[0] == ir.ANY_TEXT : len(parts) - (parts[-1] == ir.ANY_TEXT)])
-    found: list[ir.CharSet] = []
-    _fewest(words, found, _MOST_DEPTH)
-    return _are_apart(dict.fromkeys(found)) and _beginnings(words)[0] <= MOST_POSITIONS
-
-
-def _look(regex: ir.Regex, copies: int) -> _Sight:
-    """What is seen of ``regex``, repeats written out up to so many times."""
-    if isinstance(regex, ir.CharSet):
-        return _Sight((regex,), (), False, 1, True)
-    if isinstance(regex, ir.Repeat):
-        first, follow, nullable, positions, deterministic = _look(regex.body, copies)
-        most = regex.max
-        if most is None or most > 1:
-            deterministic = deterministic and not _meet(follow, first)
-        if most is None or most > regex.min:
-            follow = _all(follow, first)
-        times = max(regex.min, 1 if most is None else min(most, copies), 1)
-        return _Sight(first, follow, nullable or not regex.min, positions * times, deterministic)
-    if isinstance(regex, ir.Concat):
-        return _look_along([_look(part, copies) for part in regex.parts])
-    if isinstance(regex, ir.Alternate):
-        return _look_beside([_look(part, copies) for part in regex.parts])
-    raise _NotPlain
-
-
-def _look_along(parts: list[_Sight]) -> _Sight:
-    """What is seen of a sequence."""
-    first: tuple[ir.CharSet, ...] = ()
-    follow: tuple[ir.CharSet, ...] = ()
-    nullable = deterministic = True
-    positions = 0
-    for part in parts:
-        positions += part.positions
-        deterministic = deterministic and part.is_deterministic and not _meet(follow, part.first)
-        if nullable:
-            first = _all(first, part.first)
-        follow = _all(follow, part.first, part.follow) if part.is_nullable else part.follow
-        nullable = nullable and part.is_nullable
-    return _Sight(first, follow, nullable, positions, deterministic)
-
-
-def _look_beside(parts: list[_Sight]) -> _Sight:
-    """What is seen of alternatives."""
-    first: tuple[ir.CharSet, ...] = ()
-    deterministic = True
-    for part in parts:
-        deterministic = deterministic and part.is_deterministic and not _meet(first, part.first)
-        first = _all(first, part.first)
-    nullable = any(part.is_nullable for part in parts)
-    follow = _all(*(part.follow for part in parts), first if nullable else ())
-    return _Sight(first, follow, nullable, sum(p.positions for p in parts), deterministic)
-
-
-def _all(*parts: tuple[ir.CharSet, ...]) -> tuple[ir.CharSet, ...]:
-    found = tuple(dict.fromkeys([chars for part in parts for chars in part]))
-    if len(found) > _MOST_LISTED:
-        raise _NotPlain
-    return found
-
-
-def _meet(some: tuple[ir.CharSet, ...], others: tuple[ir.CharSet, ...]) -> bool:
-    """Whether any character is in one of ``some`` and in one of ``others``."""
-    for a in some:
-        for b in others:
-            if a is b:
-                return True
-            for low, high in a.ranges:
-                for start, end in b.ranges:
-                    if low <= end and start <= high:
-                        return True
-    return False
-
-
-def _beginnings(regex: ir.Regex) -> tuple[int, int]:
-    """How many beginnings its words have, and how many words there are, as sequences of sets."""
-    if isinstance(regex, ir.CharSet):
-        return 2, 1
-    if isinstance(regex, ir.Repeat) and regex.max is not None and regex.min <= MOST_POSITIONS:
-        once = ir.Alternate((regex.body, ir.EPSILON))
-        optional = min(regex.max - regex.min, MOST_POSITIONS)
-        regex = ir.Concat((regex.body,) * regex.min + (once,) * optional)
-    is_sequence = isinstance(regex, ir.Concat)
-    if not isinstance(regex, (ir.Concat, ir.Alternate)):
-        raise _NotPlain
-    begun, whole = 1, int(is_sequence)
-    for part in regex.parts:
-        more, ends = _beginnings(part)
-        begun += more * whole if is_sequence else more
-        whole = whole * ends if is_sequence else whole + ends
-        if max(begun, whole) > MOST_POSITIONS:
-            raise _NotPlain
-    return begun, whole
-
-
-def _are_apart(sets: dict[ir.CharSet, None]) -> bool:
-    """Whether no two different sets have a character in common."""
-    last = -1
-    for low, high in sorted(span for chars in sets for span in chars.ranges):
-        if low <= last:
-            return False
-        last = high
-    return True
+    raise _TooMany
