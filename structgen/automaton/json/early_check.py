@@ -15,11 +15,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.regex.quick_checks import has_string
 from structgen.automaton.regex.symbols import probe
-from structgen.automaton.schema.quick_checks import IN_PLACE, PlainNodes, worth_a_look
+from structgen.automaton.schema.quick_checks import INVOLVED, PlainNodes
 from structgen.errors import CompileLimitExceeded, Unsatisfiable
 from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import (
@@ -63,23 +62,19 @@ def check(language: JsonLanguage) -> None:
         for node in language.nodes:
             if node.types & OBJECT:
                 check_owed(node.min_properties - len(node.required), node.path)
-    if language.said.isdisjoint(IN_PLACE):
+    if language.said.isdisjoint(INVOLVED):
         return
-    nodes = language.nodes
-    candidates = worth_a_look(nodes)
-    apply = any(
-        n.applies_in_place or n.contains or n.rules or n.repeats
-        for n in map(nodes.__getitem__, candidates)
-    )
-    if apply:
-        _check_plans(language, candidates)
-
-
-def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
-    """Build what may not be plain: the nodes with the numbers ``candidates`` are looked at."""
     plain = PlainNodes(language.nodes)
-    if all(plain.is_plain(2 * number) for number in candidates):
-        return
+    candidates = plain.worth_a_look
+    if any(
+        n.applies_in_place or n.contains or n.rules or n.repeats
+        for n in map(language.nodes.__getitem__, candidates)
+    ) and not all(plain.is_plain(2 * number) for number in candidates):
+        _check_plans(language, plain)
+
+
+def _check_plans(language: JsonLanguage, plain: PlainNodes) -> None:
+    """Build what may not be plain."""
     seen: set[int] = {language.unbounded_root}
     todo = deque(seen)
     below: dict[int, list[int]] = {}
@@ -94,7 +89,15 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
         else:
             with language.conjunctions.placed(conjunction):
                 leaves, plans = language.shapes(conjunction)
-                _find_strings(leaves)
+                # Budgets will count on these: when they ask it would be too late.
+                best: int | None = None
+                for leaf, start in leaves:
+                    if isinstance(leaf, StringLeaf) and (
+                        best is None or leaf.at_least(start) < best
+                    ):
+                        found = leaf.shortest(start)
+                        if found is not None and (best is None or len(found[0]) < best):
+                            best = len(found[0])
                 for plan in plans:
                     if isinstance(plan, ArrayPlan) and plan.is_searched:
                         plan.is_possible()
@@ -105,17 +108,6 @@ def _check_plans(language: JsonLanguage, candidates: list[int]) -> None:
                 todo.append(child)
     if any(node.repeats for node in language.nodes):
         _check_unique(language, below)
-
-
-def _find_strings(leaves: tuple[tuple[Leaf, int], ...]) -> None:
-    """Look for the strings that budgets will count on: when they ask it would be too late."""
-    best: int | None = None
-    for leaf, start in leaves:
-        if not isinstance(leaf, StringLeaf) or (best is not None and leaf.at_least(start) >= best):
-            continue
-        found = leaf.shortest(start)
-        if found is not None and (best is None or len(found[0]) < best):
-            best = len(found[0])
 
 
 def _check_unique(language: JsonLanguage, below: dict[int, list[int]]) -> None:

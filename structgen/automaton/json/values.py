@@ -35,10 +35,12 @@ from structgen.grammar.json_schema import (
     BOOLEAN,
     DIGITS,
     FALSE,
+    IN_PLACE,
     INTEGER,
     NULL,
     NUMBER,
     OBJECT,
+    OF_VALUES,
     POINTED,
     STRING,
     TRUE,
@@ -67,6 +69,7 @@ MAX_SPELT_NUMBERS = 64
 MAX_DEPTH_COMPARED = 128
 """Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
 
+_BESIDE_A_LIST = OF_VALUES | IN_PLACE
 _WORDS = ((NULL, None, b"null"), (BOOLEAN, True, b"true"), (BOOLEAN, False, b"false"))
 
 
@@ -477,11 +480,7 @@ class JsonLanguage:
         demanding = [
             2 * n
             for n, node in zip(branch.nodes, nodes, strict=True)
-            if node.applies_in_place
-            or node.speaks_of_strings
-            or node.speaks_of_numbers
-            or node.speaks_of_objects
-            or node.speaks_of_arrays
+            if not _BESIDE_A_LIST.isdisjoint(vars(node))
         ]
         containers = sum(isinstance(v, (dict, list, tuple)) for v in values.values())
         if containers > MAX_CONTAINERS:

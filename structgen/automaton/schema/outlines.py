@@ -18,9 +18,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from structgen.grammar import ir
-from structgen.grammar.json_schema import ALL_TYPES, FALSE, OBJECT, STRING, TRUE, Node
-
-from .quick_checks import IN_PLACE
+from structgen.grammar.json_schema import (
+    ALL_TYPES,
+    FALSE,
+    IN_PLACE,
+    OBJECT,
+    OF_STRINGS,
+    OF_VALUES,
+    STRING,
+    TRUE,
+    Node,
+)
 
 _MOST_HOPS = 12
 """So many references and applicators deep is looked."""
@@ -67,10 +75,9 @@ class Listings:
         parts: list[Listing] = []
         exact = True
         if node.enum is not None:
-            found = Listing(node.listed, node.is_list and _are_strings(node.listed))
-            if not node.is_list:
-                exact = False
-        elif node.asserts and not _says_types(node):
+            exact = node.is_list
+            found = Listing(node.listed, exact and all(isinstance(key, str) for key in node.listed))
+        elif not _OF_MORE_THAN_TYPES.isdisjoint(vars(node)):
             exact = False
         for option in (*node.refs, *node.all_of):
             one = self.of(option, hops)
@@ -136,24 +143,9 @@ class Listings:
 
 
 _PATTERN = frozenset(("_place", "types", "patterns"))
-_OF_STRINGS = frozenset(("enum", "excluded", "min_length", "max_length", "patterns")) | (
-    IN_PLACE - {"contains", "repeats", "rules", "pattern_properties", "property_names"}
-)
+_OF_STRINGS = OF_STRINGS | IN_PLACE | {"enum", "excluded"}
+_OF_MORE_THAN_TYPES = OF_VALUES | {"excluded"}
 _LISTING = frozenset(("_place", "_listed", "types", "enum", "refs", "all_of", "any_of", "one_of"))
-
-
-def _says_types(node: Node) -> bool:
-    return not (
-        node.excluded
-        or node.speaks_of_numbers
-        or node.speaks_of_strings
-        or node.speaks_of_objects
-        or node.speaks_of_arrays
-    )
-
-
-def _are_strings(keys: frozenset[Any]) -> bool:
-    return all(isinstance(key, str) for key in keys)
 
 
 def _words(regex: ir.Regex) -> list[str] | None:

@@ -82,8 +82,53 @@ class HasPath(Protocol):
 _NO_NAMES: dict[str, Any] = {}  # never changed
 
 
+OF_NUMBERS = frozenset(
+    (
+        "minimum",
+        "maximum",
+        "exclusive_minimum",
+        "exclusive_maximum",
+        "multiple_of",
+        "not_multiple_of",
+    )
+)
+OF_STRINGS = frozenset(("min_length", "max_length", "patterns"))
+OF_OBJECTS = frozenset(
+    (
+        "properties",
+        "pattern_properties",
+        "additional",
+        "property_names",
+        "required",
+        "min_properties",
+        "max_properties",
+        "rules",
+    )
+)
+OF_ARRAYS = frozenset(
+    ("prefix", "items", "min_items", "max_items", "contains", "unique", "repeats")
+)
+OF_VALUES = OF_NUMBERS | OF_STRINGS | OF_OBJECTS | OF_ARRAYS
+IN_PLACE = frozenset(
+    (
+        "refs",
+        "all_of",
+        "any_of",
+        "one_of",
+        "condition",
+        "dependent_required",
+        "dependent_schemas",
+        "unevaluated_properties",
+        "unevaluated_items",
+        "some_unevaluated_item",
+    )
+)
+"""The fields that speak of values of one kind, of any kind, and those that make other nodes apply
+to the same value. A field that is not set says nothing."""
 _TYPES_ONLY = {"_place", "types"}
 _LISTED_ONLY = _TYPES_ONLY | {"enum"}
+_ASSERTIONS = OF_VALUES | {"enum", "excluded"}
+_BESIDE_A_LIST = OF_VALUES | IN_PLACE | {"excluded"}
 
 
 class Node:
@@ -151,7 +196,8 @@ class Node:
         if fields:
             if not fields.keys() <= FIELDS:
                 raise TypeError(f"no fields of a node: {sorted(fields.keys() - FIELDS)}")
-            vars(self).update(fields)
+            said = {name: value for name, value in fields.items() if value != _SILENT[name]}
+            vars(self).update(said)
 
     @property
     def path(self) -> str:
@@ -168,7 +214,7 @@ class Node:
     @property
     def says_types_only(self) -> bool:
         """Whether no field but ``types`` is set."""
-        return vars(self).keys() == _TYPES_ONLY
+        return vars(self).keys() <= _TYPES_ONLY
 
     @property
     def lists_strings_only(self) -> bool:
@@ -198,70 +244,33 @@ class Node:
             self.enum is not None
             and (self.types == ALL_TYPES or all(type(v) is str for v in self.enum))
             and bool(self.types & STRING)
-            and not self.excluded
-            and not self.speaks_of_numbers
-            and not self.speaks_of_strings
-            and not self.speaks_of_objects
-            and not self.speaks_of_arrays
-            and not self.applies_in_place
+            and _BESIDE_A_LIST.isdisjoint(vars(self))
         )
 
     @property
     def speaks_of_objects(self) -> bool:
         """Whether an object's members matter to this node's own assertions."""
-        return bool(
-            self.properties
-            or self.pattern_properties
-            or self.required
-            or self.additional != TRUE
-            or self.property_names != TRUE
-            or self.min_properties
-            or self.max_properties is not None
-            or self.rules
-        )
+        return not OF_OBJECTS.isdisjoint(vars(self))
 
     @property
     def speaks_of_arrays(self) -> bool:
         """Whether an array's items matter to this node's own assertions."""
-        return bool(
-            self.prefix
-            or self.items != TRUE
-            or self.min_items
-            or self.max_items is not None
-            or self.contains
-            or self.unique
-            or self.repeats
-        )
+        return not OF_ARRAYS.isdisjoint(vars(self))
 
     @property
     def speaks_of_numbers(self) -> bool:
         """Whether a number's value matters to this node's own assertions."""
-        return (
-            self.minimum is not None
-            or self.maximum is not None
-            or self.exclusive_minimum is not None
-            or self.exclusive_maximum is not None
-            or self.multiple_of is not None
-            or self.not_multiple_of is not None
-        )
+        return not OF_NUMBERS.isdisjoint(vars(self))
 
     @property
     def speaks_of_strings(self) -> bool:
         """Whether a string's value matters to this node's own assertions."""
-        return bool(self.min_length or self.max_length is not None or self.patterns)
+        return not OF_STRINGS.isdisjoint(vars(self))
 
     @property
     def asserts(self) -> bool:
         """Whether the node says anything but what its in-place applicators say."""
-        return bool(
-            self.types != ALL_TYPES
-            or self.enum is not None
-            or self.excluded
-            or self.speaks_of_numbers
-            or self.speaks_of_strings
-            or self.speaks_of_objects
-            or self.speaks_of_arrays
-        )
+        return self.types != ALL_TYPES or not _ASSERTIONS.isdisjoint(vars(self))
 
     def parts_in_place(self) -> list[int]:
         """The requirements of other nodes that may apply to the same value, in reading order."""
@@ -277,18 +286,7 @@ class Node:
     @property
     def applies_in_place(self) -> bool:
         """Whether the node makes other nodes apply to the same value."""
-        return bool(
-            self.refs
-            or self.all_of
-            or self.any_of is not None
-            or self.one_of is not None
-            or self.condition
-            or self.dependent_required
-            or self.dependent_schemas
-            or self.unevaluated_properties != TRUE
-            or self.unevaluated_items != TRUE
-            or self.some_unevaluated_item != FALSE
-        )
+        return not IN_PLACE.isdisjoint(vars(self))
 
 
 _bare = object.__new__
@@ -303,6 +301,9 @@ def node_at(place: str | HasPath | tuple[HasPath, tuple[str | int, ...]]) -> Nod
 
 FIELDS = frozenset(Node.__annotations__) - {"_listed"}
 """The names of a node's fields."""
+
+_SILENT = {name: getattr(Node, name) for name in FIELDS}
+"""Their values where the keyword is absent."""
 
 
 @dataclass(slots=True)

@@ -180,9 +180,9 @@ def _exclusive(keyword: str, field: str) -> Handler:
 def _draft4_bounds(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
     """Draft 4's boolean ``exclusiveMinimum`` and ``exclusiveMaximum``."""
     if raw.get("exclusiveMinimum") is True and node.minimum is not None:
-        node.exclusive_minimum, node.minimum = node.minimum, None
+        node.exclusive_minimum = vars(node).pop("minimum")
     if raw.get("exclusiveMaximum") is True and node.maximum is not None:
-        node.exclusive_maximum, node.maximum = node.maximum, None
+        node.exclusive_maximum = vars(node).pop("maximum")
 
 
 def _multiple_of(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
@@ -214,7 +214,9 @@ def _properties(_: KeywordReader, reader: Reader, node: Node, value: Any, place:
 
 
 def _additional(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.additional = reader.each(value, place, "additionalProperties")
+    additional = reader.each(value, place, "additionalProperties")
+    if additional != TRUE:
+        node.additional = additional
     node.evaluates_all_properties = True
 
 
