@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from structgen.automaton.schema import evaluate
-from structgen.automaton.schema.member_ways import MemberWays
+from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
 from structgen.automaton.schema.rules import Rule, RuleBook
 from structgen.automaton.texts import Text, put
@@ -368,11 +368,6 @@ MAX_MEMBERS_OWED = 10_000
 
 _WORK_PER_MEMBER = 100
 """Steps for each of them that a mask within a budget may take."""
-
-State: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
-"""What an open object has written, as far as it matters: bit mask of the names that may still be
-written; how many members there are, as far as they count; what is left of the rule about all
-members; and the unnamed keys written, where they must be told apart."""
 
 
 def check_owed(number: int, path: str) -> None:

@@ -20,15 +20,15 @@ from typing import Any
 from structgen.automaton.bits import bits
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.schema import evaluate
-from structgen.automaton.schema.member_ways import MemberWays
+from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
 from structgen.automaton.texts import Text, head, joined, put
 from structgen.automaton.work import WORK
 
-from .closing import Members, State
+from .closing import Members
 from .keys import CLOSE, KeyLeaf, KeySymbols
 from .language import Language
-from .open_members import ObjectSteps, OpenMembers
+from .open_members import OpenMembers
 from .scalars import key_leaf
 
 MAX_TOLD = 100
@@ -49,17 +49,16 @@ class ObjectPlan:
         self._language = language
         self._numbers = nodes
         self.limit = language.limit_below(nodes)
+        self._in_order = language.options.property_order == "schema"
         self._table = table = MemberTable(language, nodes)
         if table.rule.support:
             table.spread(self._values.spread)
         self.names = table.names
         self._n_names = len(table.names)
-        self._counts = table.counts
         # Whether an unnamed key may be right in one state and wrong in another.
         self._told_by_state = table.speaks_of_unnamed
         # Whether more than the names still allowed tells one state from another.
-        self._is_involved = self.may_record = self._counts or bool(table.rule.support)
-        self._in_order = language.options.property_order == "schema"
+        self._is_involved = self.may_record = table.is_involved
 
     # What plain objects hardly need, and the first mask not at all.
 
@@ -80,15 +79,11 @@ class ObjectPlan:
 
     @cached_property
     def _values(self) -> MemberWays:
-        return MemberWays(self._language, self._table)
-
-    @cached_property
-    def _steps(self) -> ObjectSteps:
-        return ObjectSteps(self._language, self._table, self._values, self._is_involved)
+        return MemberWays(self._language, self._table, self._in_order)
 
     @cached_property
     def _open(self) -> OpenMembers:
-        return OpenMembers(self._language, self._table, self._steps, self._values)
+        return OpenMembers(self._language, self._table, self._values)
 
     @cached_property
     def _rests(self) -> dict[State, _Rest]:
@@ -199,7 +194,8 @@ class ObjectPlan:
                 if not self._open.may_write(state, bit.bit_length() - 1):
                     allowed ^= bit
             if others and not self._told_by_state:
-                others = self._open.may_close(self._steps.after(state, len(self.names), rule, None))
+                after = self._values.after(state, self._n_names, rule, None)
+                others = self._open.may_close(after)
         if others and not table.bits:
             others = self._may_be_unnamed() if self._unnamed is None else self._unnamed
         return allowed, others, may_close
@@ -233,7 +229,7 @@ class ObjectPlan:
 
     def left_after(self, left: int, label: int) -> int:
         """The names still allowed after a member."""
-        return self._steps.left_after(left, label)
+        return self._values.left_after(left, label)
 
     def owed(self, label: int) -> int:
         """The conjunction that the value of a plain object's member is owed to."""
@@ -298,7 +294,7 @@ class ObjectPlan:
         if at & 1 or not self._is_involved or outcome <= self._n_names:
             return False
         _, count, rule, keys = self._state_at(at)
-        return self._steps.tells_keys_apart(count, rule, keys)
+        return self._values.tells_keys_apart(count, rule, keys)
 
     def forget(self, at: int, outcome: int) -> int | None:
         """See `frames.Frame`."""
@@ -366,7 +362,7 @@ class ObjectPlan:
         the unnamed keys of members in them."""
         best: Text | None = None
         keys: Collection[str] = ()
-        for conjunction, after in self._steps.ways(state, outcome - 1, name):
+        for conjunction, after in self._values.steps(state, outcome - 1, name):
             rest = self._rest(after)
             value = None if rest is None else self._language.values.shortest(conjunction)
             if rest is None or value is None:

@@ -2,12 +2,8 @@
 
 Where members are counted or there is a rule, every way on is checked for a way to close the object
 (`closing`). Most are told by a completion that is known already: what it writes may begin with any
-of its members. Of many alternatives the few are tried that speak of the key. Knows no leaves and no
-frames.
-
-What one more member makes of an open object. `ObjectSteps` tells, for a key, what the member's
-value owes and the `State` after it: which names are then left, how many members count, what is left
-of the rule. Whether the object can be closed from there is not known here.
+of its members. Of many alternatives the few are tried that speak of the key. What one more member
+makes of an open object, `MemberWays` says. Knows no leaves and no frames.
 """
 
 from __future__ import annotations
@@ -15,88 +11,13 @@ from __future__ import annotations
 from functools import cached_property
 
 from structgen.automaton.bits import bits
-from structgen.automaton.schema.member_ways import MemberWays
+from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
 from structgen.automaton.schema.rules import Rule
 from structgen.automaton.work import WORK
 
-from .closing import Closing, Members, State
+from .closing import Closing, Members
 from .language import Language
-
-
-class ObjectSteps:
-    """The steps of objects of one member table.
-
-    Args:
-        values: what their members' values may be.
-        is_involved: whether more than the names still allowed tells one state from another.
-    """
-
-    def __init__(
-        self, language: Language, table: MemberTable, values: MemberWays, is_involved: bool
-    ) -> None:
-        self._table = table
-        self._no = language.book.no
-        self._n_names = len(table.names)
-        self._is_involved = is_involved
-        self._in_order = language.options.property_order == "schema"
-        self._values = values
-
-    def after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
-        """The state once the member with key ``label``, which leaves ``rule``, is complete."""
-        before, count, _, keys = state
-        table = self._table
-        left = self.left_after(before, label)
-        if label < self._n_names:
-            before &= ~(1 << label)
-        elif name is not None:
-            keys = tuple(sorted({*keys, name}))
-        rule = table.without(rule, before & ~left)
-        if self._table.counts:
-            count = min(count + 1, table.count_to)
-            rule = table.counted(rule, count)
-        return left, count, rule, keys if self.tells_keys_apart(count, rule, keys) else ()
-
-    def left_after(self, left: int, label: int) -> int:
-        """The names still allowed after a member with key ``label``.
-
-        In order, whatever the schema lists before this key stays absent.
-        """
-        if label < self._n_names:
-            left &= ~(1 << label)
-        return left & ~(self._table.ordered & ((1 << label) - 1)) if self._in_order else left
-
-    def ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
-        """For a member with key ``label``: the conjunction its value owes, and the state after."""
-        if not self._is_involved:
-            left, _, rule, _ = state
-            return [(self._table.conjunctions[label], (self.left_after(left, label), 0, rule, ()))]
-        rule = self.rule_before(state, label)
-        if rule is self._no:
-            return []
-        return [
-            (conjunction, self.after(state, label, rule, name))
-            for conjunction, rule in self._values.ways(rule, label)
-        ]
-
-    def rule_before(self, state: State, label: int) -> Rule:
-        """What is left of the rule when what has to come before a key with ``label`` is absent."""
-        left = state[0]
-        if label < self._n_names:
-            left &= ~(1 << label)
-        return self._table.without(state[2], left & ~self.left_after(left, label))
-
-    def tells_keys_apart(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
-        """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing.
-
-        Unnamed ``keys`` that may have settled the rule must not be written again either: of two
-        members with one key, readers keep the last.
-        """
-        told = self._table.told_by_any
-        if keys and self._table.rule.support & told:
-            return True
-        return count < self._table.least or bool(rule.support & told)
-
 
 _MANY_ALTERNATIVES = 8
 """Alternatives from which on one that allows a key is looked for before all are considered."""
@@ -112,14 +33,12 @@ class OpenMembers:
         closing: completes such objects.
     """
 
-    def __init__(
-        self, language: Language, table: MemberTable, steps: ObjectSteps, values: MemberWays
-    ) -> None:
+    def __init__(self, language: Language, table: MemberTable, values: MemberWays) -> None:
         self._language = language
         self._table = table
-        self._steps = steps
+        self._values = values
         self._n_names = len(table.names)
-        self._in_order = language.options.property_order == "schema"
+        self._in_order = values.in_order
         self.closing = Closing(language, table, values)
         self._known: dict[State, Members | None] = {}
         self._closable: dict[State, bool] = {}
@@ -149,7 +68,7 @@ class OpenMembers:
 
     def open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """The ways for such a member that do not lead into a dead end, where some may."""
-        ways = self._steps.ways(state, label, name)
+        ways = self._values.steps(state, label, name)
         if len(ways) == 1 and label < self._n_names and not self._language.values.is_solving:
             ((_, after),) = ways
             rest = self._completing.get(state, 0) & ~(1 << label)
@@ -171,7 +90,9 @@ class OpenMembers:
         found = self._open.get(key)
         if found is None:
             found = label < self._barred_from.get(state, label + 1) and (
-                self._begins_a_completion(state, label)
+                # A completion that is known has such a member, and may be written in another
+                # order: a chain of what needs one another is then followed once.
+                (label < self._n_names and self._first_names.get(state, 0) >> label & 1 != 0)
                 or self._may_write_surely(state, label)
                 or self._leads_on(state, label)
             )
@@ -185,11 +106,6 @@ class OpenMembers:
         if not names >> label & 1:
             return False
         return not (self._in_order and names & self._table.ordered & ((1 << label) - 1))
-
-    def _begins_a_completion(self, state: State, label: int) -> bool:
-        """A sufficient test of `_may_write`: a completion that is known has such a member, and may
-        be written in another order. A chain of what needs one another is then followed once."""
-        return label < self._n_names and bool(self._first_names.get(state, 0) >> label & 1)
 
     def _may_write_surely(self, state: State, label: int) -> bool:
         """A sufficient test of `_may_write` where many alternatives are open: one of them will do.
@@ -238,12 +154,12 @@ class OpenMembers:
 
     def _leads_on(self, state: State, label: int) -> bool:
         """Whether a member with key ``label`` may come next, by what may follow it."""
-        if self._in_order and self._steps.rule_before(state, label) is self._language.book.no:
+        if self._in_order and self._values.rule_before(state, label) is self._language.book.no:
             # What has to come before stays absent before all later keys too.
             self._barred_from[state] = min(label, self._barred_from.get(state, label))
             return False
         name = self._example(state, label) if label >= self._n_names else None
-        for conjunction, after in self._steps.ways(state, label, name):
+        for conjunction, after in self._values.steps(state, label, name):
             if self.may_close(after) and self._language.values.is_possible(conjunction):
                 if name is None and label < self._n_names:
                     self._note_completion(state, self._completing.get(after, 0) | 1 << label)
@@ -259,9 +175,9 @@ class OpenMembers:
         table = self._table
         if table.takes_any_key:
             return None
-        steps = self._steps
-        after = [state for _, state in steps.ways(state, label, None)]
-        if not any(steps.tells_keys_apart(count, rule, ("",)) for _, count, rule, _ in after):
+        after = [state for _, state in self._values.steps(state, label, None)]
+        tells_apart = self._values.tells_keys_apart
+        if not any(tells_apart(count, rule, ("",)) for _, count, rule, _ in after):
             return None
         return self.closing.spare.one(state[3], label)
 

@@ -362,6 +362,11 @@ MAX_DEEP = 8
 """Most objects and arrays that are told apart from each other, where alternatives can be followed
 side by side instead: what an object is not makes long conjunctions."""
 
+State: TypeAlias = "tuple[int, int, Rule, tuple[str, ...]]"
+"""What an open object has written, as far as it matters: bit mask of the names that may still be
+written; how many members there are, as far as they count; what is left of the rule about all
+members; and the unnamed keys written, where they must be told apart."""
+
 
 class MemberWays:
     """The ways of one table's members.
@@ -369,12 +374,15 @@ class MemberWays:
     Args:
         language: of which the object is part.
         table: its members.
+        in_order: whether they are written in the schema's order.
     """
 
-    def __init__(self, language: Schema, table: MemberTable) -> None:
+    def __init__(self, language: Schema, table: MemberTable, in_order: bool) -> None:
         self._language = language
+        self.in_order = in_order
         self._book = language.book
         self._table = table
+        self._n_names = len(table.names)
         self._flat: dict[int, bool] = {}
         self._refined: dict[Rule, Rule] = {}
         self._ways: dict[tuple[Rule, int, int], list[tuple[int, Rule]]] = {}
@@ -395,6 +403,61 @@ class MemberWays:
         if not rule.support & self._table.touching(label):
             return [(self._table.conjunctions[label], rule)]
         return self._ways_owing(rule, label, self._table.conjunctions[label])
+
+    def after(self, state: State, label: int, rule: Rule, name: str | None) -> State:
+        """The state once the member with key ``label``, which leaves ``rule``, is complete."""
+        before, count, _, keys = state
+        table = self._table
+        left = self.left_after(before, label)
+        if label < self._n_names:
+            before &= ~(1 << label)
+        elif name is not None:
+            keys = tuple(sorted({*keys, name}))
+        rule = table.without(rule, before & ~left)
+        if self._table.counts:
+            count = min(count + 1, table.count_to)
+            rule = table.counted(rule, count)
+        return left, count, rule, keys if self.tells_keys_apart(count, rule, keys) else ()
+
+    def left_after(self, left: int, label: int) -> int:
+        """The names still allowed after a member with key ``label``.
+
+        In order, whatever the schema lists before this key stays absent.
+        """
+        if label < self._n_names:
+            left &= ~(1 << label)
+        return left & ~(self._table.ordered & ((1 << label) - 1)) if self.in_order else left
+
+    def steps(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
+        """For a member with key ``label``: the conjunction its value owes, and the state after."""
+        if not self._table.is_involved:
+            left, _, rule, _ = state
+            return [(self._table.conjunctions[label], (self.left_after(left, label), 0, rule, ()))]
+        rule = self.rule_before(state, label)
+        if rule is self._book.no:
+            return []
+        return [
+            (conjunction, self.after(state, label, rule, name))
+            for conjunction, rule in self.ways(rule, label)
+        ]
+
+    def rule_before(self, state: State, label: int) -> Rule:
+        """What is left of the rule when what has to come before a key with ``label`` is absent."""
+        left = state[0]
+        if label < self._n_names:
+            left &= ~(1 << label)
+        return self._table.without(state[2], left & ~self.left_after(left, label))
+
+    def tells_keys_apart(self, count: int, rule: Rule, keys: tuple[str, ...]) -> bool:
+        """Whether unnamed keys must be distinct: a repeated one would count, or settle, nothing.
+
+        Unnamed ``keys`` that may have settled the rule must not be written again either: of two
+        members with one key, readers keep the last.
+        """
+        told = self._table.told_by_any
+        if keys and self._table.rule.support & told:
+            return True
+        return count < self._table.least or bool(rule.support & told)
 
     def are_few(self, rule: Rule, label: int) -> bool:
         """Whether the ways of a member with this label are plainly few, and what they owe plain.

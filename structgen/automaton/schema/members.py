@@ -270,6 +270,11 @@ class MemberTable:
         return self._matched[label]
 
     @property
+    def is_involved(self) -> bool:
+        """Whether more than the names still allowed tells one state of an object from another."""
+        return self.counts or bool(self.rule.support)
+
+    @property
     def takes_any_key(self) -> bool:
         """Whether no expression tells unnamed keys apart: there are always more of them."""
         return not self.bits and not self.must_match
