@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from structgen.automaton.regex.automaton import SymbolAutomaton
 from structgen.automaton.regex.encoding import GROUND, Utf8
-from structgen.automaton.regex.symbols import MAX_SEARCH, SymbolAutomaton
+from structgen.automaton.regex.symbols import MAX_SEARCH
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded

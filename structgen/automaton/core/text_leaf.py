@@ -17,10 +17,10 @@ import re
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
+from structgen.automaton.regex.automaton import SymbolAutomaton
 from structgen.automaton.regex.encoding import GROUND, Utf8, may_escape
 from structgen.automaton.regex.symbols import (
     NO_STATE,
-    SymbolAutomaton,
     shortest_path,
     spell_edge,
     spell_edges,

@@ -21,12 +21,11 @@ from typing import Any
 from structgen.automaton import liveness
 from structgen.automaton.core.leaf import ENDED, GROW, Leaf
 from structgen.automaton.core.text_leaf import StringLeaf, read_text
-from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.regex.automaton import Names, RegexAutomaton, SymbolAutomaton
 from structgen.automaton.regex.encoding import GROUND, Escapes, Utf8, json_string
 from structgen.automaton.regex.name_trie import ByteEdges, NamesBelow, NameTrie, names_alphabet
 from structgen.automaton.regex.symbols import (
     NO_STATE,
-    Names,
     shortest_path,
     spell_edge,
     spell_edges,
@@ -48,7 +47,7 @@ _NO_KEY = (-1, 0, False, ())
 """The state in which nothing may be written."""
 
 
-class KeySymbols:
+class KeySymbols(SymbolAutomaton):
     """The symbol automaton of an object's keys.
 
     A state is ``(trie node or -1, named keys still possible, may it be an unnamed key, pattern
@@ -97,7 +96,7 @@ class KeySymbols:
 
     @property
     def weight(self) -> int:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         weight = 2000 + 550 * len(self._keys) + self._trie.weight
         for automaton in self._automata:
             weight += automaton.weight
@@ -171,7 +170,7 @@ class KeySymbols:
         return found
 
     def follow(self, state: int, minterm: int) -> int | None:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         if others and self._automata:
             return next((to for mask, to in self.moves(state) if mask >> minterm & 1), None)
@@ -182,7 +181,7 @@ class KeySymbols:
         return to if self._is_alive(to) else None
 
     def read(self, state: int, text: bytes) -> int | None:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         if others and self._automata:
             minterms = self.alphabet.ascii_minterms()
@@ -209,7 +208,7 @@ class KeySymbols:
         return to if self._is_alive(to) else None
 
     def run(self, state: int) -> tuple[int, int]:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, _, others, patterns = self._keys[state]
         if node >= 0 or not others:
             return 0, 0
@@ -227,7 +226,7 @@ class KeySymbols:
         return (chars, length) if chars else (0, 0)
 
     def after_run(self, state: int, count: int) -> int:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         if not count:
             return state
         _, _, others, patterns = self._keys[state]
@@ -238,12 +237,9 @@ class KeySymbols:
         return self._state(-1, 0, others, tuple(after))
 
     def settled(self, state: int) -> int:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         patterns = zip(self._automata, self._keys[state][3], strict=True)
         return max((a.settled(at) for a, at in patterns if at != _LOST), default=0)
-
-    def phases(self, state: int) -> None:
-        """See `symbols.SymbolAutomaton`."""
 
     @functools.cached_property
     def _decides(self) -> str:
@@ -260,18 +256,18 @@ class KeySymbols:
         return "all"
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, _, others, patterns = self._keys[state]
         if node >= 0 or not others or self._decides != "one":
             return None
         return self._automata[0], patterns[0]
 
     def in_expression(self, state: int) -> int:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         return self._state(-1, 0, True, (state,))
 
     def free(self, state: int) -> int | None:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         _, _, others, patterns = self._keys[state]
         if not others or any(at != _LOST for at in patterns):
             return None
@@ -279,21 +275,21 @@ class KeySymbols:
         return free if self._is_alive(free) else None
 
     def unnamed(self, state: int) -> int | None:
-        """See `symbols.SymbolAutomaton`: so it is where no expression bars a key."""
+        """See `automaton.SymbolAutomaton`: so it is where no expression bars a key."""
         _, _, others, patterns = self._keys[state]
         if not others or not self._automata or self._decides != "none":
             return None
         return self._state(-1, 0, True, patterns)
 
     def beside_names(self, state: int) -> int | None:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, _, others, patterns = self._keys[state]
         if not others or not self._automata or node < 0 or self._edges is None:
             return None
         return self._state(-1, 0, True, patterns)
 
     def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, allowed, others, patterns = self._keys[state]
         if node < 0 or self._edges is None:
             return []
@@ -312,20 +308,8 @@ class KeySymbols:
             out.append((byte, state, self._is_alive(state)))
         return out
 
-    def at_least(self, state: int) -> int:
-        """See `symbols.SymbolAutomaton`."""
-        return 0
-
-    def is_open(self, state: int) -> bool:
-        """See `symbols.SymbolAutomaton`; `free` says it better."""
-        return False
-
-    def open_part(self, state: int) -> int | None:
-        """See `symbols.SymbolAutomaton`."""
-        return None
-
     def special(self, state: int) -> list[tuple[int, int]]:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, allowed, others, patterns = self._keys[state]
         if node < 0:
             return []
@@ -337,7 +321,7 @@ class KeySymbols:
         ]
 
     def names(self, state: int) -> Names | None:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         edges = self._edges
         if others or node < 0 or edges is None:
@@ -345,7 +329,7 @@ class KeySymbols:
         return Names(edges, self._trie.ends, self._below, node, allowed)
 
     def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         node, allowed, others, _ = self._keys[state]
         if others or node < 0 or self._edges is None or allowed.bit_count() > most:
             return None
@@ -360,12 +344,12 @@ class KeySymbols:
         return out
 
     def special_texts(self, state: int) -> Mapping[str, int]:
-        """See `symbols.SymbolAutomaton`: what is left of each name, and which name it is."""
+        """See `automaton.SymbolAutomaton`: what is left of each name, and which name it is."""
         node = self._keys[state][0]
         return self._trie.rests(node) if node >= 0 else {}
 
     def special_label(self, state: int, number: int) -> int:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         return number if self._keys[state][1] >> number & 1 else -1
 
     def _state(self, node: int, allowed: int, others: bool, patterns: tuple[int, ...]) -> int:
@@ -482,7 +466,7 @@ class NewKeySymbols(KeySymbols):
 
     @property
     def weight(self) -> int:
-        """See `symbols.SymbolAutomaton`."""
+        """See `automaton.SymbolAutomaton`."""
         return 3000 + 100 * len(self._texts)
 
 

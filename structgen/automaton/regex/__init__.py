@@ -10,9 +10,8 @@ plain to see of a pattern without running it).
 from __future__ import annotations
 
 from .alphabet import Alphabet
-from .automaton import RegexAutomaton, StructuralHash, TokenHorizon
+from .automaton import Names, RegexAutomaton, StructuralHash, SymbolAutomaton, TokenHorizon
 from .encoding import ASCII_ONLY, GROUND, Utf8, may_escape, may_escape_slash
-from .symbols import Names, SymbolAutomaton
 
 __all__ = [
     "ASCII_ONLY",

@@ -1,9 +1,9 @@
 r"""Regular expressions as lazy automata over minterms, for leaves.
 
-A state is what is left of the expression to be read, as `derivatives` make it. `RegexAutomaton`
-implements the symbol-automaton protocol of `symbols`: ``start``, ``moves``, ``label`` and what else
-is asked of states. It never returns one from which no accepting state can be reached. It knows
-nothing of bytes: `encoding` spells minterms.
+`SymbolAutomaton` is what leaves ask of an automaton over characters. `RegexAutomaton` is one: a
+state is what is left of the expression to be read, as `derivatives` make it. It never returns a
+state from which no accepting one can be reached. It knows nothing of bytes: `encoding` spells
+minterms.
 
 Runs of regular expressions: many characters of one set, read in one step. ``.{0,500}`` is another
 expression after every character, and all of them are told at once: how many characters of which set
@@ -25,9 +25,9 @@ completions are the same too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from structgen.grammar import ir
 
@@ -41,7 +41,155 @@ MAX_RUN = 1 << 16
 """Longest run told of where its states have to be checked one by one; no token is longer."""
 
 
-class Runs(Derivatives):
+class Names(NamedTuple):
+    """Some names of a finite set, all of printable ASCII without quotes and backslashes.
+
+    Attributes:
+        edges: per node of a trie its ``(byte, child)`` pairs.
+        ends: per node the name that ends there, or -1.
+        below: per node the names that end there or below, as a mask.
+        node: where to start.
+        allowed: the names that may be read, as a mask.
+    """
+
+    edges: Mapping[int, tuple[tuple[int, int], ...]]
+    ends: Sequence[int]
+    below: Mapping[int, int]
+    node: int
+    allowed: int
+
+
+class SymbolAutomaton(Protocol):
+    """A lazy deterministic automaton over the minterms of an alphabet, without dead states.
+
+    Expressions and keys (`json.keys`) are such. What is not known of either has an answer here.
+
+    Attributes:
+        has_expressions: whether the texts of several states may be told to be alike by their
+            `expression`.
+    """
+
+    alphabet: Alphabet
+    start: int
+    has_expressions: bool
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes by now."""
+        ...
+
+    def moves(self, state: int) -> tuple[tuple[int, int], ...]:
+        """Disjoint ``(minterm mask, next state)`` pairs."""
+        ...
+
+    def follow(self, state: int, minterm: int) -> int | None:
+        """The next state after one minterm, or None."""
+        ...
+
+    def read(self, state: int, text: bytes) -> int | None:
+        """The next state after some characters of ASCII, or None."""
+        ...
+
+    def label(self, state: int) -> int:
+        """Outcome when the text ends here, or -1."""
+        ...
+
+    def run(self, state: int) -> tuple[int, int]:
+        """Minterms of which many can be read in a row, and how many (-1: any number).
+
+        After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is what is left
+        of this one; after all of them some may still be read, elsewhere. ``(0, 0)`` where nothing
+        is known.
+        """
+        ...
+
+    def after_run(self, state: int, count: int) -> int:
+        """The state after ``count`` characters of the run of ``state``."""
+        ...
+
+    def settled(self, state: int) -> int:
+        """After how many characters an endless run of ``state`` stays where it is."""
+        ...
+
+    def phases(self, state: int) -> tuple[int, ...] | None:
+        """Where the run of ``state`` changes: counts, ascending from 0.
+
+        From one count up to before the next one the states after so many characters differ in how
+        much of the run is left only: what else may be read, where that leads and whether the text
+        may end is the same. None where each may differ from the others.
+        """
+        return None
+
+    def free(self, state: int) -> int | None:
+        """A state that differs from ``state`` by the labels of finitely many texts only."""
+        return None
+
+    def unnamed(self, state: int) -> int | None:
+        """Where every text may be read and gone on, and labels depend on more than names: the
+        state that differs from ``state`` by the labels of its special texts only.
+
+        None where that is not so, or not known.
+        """
+        return None
+
+    def beside_names(self, state: int) -> int | None:
+        """Where names may be read, or are barred, beside texts that expressions decide on: the
+        state of those texts alone, which may lead nowhere.
+
+        None where that is not so, and where the names are not those of plain bytes.
+        """
+        return None
+
+    def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
+        """Of a state with `beside_names`, ``(byte, next state, whether it leads anywhere)`` for
+        each character that a name goes on with. A state that leads nowhere may be asked, too."""
+        return []
+
+    def at_least(self, state: int) -> int:
+        """A lower bound on the characters that are read from ``state`` to an accepted text."""
+        return 0
+
+    def is_open(self, state: int) -> bool:
+        """Whether every text can be read from ``state`` and still be gone on to an accepted one.
+
+        False where that is not obvious.
+        """
+        return False
+
+    def open_part(self, state: int) -> int | None:
+        """Where `is_open`, a state all of whose texts may follow after any text from ``state``."""
+        return None
+
+    def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
+        """The expression, and its state, that says all about the texts from ``state``, if any."""
+        ...
+
+    def in_expression(self, state: int) -> int:
+        """The state of which a state of that expression says all."""
+        ...
+
+    def special(self, state: int) -> list[tuple[int, int]]:
+        """Where `free` or `names` tells something: ``(code point, next state)`` towards texts."""
+        return []
+
+    def names(self, state: int) -> Names | None:
+        """All that may be read, where that is known to be names; labels are their numbers."""
+        return None
+
+    def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
+        """What is left of each of those names, with its number, where ``most`` or fewer are."""
+        return None
+
+    def special_texts(self, state: int) -> Mapping[str, int]:
+        """Those texts themselves, each with a number of its own."""
+        return {}
+
+    def special_label(self, state: int, number: int) -> int:
+        """`label` after the text of that number."""
+        return -1
+
+
+class Runs(Derivatives, SymbolAutomaton):
     """`Derivatives` with what is known of their runs."""
 
     def __init__(self, regex: ir.Regex, alphabet: Alphabet | None) -> None:
@@ -82,7 +230,7 @@ class Runs(Derivatives):
         return self._advance(self.started(state), count, chars) if count else state
 
     def phases(self, state: int) -> tuple[int, ...] | None:
-        """See `symbols.SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
+        """See `SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
         expressions = self.expressions
         node = self.started(state)
         if node < 0 or self.label(node) != self.label(state):
@@ -370,29 +518,16 @@ class RegexAutomaton(Runs):
 
     # -- the rest of the protocol -----------------------------------------------------------
 
-    def free(self, state: int) -> None:
-        """See `symbols.SymbolAutomaton`: no state of an expression has a list of special texts."""
-
-    def unnamed(self, state: int) -> None:
-        """See `symbols.SymbolAutomaton`."""
-
-    def beside_names(self, state: int) -> None:
-        """See `symbols.SymbolAutomaton`."""
-
-    def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
-        """See `symbols.SymbolAutomaton`: there are no names."""
-        return []
-
     def at_least(self, state: int) -> int:
-        """See `symbols.SymbolAutomaton`."""
+        """See `SymbolAutomaton`."""
         return self.expressions.least[state if state >= 0 else self._body]
 
     def is_open(self, state: int) -> bool:
-        """See `symbols.SymbolAutomaton`: so it is for patterns that are searched for."""
+        """See `SymbolAutomaton`: so it is for patterns that are searched for."""
         return self.open_part(state) is not None
 
     def open_part(self, state: int) -> int | None:
-        """See `symbols.SymbolAutomaton`."""
+        """See `SymbolAutomaton`."""
         found = self._open_parts.get(state, -1)
         if found == -1:
             node = self.started(state)
@@ -425,31 +560,12 @@ class RegexAutomaton(Runs):
         return kind == REP and args[0] == self.expressions.any_char and args[2] == -1
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int]:
-        """See `symbols.SymbolAutomaton`."""
+        """See `SymbolAutomaton`."""
         return self, state
 
     def in_expression(self, state: int) -> int:
-        """See `symbols.SymbolAutomaton`."""
+        """See `SymbolAutomaton`."""
         return state
-
-    def special(self, state: int) -> list[tuple[int, int]]:
-        """See `symbols.SymbolAutomaton`."""
-        return []
-
-    def names(self, state: int) -> None:
-        """See `symbols.SymbolAutomaton`."""
-
-    def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
-        """See `symbols.SymbolAutomaton`."""
-        return None
-
-    def special_texts(self, state: int) -> dict[str, int]:
-        """See `symbols.SymbolAutomaton`."""
-        return {}
-
-    def special_label(self, state: int, number: int) -> int:
-        """See `symbols.SymbolAutomaton`."""
-        return -1
 
 
 _SIZE = 16

@@ -85,8 +85,8 @@ class Utf8:
 
     def __init__(self, alphabet: Alphabet) -> None:
         self.alphabet = alphabet
-        self._keys: list[tuple[Any, ...]] = [("ground",)]
-        self._ids: dict[tuple[Any, ...], int] = {("ground",): GROUND}
+        self._keys: list[tuple[Any, ...]] = [("_ground",)]
+        self._ids: dict[tuple[Any, ...], int] = {("_ground",): GROUND}
         self._rows: list[Row | None] = [None]
         self._reach: list[int] = [alphabet.everything]
         self._shortest: dict[int, dict[int, bytes]] = {}
@@ -95,7 +95,8 @@ class Utf8:
         """Outgoing bytes of ``node``: deeper node, or ``~minterm``. Do not change the dict."""
         row = self._rows[node]
         if row is None:
-            row = self._rows[node] = self._build(self._keys[node])
+            build, *of_what = self._keys[node]
+            row = self._rows[node] = getattr(self, build)(*of_what)
         return row
 
     def follow(self, node: int, byte: int) -> int | None:
@@ -113,7 +114,7 @@ class Utf8:
         possible, else `NO_ATOM`; and how many bytes, in the latter case with the bounds of the
         code point."""
         kind, remaining, *more = self._keys[node]
-        if kind == "tail1":
+        if kind == "_uniform_tail":
             return more[0], (remaining,)
         return NO_ATOM, (remaining, *more)
 
@@ -179,14 +180,6 @@ class Utf8:
             self._ids[key] = found
         return found
 
-    def _build(self, key: tuple[Any, ...]) -> Row:
-        if key[0] == "ground":
-            return self._ground()
-        if key[0] == "tail1":
-            return self._uniform_tail(key)
-        _, remaining, low, first, last = key
-        return self._tail_row(remaining, low, first, last)
-
     def _ground(self) -> Row:
         row = {byte: ~minterm for byte, minterm in enumerate(self.alphabet.ascii_minterms())}
         self._lead_bytes(row)
@@ -202,7 +195,7 @@ class Utf8:
             if least <= first and last <= 0x10FFFF:
                 minterm = self.alphabet.single_minterm(first, last)
             if minterm != NO_ATOM:
-                node = self._node(("tail1", remaining, minterm), 1 << minterm)
+                node = self._node(("_uniform_tail", remaining, minterm), 1 << minterm)
                 row.update(dict.fromkeys(range(begin, end + 1), node))
                 continue
             for byte in range(begin, end + 1):
@@ -218,9 +211,9 @@ class Utf8:
         whole = first == low and last == low + (1 << 6 * remaining) - 1
         minterm = self.alphabet.single_minterm(first, last) if whole else NO_ATOM
         if minterm != NO_ATOM:
-            row[byte] = self._node(("tail1", remaining, minterm), reach)
+            row[byte] = self._node(("_uniform_tail", remaining, minterm), reach)
         else:
-            row[byte] = self._node(("tail", remaining, low, first, last), reach)
+            row[byte] = self._node(("_tail_row", remaining, low, first, last), reach)
 
     def _tail_row(self, remaining: int, low: int, first: int, last: int) -> Row:
         row: Row = {}
@@ -237,11 +230,10 @@ class Utf8:
                     row[byte] = ~minterm
         return row
 
-    def _uniform_tail(self, key: tuple[Any, ...]) -> Row:
-        _, remaining, minterm = key
+    def _uniform_tail(self, remaining: int, minterm: int) -> Row:
         if remaining == 1:
             return dict.fromkeys(range(0x80, 0xC0), ~minterm)
-        target = self._node(("tail1", remaining - 1, minterm), 1 << minterm)
+        target = self._node(("_uniform_tail", remaining - 1, minterm), 1 << minterm)
         return dict.fromkeys(range(0x80, 0xC0), target)
 
 
@@ -302,37 +294,17 @@ class JsonString(Utf8):
         reach = 0
         for target in self._escape_row().values():
             reach |= self._reach[target] if target >= 0 else 1 << ~target
-        row[_BACKSLASH] = self._node(("escape",), reach)
+        row[_BACKSLASH] = self._node(("_escape_row",), reach)
         return row
 
-    def _build(self, key: tuple[Any, ...]) -> Row:
-        kind = key[0]
-        if kind == "escape":
-            return self._escape_row()
-        if kind == "hex":
-            _, digits, prefix = key
-            return self._hex_row(digits, prefix)
-        if kind == "hex1":
-            _, digits, minterm = key
-            target = (
-                ~minterm if digits == 1 else self._node(("hex1", digits - 1, minterm), 1 << minterm)
-            )
-            return {byte: target for byte, _ in _HEX}
-        if kind == "low-backslash1":
-            return {_BACKSLASH: self._node(("low-u1", key[1]), self._reach[self._ids[key]])}
-        if kind == "low-u1":
-            return {_U: self._node(("low1", 4, key[1]), self._reach[self._ids[key]])}
-        if kind == "low1":
-            _, digits, minterm = key
-            return self._uniform_low_row(digits, minterm)
-        if kind == "low-backslash":
-            return {_BACKSLASH: self._node(("low-u", key[1]), self._reach[self._ids[key]])}
-        if kind == "low-u":
-            return {_U: self._low(4, 0, key[1])}
-        if kind == "low":
-            _, digits, prefix, high = key
-            return self._low_row(digits, prefix, high)
-        return super()._build(key)
+    def _only(self, byte: int, to: int) -> Row:
+        return {byte: to}
+
+    def _uniform_hex(self, digits: int, minterm: int) -> Row:
+        target = ~minterm
+        if digits > 1:
+            target = self._node(("_uniform_hex", digits - 1, minterm), 1 << minterm)
+        return {byte: target for byte, _ in _HEX}
 
     def _escape_row(self) -> Row:
         minterm = self.alphabet.minterm
@@ -374,8 +346,8 @@ class JsonString(Utf8):
             return None
         minterm = self.alphabet.single_minterm(first, last) if uniform else NO_ATOM
         if minterm != NO_ATOM:
-            return self._node(("hex1", digits, minterm), reach)
-        return self._node(("hex", digits, prefix), reach)
+            return self._node(("_uniform_hex", digits, minterm), reach)
+        return self._node(("_hex_row", digits, prefix), reach)
 
     def _hex_row(self, digits: int, prefix: int) -> Row:
         row: Row = {}
@@ -390,9 +362,12 @@ class JsonString(Utf8):
                 reach = self.alphabet.minterms_between(start, start + 0x3FF)
                 minterm = self.alphabet.single_minterm(start, start + 0x3FF)
                 if minterm != NO_ATOM:
-                    row[byte] = self._node(("low-backslash1", minterm), reach)
+                    low = self._node(("_uniform_low_row", 4, minterm), reach)
                 else:
-                    row[byte] = self._node(("low-backslash", code), reach)
+                    low = self._low(4, 0, code)
+                for before in (_U, _BACKSLASH):
+                    low = self._node(("_only", before, low), reach)
+                row[byte] = low
             elif not 0xDC00 <= code <= 0xDFFF and self._allowed_escape(code):
                 row[byte] = ~self.alphabet.minterm(code)
         return row
@@ -401,7 +376,7 @@ class JsonString(Utf8):
         """A low surrogate, DC00 to DFFF, whose every value completes ``minterm``."""
         if digits == 1:
             return {byte: ~minterm for byte, _ in _HEX}
-        target = self._node(("low1", digits - 1, minterm), 1 << minterm)
+        target = self._node(("_uniform_low_row", digits - 1, minterm), 1 << minterm)
         if digits == 4:
             return {byte: target for byte, value in _HEX if value == 0xD}
         if digits == 3:
@@ -414,7 +389,7 @@ class JsonString(Utf8):
         first, last = self._hex_span(digits, prefix)
         first, last = max(first, 0xDC00), min(last, 0xDFFF)
         reach = self.alphabet.minterms_between(start + first - 0xDC00, start + last - 0xDC00)
-        return self._node(("low", digits, prefix, high), reach)
+        return self._node(("_low_row", digits, prefix, high), reach)
 
     def _low_row(self, digits: int, prefix: int, high: int) -> Row:
         row: Row = {}

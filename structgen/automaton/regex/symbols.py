@@ -1,185 +1,34 @@
 """Automata over characters, and how their texts are spelt as bytes.
 
-`SymbolAutomaton` is what regular expressions (`automaton`), keys (`json.keys`) and others answer
-to; its symbols are minterms of an alphabet, which an encoding (`encoding`) spells. Here stand the
-edges and the shortest ways of the two together. Leaves, their states and what is remembered of them
-are the business of `leaf`.
+The symbols of an automaton are minterms of an alphabet, which an encoding (`encoding`) spells. Here
+stand the edges and the shortest ways of the two together. Leaves, their states and what is
+remembered of them are the business of `leaf`.
 
-Whether the states of a text's automaton grow out of all proportion, found before it is used.
-`probe` looks at what texts lead to, up to the shortest that ends, and refuses languages with too
-many states.
+`probe` sees whether the states of a text's automaton grow out of all proportion: it looks at what
+texts lead to, up to the shortest that ends, and refuses languages with too many states.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TypeAlias
 
 from structgen.automaton.bits import bits
 from structgen.automaton.texts import Text, repeated
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
-from .alphabet import Alphabet
+from .automaton import SymbolAutomaton
 from .encoding import GROUND, Utf8
-
-if TYPE_CHECKING:
-    from .automaton import RegexAutomaton
 
 MAX_SEARCH = 2_000_000
 """Most states a search for the shortest completion of one leaf may visit."""
 
 NO_STATE = -(1 << 62)
 """No symbol automaton has this state."""
-
-
-class Names(NamedTuple):
-    """Some names of a finite set, all of printable ASCII without quotes and backslashes.
-
-    Attributes:
-        edges: per node of a trie its ``(byte, child)`` pairs.
-        ends: per node the name that ends there, or -1.
-        below: per node the names that end there or below, as a mask.
-        node: where to start.
-        allowed: the names that may be read, as a mask.
-    """
-
-    edges: Mapping[int, tuple[tuple[int, int], ...]]
-    ends: Sequence[int]
-    below: Mapping[int, int]
-    node: int
-    allowed: int
-
-
-class SymbolAutomaton(Protocol):
-    """A lazy deterministic automaton over the minterms of an alphabet, without dead states.
-
-    Attributes:
-        has_expressions: whether the texts of several states may be told to be alike by their
-            `expression`.
-    """
-
-    alphabet: Alphabet
-    start: int
-    has_expressions: bool
-
-    @property
-    def weight(self) -> int:
-        """About how many bytes it takes by now."""
-        ...
-
-    def moves(self, state: int) -> tuple[tuple[int, int], ...]:
-        """Disjoint ``(minterm mask, next state)`` pairs."""
-        ...
-
-    def follow(self, state: int, minterm: int) -> int | None:
-        """The next state after one minterm, or None."""
-        ...
-
-    def read(self, state: int, text: bytes) -> int | None:
-        """The next state after some characters of ASCII, or None."""
-        ...
-
-    def label(self, state: int) -> int:
-        """Outcome when the text ends here, or -1."""
-        ...
-
-    def run(self, state: int) -> tuple[int, int]:
-        """Minterms of which many can be read in a row, and how many (-1: any number).
-
-        After ``j`` of them the automaton is in ``after_run(state, j)``, whose run is what is left
-        of this one; after all of them some may still be read, elsewhere. ``(0, 0)`` where nothing
-        is known.
-        """
-        ...
-
-    def after_run(self, state: int, count: int) -> int:
-        """The state after ``count`` characters of the run of ``state``."""
-        ...
-
-    def settled(self, state: int) -> int:
-        """After how many characters an endless run of ``state`` stays where it is."""
-        ...
-
-    def phases(self, state: int) -> tuple[int, ...] | None:
-        """Where the run of ``state`` changes: counts, ascending from 0.
-
-        From one count up to before the next one the states after so many characters differ in how
-        much of the run is left only: what else may be read, where that leads and whether the text
-        may end is the same. None where each may differ from the others.
-        """
-        ...
-
-    def free(self, state: int) -> int | None:
-        """A state that differs from ``state`` by the labels of finitely many texts only."""
-        ...
-
-    def unnamed(self, state: int) -> int | None:
-        """Where every text may be read and gone on, and labels depend on more than names: the
-        state that differs from ``state`` by the labels of its special texts only.
-
-        None where that is not so, or not known.
-        """
-        ...
-
-    def beside_names(self, state: int) -> int | None:
-        """Where names may be read, or are barred, beside texts that expressions decide on: the
-        state of those texts alone, which may lead nowhere.
-
-        None where that is not so, and where the names are not those of plain bytes.
-        """
-        ...
-
-    def towards_names(self, state: int) -> list[tuple[int, int, bool]]:
-        """Of a state with `beside_names`, ``(byte, next state, whether it leads anywhere)`` for
-        each character that a name goes on with. A state that leads nowhere may be asked, too."""
-        ...
-
-    def at_least(self, state: int) -> int:
-        """A lower bound on the characters that are read from ``state`` to an accepted text."""
-        ...
-
-    def is_open(self, state: int) -> bool:
-        """Whether every text can be read from ``state`` and still be gone on to an accepted one.
-
-        False where that is not obvious.
-        """
-        ...
-
-    def open_part(self, state: int) -> int | None:
-        """Where `is_open`, a state all of whose texts may follow after any text from ``state``."""
-        ...
-
-    def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
-        """The expression, and its state, that says all about the texts from ``state``, if any."""
-        ...
-
-    def in_expression(self, state: int) -> int:
-        """The state of which a state of that expression says all."""
-        ...
-
-    def special(self, state: int) -> list[tuple[int, int]]:
-        """Where `free` or `names` tells something: ``(code point, next state)`` towards texts."""
-        ...
-
-    def names(self, state: int) -> Names | None:
-        """All that may be read, where that is known to be names; labels are their numbers."""
-        ...
-
-    def rests(self, state: int, most: int) -> list[tuple[int, str]] | None:
-        """What is left of each of those names, with its number, where they are ``most`` or fewer"""
-        ...
-
-    def special_texts(self, state: int) -> Mapping[str, int]:
-        """Those texts themselves, each with a number of its own."""
-        ...
-
-    def special_label(self, state: int, number: int) -> int:
-        """`label` after the text of that number."""
-        ...
 
 
 _LONG_RUN = 64
