@@ -1,12 +1,11 @@
 """An HTTP server of OpenAI's API, over a `structgen.Runner`.
 
-In reading order: `settings` (what there is to choose, from flags, environment and a file), `errors`
-(what goes wrong, as clients expect it), `bodies` (bytes to JSON), `wire` (JSON to the requests of a
-Runner), `auth` and `limits` (who may ask, and how much), `gateway` (what every request passes
-through), `exchange` (work that ends when its client goes away), `sse` (streams), `shapes` (of
-bodies and answers), `routes` (the endpoints; `turn`, `input_items`, `output_items`,
-`response_events`, `store` and `background` for those of the Responses API), `openapi` (what
-``/docs`` says), `app` (all of it together), `connection` and `serving` (uvicorn), `spans` (traces).
+In reading order: `settings` (what there is to choose, from flags, environment and a file),
+`errors` (what goes wrong, as clients expect it), `wire` (bytes to JSON, JSON to the requests of a
+Runner), `gateway` (what every request passes through), `exchange` (work and streams that end when
+their client goes away), `shapes` (of bodies and answers), `items` and `store` (of the Responses
+API), `openapi` (what ``/docs`` says), `routes` (the endpoints), `app` (all of it together),
+`serving` (uvicorn).
 What an answer is stands in `structgen.runner`: here is only HTTP.
 """
 

@@ -21,15 +21,13 @@ from starlette.exceptions import HTTPException
 from structgen.errors import StructgenError
 from structgen.runner import Runner, Trials
 
-from . import bodies
-from .auth import Keys, keys_in
-from .background import Jobs
+from . import wire
 from .errors import ApiError, told
-from .gateway import LOG, Gateway
+from .gateway import LOG, Gateway, Keys, keys_in
 from .openapi import Application
 from .routes import ROUTERS
 from .settings import Settings
-from .store import Store
+from .store import Jobs, Store
 
 
 def create_app(
@@ -80,7 +78,7 @@ def create_app(
     app.state.runner = runner
     app.state.store = Store(settings.stored_responses, settings.stored_seconds, settings.sessions)
     app.state.jobs = Jobs()
-    app.state.bodies = bodies.Aside()
+    app.state.bodies = wire.Aside()
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy

@@ -1,35 +1,187 @@
 """What every request passes through before an endpoint sees it, and its answer after.
 
-Owns the id of a request, who may ask and how often, that its body is read in bounds of size and
-time, that no error leaves without its JSON, that every answer is counted, and the line in the log.
-One layer of ASGI, and not of Starlette's `BaseHTTPMiddleware`, which would stand between a stream
-and its client.
+Owns the id of a request; who may ask (`Keys`, of which only hashes are kept) and how often
+(`RateLimit`); reading the body in bounds of size and time; that every error leaves as JSON; that
+every answer is counted, has a line in the log, and a span where there are spans (`span_of`). One
+layer of ASGI, and not of Starlette's `BaseHTTPMiddleware`, which would stand between a stream and
+its client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
 import json
 import logging
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from typing import Any, final
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from structgen.errors import OptionError
 from structgen.runner import Metrics, Traces
 from structgen.workers import STRANGER, Stranger
 
-from .auth import Keys, bearer, owner_of
-from .bodies import check_type
 from .errors import ApiError, seconds, told
-from .limits import RateLimit
 from .settings import LOOPBACK, Settings
-from .spans import span_of
+from .wire import check_type
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+_HASHED = re.compile("sha256:([0-9a-f]{64})")
+
+
+@final
+class Keys:
+    """The keys that a server accepts."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        """Take over keys: each as it is, or as ``sha256:`` and its hash.
+
+        Raises:
+            OptionError: one is empty, not of printable ASCII, or a hash that is none.
+        """
+        self._hashes: list[bytes] = []
+        for key in keys:
+            hashed = _HASHED.fullmatch(key)
+            if hashed is not None:
+                self._hashes.append(bytes.fromhex(hashed[1]))
+                continue
+            if key.lower().startswith("sha256:"):
+                raise OptionError(
+                    "An API key begins with sha256: and goes on with something else than 64 "
+                    "lower-case hex digits. It would be taken for the key itself. Write the hash "
+                    "that `printf %s KEY | sha256sum` prints."
+                )
+            if not key or not key.isascii() or not key.isprintable() or " " in key:
+                raise OptionError("An API key is empty, or has other characters than ASCII's.")
+            self._hashes.append(_hash(key))
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def __repr__(self) -> str:
+        return f"Keys({len(self._hashes)})"
+
+    def holder(self, key: str) -> str | None:
+        """A name for who has a key, which tells nothing of it; None: it is not accepted.
+
+        All keys are compared, each in constant time. The next server may give other names.
+        """
+        given = _hash(key)
+        found: str | None = None
+        for index, one in enumerate(self._hashes):
+            if hmac.compare_digest(given, one):
+                found = f"key{index}"
+        return found
+
+
+def owner_of(key: str) -> str:
+    """Who has a key, by another hash than that which keys are accepted by: it stays the same."""
+    return hashlib.sha256(b"structgen owner" + _hash(key)).hexdigest()
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode(errors="surrogateescape")).digest()
+
+
+def keys_in(path: Path) -> list[str]:
+    """The keys of a file: one a line; empty lines and those that begin with ``#`` do not count.
+
+    Raises:
+        OptionError: it cannot be read, or has none.
+    """
+    try:
+        lines = path.expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"The file of API keys {path} cannot be read: {error}.") from None
+    found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not found:
+        raise OptionError(f"The file of API keys {path} has none. Write one a line.")
+    return found
+
+
+def bearer(header: str | None) -> str | None:
+    """The key in an ``Authorization`` header; None: there is none."""
+    scheme, _, key = (header or "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" and key.strip() else None
+
+
+_MOST_HOLDERS = 10_000
+"""Most of those who are counted; beyond, whoever asked longest ago is forgotten."""
+
+
+@final
+class RateLimit:
+    """So many requests a minute, for each of those who ask; a full minute's may come at once."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = per_minute
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, holder: str) -> float:
+        """Count a request.
+
+        Returns:
+            0, or in how many seconds there may be one, where there may be none now.
+        """
+        now = self._clock()
+        left, then = self._left.pop(holder, (float(self._most), now))
+        left = min(float(self._most), left + (now - then) * self._most / 60)
+        wait = 0.0 if left >= 1 else (1 - left) * 60 / self._most
+        self._left[holder] = (left if wait else left - 1, now)
+        if len(self._left) > _MOST_HOLDERS:
+            self._left.popitem(last=False)
+        return wait
+
+
+@contextmanager
+def span_of(
+    tracer: Tracer | None, method: str, headers: Mapping[str, str], id_: str
+) -> Iterator[dict[str, Any]]:
+    """A span for the length of the block.
+
+    Args:
+        tracer: None: there are no spans.
+        method: of the request.
+        headers: its headers, ``traceparent`` maybe among them.
+        id_: of the request.
+
+    Yields:
+        What to put the ``status`` into, and the ``route`` if there is one.
+    """
+    said: dict[str, Any] = {}
+    if tracer is None:
+        yield said
+        return
+    from opentelemetry import propagate, trace
+
+    attributes = {"http.request.method": method, "structgen.request_id": id_}
+    context = propagate.extract(dict(headers.items()))
+    kind = trace.SpanKind.SERVER
+    with tracer.start_as_current_span(method, context, kind, attributes) as span:
+        yield said
+        route, status = said.get("route"), said.get("status", 0)
+        if route is not None:
+            span.update_name(f"{method} {route}")
+            span.set_attribute("http.route", route)
+        if status:
+            span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            span.set_attribute("error.type", str(status))
+            span.set_status(trace.StatusCode.ERROR)
+
 
 LOG = logging.getLogger("structgen.server")
 

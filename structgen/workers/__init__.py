@@ -2,18 +2,16 @@
 
 In reading order: `scheduler` (whose turn it is on a model; knows no process), `protocol` (what the
 two processes say), `verdicts` (checks of the parent's code), `threads` (which are used again),
-`worker` (the process with the model), `process` (its parent's side; `in_thread` where there is
-none), `model` (`AsyncModel`), `calls` (one call that is under way), `generator` (what makes
-outputs) and `errands` (other work on the model).
+`worker` (the process with the model), `process` (its parent's side, and one call under way),
+`generator` (what makes outputs) and `model` (`AsyncModel`, and other work on it).
 Others know `AsyncModel`, `run_errands`, `prompt_tokens`, the `Scheduler` and `STRANGER`.
 """
 
 from __future__ import annotations
 
-from .calls import STRANGER, Stranger, owner
-from .errands import prompt_tokens, run_errands
 from .generator import WorkerGenerator
-from .model import AsyncModel
+from .model import AsyncModel, prompt_tokens, run_errands
+from .process import STRANGER, Stranger, owner
 from .protocol import FORM_BYTES
 from .scheduler import Job, Scheduler, WorkJob
 

@@ -43,8 +43,7 @@ from structgen.types import T_co, ToolSyntax
 from structgen.values import Checks, Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
 
-from .calls import CALLERS, Asked, RunningCall, owner, raised
-from .process import Host
+from .process import CALLERS, Asked, Host, RunningCall, owner, raised
 from .protocol import SOURCE_WEIGHT, Call, Ended, LoweredType
 
 if TYPE_CHECKING:

@@ -1,17 +1,19 @@
-"""AsyncModel: a model in a process of its own, for asynchronous code.
+"""`AsyncModel`: a model that runs in a process of its own, and errands to it.
 
-It owns the life of that process as the user sees it, and what is known of the model without asking
-it. How the process is kept is `process`'s business, what is asked of it `generator`'s.
+An errand is work that is done where the model is, beside the making of outputs: an object of a
+later stage that travels, with a method that yields before each pass. One errand is this module's
+own: the tokens of a generator's prompt.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -19,17 +21,19 @@ from typing_extensions import TypedDict
 
 from structgen.asking import AskedAsync
 from structgen.constraint import compile as compile_constraint
-from structgen.decoding import tool_syntax
+from structgen.decoding import CancelEvent, SearchOptions, Task, tool_syntax
+from structgen.decoding import options as search_options
 from structgen.errors import ModelError, OptionError
+from structgen.insight import Passes
+from structgen.models.base import Model
 from structgen.types import ToolSyntax
 from structgen.vocabulary import Vocabulary
 
-from .calls import raised
 from .generator import WorkerGenerator
-from .process import Host
-from .protocol import Adapter, Ended, Load
+from .process import CALLERS, Asked, Host, RunningCall, owner, raised
+from .protocol import Adapter, Ended, Errand, ErrandCall, Load, LoweredType
 
-if TYPE_CHECKING:  # a parent need not load the runtime
+if TYPE_CHECKING:
     from structgen.models import genai
 
 
@@ -230,3 +234,92 @@ class _Example(TypedDict):
 def _check_rows(batch_size: object) -> None:
     if batch_size is not None and (type(batch_size) is not int or not 1 <= batch_size <= 256):
         raise OptionError(f"batch_size={batch_size!r} must be a whole number from 1 to 256.")
+
+
+async def run_errands(
+    model: AsyncModel,
+    errands: Sequence[Errand],
+    *,
+    timeout: float | None = None,
+    cancel: CancelEvent | None = None,
+) -> list[Any]:
+    """Have errands done by the process of a model; their results, in their order.
+
+    Others' calls have passes between theirs, and nothing here holds up the event loop.
+
+    Args:
+        model: the model.
+        errands: objects of classes that the process can import.
+        timeout: seconds that each may take from when it reaches the process, waiting included.
+        cancel: an object with ``is_set()``, such as an `asyncio.Event`.
+
+    Raises:
+        StructgenError: what the first to fail has failed with; IncompleteOutput: ``timeout`` or
+            ``cancel`` ended it; WorkerDied: the process ended by itself.
+    """
+    return await _run(model._host, errands, timeout, cancel)
+
+
+async def _run(
+    host: Host,
+    errands: Sequence[Errand],
+    timeout: float | None = None,
+    cancel: CancelEvent | None = None,
+) -> list[Any]:
+    caller = next(CALLERS)
+    calls: list[RunningCall] = []
+    try:
+        for errand in errands:
+            data = pickle.dumps(errand, pickle.HIGHEST_PROTOCOL)
+            calls.append(RunningCall(Asked(ErrandCall(0, caller, data, timeout, owner()), cancel)))
+            await calls[-1].begin(host)
+        return [raised(await call.end()) for call in calls]
+    finally:
+        for call in calls:
+            call.drop()
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """An errand: the tokens of a prompt, as a generator gives it to the model.
+
+    Attributes:
+        lowered: what the generator sends of its output type.
+        prompt: a text, or messages.
+        search: the options of the call.
+    """
+
+    lowered: bytes
+    prompt: Any
+    search: SearchOptions
+
+    def begin(self, model: Model) -> Passes[list[int]]:
+        """Encode it; no pass of the model is made, and no output type compiled."""
+        lowered: LoweredType = pickle.loads(self.lowered)
+        offered = lowered.offered
+        task = Task(model, None, None, lowered.think, lowered.draft, offered=offered)
+        token_ids = task.prepare(self.prompt, self.search).token_ids
+        return _told([int(token) for token in token_ids])
+
+
+def _told(tokens: list[int]) -> Passes[list[int]]:
+    yield from ()
+    return tokens
+
+
+async def prompt_tokens(generator: WorkerGenerator[Any], prompt: Any, **options: Any) -> list[int]:
+    """The tokens that a call of a generator gives to the model before it writes.
+
+    They are those of the chat template, with what it tells of tools and thoughts. Args as for the
+    generator.
+
+    Raises:
+        PromptError: the prompt is empty or malformed.
+        OptionError: an option is wrong.
+        WorkerDied: the model's process ended by itself.
+    """
+    search = search_options.parse(options)
+    found: list[list[int]] = await _run(
+        generator._host, [Preparing(generator._lowered, prompt, search)]
+    )
+    return found[0]

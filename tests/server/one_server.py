@@ -12,7 +12,7 @@ import uvicorn
 
 from structgen import Runner
 from structgen.server import Settings, create_app
-from structgen.server.connection import connections
+from structgen.server.serving import connections
 
 MODEL = "smollm2-135m-instruct"
 EMBEDDER = "all-minilm-l6-v2"

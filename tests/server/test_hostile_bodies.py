@@ -22,8 +22,8 @@ from structgen.runner import (
     check_json,
     fields,
 )
-from structgen.server import bodies, shapes
-from structgen.server.routes.tokens import DetokenizeBody, TokenizeBody
+from structgen.server import shapes, wire
+from structgen.server.routes.models import DetokenizeBody, TokenizeBody
 from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
 
 AUTH = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
@@ -87,14 +87,14 @@ def test_names_are_compared_a_few_times_each() -> None:
 
     pairs = [(Name(at), 0) for at in range(1_000)]
     with pytest.raises(ValueError, match="'999' is twice"):
-        bodies._object([*pairs, (Name(999), 0)])
+        wire._object([*pairs, (Name(999), 0)])
     assert compared < 5_000
 
 
 @pytest.mark.parametrize("number", ["9" * 1_001, "0." + "9" * 1_000, "-" + "1" * 5_000, "1e999"])
 def test_numbers_are_bounded(number: str) -> None:
-    with pytest.raises(bodies.ApiError, match=r"digits|too large"):
-        bodies.parsed(f'{{"a": {number}}}'.encode(), 10)
+    with pytest.raises(wire.ApiError, match=r"digits|too large"):
+        wire.parsed(f'{{"a": {number}}}'.encode(), 10)
 
 
 # -- few errors, however many there are to find -----------------------------------------------
@@ -163,7 +163,7 @@ def test_many_values_that_are_right_are_all_read() -> None:
 
 # -- off the event loop -----------------------------------------------------------------------
 
-PAD = "a" * bodies.SMALL
+PAD = "a" * wire.SMALL
 FORM = {"grammar": PAD, "grammar_type": "regex"}
 
 
@@ -196,7 +196,7 @@ def test_no_large_body_is_read_in_the_event_loop(
 
         return wrapped
 
-    monkeypatch.setattr(bodies, "parsed", seen(bodies.parsed))
+    monkeypatch.setattr(wire, "parsed", seen(wire.parsed))
     monkeypatch.setattr(fields, "few", seen(fields.few))
     monkeypatch.setattr(shapes, "few", seen(shapes.few))
     answer = httpx.post(f"{served.root}/v1/{path}", json=body, headers=AUTH, timeout=60)
@@ -206,7 +206,7 @@ def test_no_large_body_is_read_in_the_event_loop(
 
 def test_owners_take_turns_with_large_bodies() -> None:
     async def main() -> None:
-        aside, order, go_on = bodies.Aside(), [], threading.Event()
+        aside, order, go_on = wire.Aside(), [], threading.Event()
 
         async def read(owner: str) -> None:
             await aside.do(owner, lambda: go_on.wait(60))

@@ -22,10 +22,8 @@ from uvicorn.server import ServerState
 from structgen import OptionError, Runner
 from structgen.runner import ChatRequest, Sessions, Traces, samples_how
 from structgen.server import Settings, create_app, serve
-from structgen.server.auth import Keys
-from structgen.server.connection import _SLICE, connections
-from structgen.server.serving import _Json, _Text
-from structgen.server.spans import span_of
+from structgen.server.gateway import Keys, span_of
+from structgen.server.serving import _SLICE, _Json, _Text, connections
 
 # -- connections ------------------------------------------------------------------------------
 

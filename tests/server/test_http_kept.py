@@ -25,7 +25,7 @@ from one_server import KEY, MODEL, Served, serving
 
 from structgen import Runner
 from structgen.errors import SessionError
-from structgen.server import Settings, background
+from structgen.server import Settings, store
 from structgen.server import store as store_module
 from structgen.server.errors import ApiError
 from structgen.server.routes import responses
@@ -237,17 +237,17 @@ def test_a_model_that_cannot_be_loaded_is_told_of(tmp_path: Path) -> None:
 
 
 def test_an_owner_has_so_many_answers_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    def job(owner: str, size: int = 1) -> background.Job:
-        return background.Job(Stored({"id": f"resp_{next(numbers)}"}, [], [], owner), size)
+    def job(owner: str, size: int = 1) -> store.Job:
+        return store.Job(Stored({"id": f"resp_{next(numbers)}"}, [], [], owner), size)
 
-    numbers, jobs = itertools.count(), background.Jobs()
-    open_ = [job("a") for _ in range(background._MOST)]
+    numbers, jobs = itertools.count(), store.Jobs()
+    open_ = [job("a") for _ in range(store._MOST_JOBS)]
     for one in open_:
         jobs.add(one)
     with pytest.raises(ApiError, match="Wait for one, or end one with POST") as caught:
         jobs.add(job("a"))
     assert caught.value.status == 429
-    jobs.add(job("b", background._MOST_BYTES - 1))
+    jobs.add(job("b", store._MOST_JOB_BYTES - 1))
     last = job("b")
     jobs.add(last)
     with pytest.raises(ApiError, match="16,777,216 bytes, are"):
@@ -258,7 +258,7 @@ def test_an_owner_has_so_many_answers_in_the_background(monkeypatch: pytest.Monk
     jobs.add(job("b"))
     open_[0].end()
     jobs.add(job("a"))
-    monkeypatch.setattr(background, "_FINISHED_BYTES", 9)
+    monkeypatch.setattr(store, "_FINISHED_JOB_BYTES", 9)
     assert jobs.get(last.stored.response["id"], "b") is last
     for _ in range(2):
         last = job("c")
@@ -273,10 +273,10 @@ def test_an_owner_has_so_many_answers_in_the_background(monkeypatch: pytest.Monk
 def test_an_answer_in_the_background_is_followed_from_any_place(
     client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs: list[background.Job] = []
+    jobs: list[store.Job] = []
 
-    def job(stored: Stored, size: int) -> background.Job:
-        jobs.append(background.Job(stored, size))
+    def job(stored: Stored, size: int) -> store.Job:
+        jobs.append(store.Job(stored, size))
         return jobs[-1]
 
     monkeypatch.setattr(responses, "Job", job)

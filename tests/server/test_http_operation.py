@@ -29,8 +29,7 @@ from structgen.cli.commands import cli
 from structgen.errors import OptionError, RequestError
 from structgen.runner import ChatRequest, Trials
 from structgen.server import Settings, create_app
-from structgen.server.auth import Keys, keys_in
-from structgen.server.limits import RateLimit
+from structgen.server.gateway import Keys, RateLimit, keys_in
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
 ASK: Any = [{"role": "user", "content": "Count to a thousand."}]

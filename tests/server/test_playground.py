@@ -20,7 +20,7 @@ import pytest
 from browser import Browser, browser, missing
 from one_server import KEY, Served
 
-from structgen.server.routes import playground
+from structgen.server.routes import library
 
 AUTH = {"Authorization": f"Bearer {KEY}"}
 LABEL = {"enum": ["red", "green"]}
@@ -46,7 +46,7 @@ def test_the_page_asks_nobody_but_its_server(served: Served) -> None:
     assert "/playground/app.js" in used
     for path in set(used) - {"/docs"}:
         assert httpx.get(served.root + path).status_code == 200, path
-    for file in playground.FOLDER.iterdir():
+    for file in library.FOLDER.iterdir():
         text = file.read_text(encoding="utf-8")
         foreign = set(re.findall(r"https?://[^\s\"'`)<]+", text)) - {"http://www.w3.org/2000/svg"}
         assert not foreign, file

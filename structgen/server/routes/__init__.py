@@ -1,36 +1,27 @@
-"""The endpoints, a module for each kind: read a body, ask the Runner, write its answer."""
+"""The endpoints: read a body, ask the Runner, write its answer.
+
+In reading order: `text` (chats and completions, and what all endpoints share), `responses` (the
+Responses API), `decisions` (and vectors), `models` (and tokens, health), `library` (grammars and
+the playground).
+"""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import (
-    chat,
-    completions,
-    decisions,
-    grammars,
-    health,
-    library,
-    models,
-    playground,
-    responses,
-    tokens,
-    vectors,
-)
+from . import decisions, library, models, responses, text
 
 __all__ = ["ROUTERS"]
 
 ROUTERS: tuple[APIRouter, ...] = (
-    chat.router,
-    completions.router,
+    text.router,
     responses.router,
     decisions.router,
-    vectors.router,
-    tokens.router,
+    decisions.vectors_router,
+    models.tokens_router,
     models.router,
-    grammars.router,
     library.router,
-    health.router,
-    playground.router,
+    models.health_router,
+    library.playground_router,
 )
 """All of them."""

@@ -1,7 +1,8 @@
-"""Typed questions: ``POST /v1/decisions`` as OpenAI has it, ``POST /v1/systemone`` as others do.
+"""Endpoints that make no text: typed questions, embeddings and rankings.
 
-Owns OpenAI's form of questions and answers, and how both are told on the wire. What the answers
-are, and System One's form of them, is `structgen.decisions`' business.
+``POST /v1/decisions`` asks as OpenAI does, ``POST /v1/systemone`` as System One does. Owns OpenAI's
+form of questions and answers; `structgen.decisions` owns the answers themselves, and System One's
+form.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
 from structgen.decisions import (
     Choice,
@@ -19,16 +21,22 @@ from structgen.decisions import (
     question_of_system_one,
 )
 from structgen.errors import OptionError
-from structgen.runner import DecisionRequest, DecisionResponse
+from structgen.runner import (
+    DecisionRequest,
+    DecisionResponse,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    RerankRequest,
+    RerankResponse,
+)
 
-from ..bodies import aside, json_object
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
-from ..input_items import items_of, messages_in, text_of
+from ..items import items_of, messages_in, text_of
 from ..openapi import answers, body
-from ..shapes import DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
-from ..wire import check_many, read, refused
-from .text import check_model, note, runner_of, said
+from ..shapes import DOCUMENTS, INPUT, DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
+from ..wire import aside, check_many, json_object, read, refused
+from .text import check_model, note, runner_of, said, whole
 
 router = APIRouter(tags=["decisions"])
 
@@ -178,3 +186,47 @@ def _made(at: str, make: Any, *arguments: Any) -> Any:
         return make(*arguments)
     except OptionError as error:
         raise refused(f"{at}: {error}", at, "invalid_value") from None
+
+
+vectors_router = APIRouter(tags=["vectors"])
+
+
+@vectors_router.post(
+    "/v1/embeddings",
+    openapi_extra=body(EmbeddingRequest, more={"input": INPUT}),
+    responses=answers(EmbeddingResponse),
+)
+async def embeddings(request: Request) -> Response:
+    """Make vectors of texts, or of token ids."""
+    given = await json_object(request)
+    texts = given.get("input")
+    if not isinstance(texts, list) or not all(isinstance(one, int) for one in texts):
+        check_many(texts, "input", settings_of(request).max_inputs)  # numbers are one text
+    asked = await aside(request, lambda: EmbeddingRequest.of(given, {}))
+    check_model(request, asked.model)
+    return await whole(request, runner_of(request).aembed(asked), _told_of("input"), is_large=True)
+
+
+@vectors_router.post(
+    "/v1/rerank",
+    openapi_extra=body(RerankRequest, more={"documents": DOCUMENTS}),
+    responses=answers(RerankResponse),
+)
+@vectors_router.post("/rerank", include_in_schema=False)
+async def rerank(request: Request) -> Response:
+    """Order documents by how well they answer a query."""
+    given = await json_object(request)
+    check_many(given.get("documents"), "documents", settings_of(request).max_inputs)
+    asked = await aside(request, lambda: RerankRequest.of(given, {}))
+    check_model(request, asked.model)
+    return await whole(request, runner_of(request).arerank(asked), _told_of("documents"))
+
+
+def _told_of(name: str) -> Any:
+    def said(error: BaseException) -> ApiError:
+        api = told(error)
+        if api.param == "messages":
+            api.param = name
+        return api
+
+    return said

@@ -1,26 +1,28 @@
-"""Grammars by name, what a small regular expression looks like, and why a token was not allowed.
+"""The grammar library, checks and pictures of forms, and the playground that shows them.
 
-``GET /v1/grammars``, ``GET /v1/grammars/NAME``, ``POST /v1/grammars/picture`` and ``POST
-/v1/grammars/explain``: what the playground shows, and any other page may.
+The playground is one page at ``/`` and its files. It works without any other host, has no key of
+its own, and a browser lets it ask this server alone.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
+from fastapi.responses import Response
 from pydantic import Field, StrictStr
 
 from structgen.errors import OptionError
 from structgen.grammar.cfg import library
 from structgen.runner import ChatRequest, ExplainRequest, Trials
 
-from ..bodies import aside, json_object
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
 from ..openapi import answers, body
-from ..shapes import Explanation, GrammarList, GrammarText, Picture, Strictly
-from ..wire import Asked, asked, read
+from ..shapes import Explanation, FormProblems, GrammarList, GrammarText, Picture, Strictly
+from ..wire import Asked, aside, asked, check_sizes, json_object, read
 from .text import check_model, runner_of, said, tried
 
 router = APIRouter(tags=["operation"])
@@ -93,3 +95,77 @@ async def explain(request: Request) -> dict[str, Any]:
     except Exception as error:
         raise said(error, told) from error
     return {"reason": reason}
+
+
+class CheckBody(Strictly):
+    """A form, as requests for text have it."""
+
+    grammar: Any
+    grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"]
+
+
+@router.post("/v1/grammars/check", openapi_extra=body(CheckBody), responses=answers(FormProblems))
+async def check_grammar(request: Request) -> dict[str, Any]:
+    """Compile a form and say what is wrong with it. What is wrong is an answer, and no error."""
+    given = await json_object(request)
+    asked = await aside(request, lambda: read(CheckBody, given))
+    await aside(request, lambda: check_sizes(given, settings_of(request)))
+    trials: Trials = request.app.state.trials
+    problems = await answered(request, trials.problems(asked.grammar_type, asked.grammar))
+    is_valid = not any(problem["is_error"] for problem in problems)
+    return {"valid": is_valid, "problems": problems}
+
+
+playground_router = APIRouter(include_in_schema=False)
+
+FOLDER = Path(__file__).parents[1] / "playground"
+"""Where the files are: data of the package."""
+
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+
+@cache
+def _files() -> dict[str, tuple[bytes, str]]:
+    """What is sent, by name: its bytes and kind. Looked up and not opened: a name is no path."""
+    return {
+        path.name: (path.read_bytes(), _KINDS[path.suffix])
+        for path in sorted(FOLDER.iterdir())
+        if path.suffix in _KINDS
+    }
+
+
+@playground_router.get("/")
+async def page() -> Response:
+    """The page."""
+    return await file("index.html")
+
+
+@playground_router.get("/favicon.ico")
+async def icon() -> Response:
+    """Its picture, where a browser looks for one."""
+    return await file("icon.svg")
+
+
+@playground_router.get("/playground/{name}")
+async def file(name: str) -> Response:
+    """A file of the page."""
+    found = _files().get(name)
+    if found is None:
+        raise ApiError(404, f"There is no GET /playground/{name}. See /docs.", code="not_found")
+    return Response(found[0], media_type=found[1], headers=_HEADERS)

@@ -1,18 +1,30 @@
-"""``/v1/models``: which there are, and what state each is in."""
+"""The endpoints of models, of tokens, and of ``/health`` and ``/metrics``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+from pydantic import StrictBool, StrictInt, StrictStr, model_validator
 
 from structgen.models import catalogue
-from structgen.runner import Runner
+from structgen.runner import Many, Message, Runner
 
-from ..errors import told
+from ..errors import ApiError, told
 from ..exchange import answered
-from ..openapi import answers
-from ..shapes import ModelEntry, ModelList, ModelState
+from ..openapi import answers, body
+from ..shapes import (
+    DetokenizeAnswer,
+    Health,
+    ModelEntry,
+    ModelList,
+    ModelState,
+    Readiness,
+    Strictly,
+    TokenizeAnswer,
+)
+from ..wire import aside, json_object, read, refused
 from .text import check_model, runner_of, said
 
 router = APIRouter(tags=["models"])
@@ -75,3 +87,120 @@ async def one_model(model: str, request: Request) -> dict[str, Any]:
     """One model, by id or alias."""
     check_model(request, model)
     return described(runner_of(request), model, request.app.state.created)
+
+
+tokens_router = APIRouter(tags=["tokens"])
+
+_SLICE = 10_000
+
+
+class TokenizeBody(Strictly):
+    """A text, or the messages of a chat, whose tokens are wanted."""
+
+    model: StrictStr | None = None
+    prompt: StrictStr | None = None
+    text: StrictStr | None = None
+    messages: Many[Message] | None = None
+    add_special_tokens: StrictBool = True
+
+    @model_validator(mode="after")
+    def _one(self) -> TokenizeBody:
+        given = [one for one in (self.prompt, self.text, self.messages) if one is not None]
+        if len(given) != 1:
+            raise ValueError("pass one of prompt, text and messages")
+        return self
+
+
+class DetokenizeBody(Strictly):
+    """Token ids whose text is wanted."""
+
+    model: StrictStr | None = None
+    tokens: Many[StrictInt]
+    skip_special_tokens: StrictBool = False
+
+
+@tokens_router.post(
+    "/v1/tokenize", openapi_extra=body(TokenizeBody), responses=answers(TokenizeAnswer)
+)
+@tokens_router.post("/tokenize", include_in_schema=False)
+async def tokenize(request: Request) -> Response:
+    """Token ids of a text or a chat, and how many the model takes."""
+    given = await json_object(request)
+    asked = await aside(request, lambda: read(TokenizeBody, given))
+    check_model(request, asked.model)
+    runner = runner_of(request)
+    text: Any = asked.prompt if asked.text is None else asked.text
+    if asked.messages is not None:
+        text = [message.for_template() for message in asked.messages]
+    try:
+        tokens = await answered(
+            request,
+            runner.atokenize_text(
+                text, add_special_tokens=asked.add_special_tokens, model=asked.model
+            ),
+        )
+        longest = await runner.amax_sequence_length(asked.model)
+    except Exception as error:
+        raise said(error, told) from error
+    ids = await aside(request, lambda: _joined(tokens), is_large=len(tokens) > _SLICE)
+    length = "null" if longest is None else longest
+    answer = f'{{"count":{len(tokens)},"max_model_len":{length},"tokens":[{ids}]}}'
+    return Response(answer, media_type="application/json")
+
+
+def _joined(tokens: list[int]) -> str:
+    """Write many numbers, in slices: between them other threads go on."""
+    slices = (tokens[at : at + _SLICE] for at in range(0, len(tokens), _SLICE))
+    return ",".join(",".join(map(str, part)) for part in slices)
+
+
+@tokens_router.post(
+    "/v1/detokenize", openapi_extra=body(DetokenizeBody), responses=answers(DetokenizeAnswer)
+)
+@tokens_router.post("/detokenize", include_in_schema=False)
+async def detokenize(request: Request) -> dict[str, Any]:
+    """The text of token ids."""
+    given = await json_object(request)
+    asked = await aside(request, lambda: read(DetokenizeBody, given))
+    check_model(request, asked.model)
+    try:
+        text = await answered(
+            request,
+            runner_of(request).adetokenize_text(
+                asked.tokens, skip_special_tokens=asked.skip_special_tokens, model=asked.model
+            ),
+        )
+    except Exception as error:
+        api = said(error, told)
+        if getattr(api, "status", None) == 400:
+            raise refused(str(error), "tokens", "invalid_value") from error
+        raise api from error
+    return {"prompt": text, "text": text}
+
+
+health_router = APIRouter(tags=["operation"])
+
+
+@health_router.get("/health", responses=answers(Health))
+@health_router.get("/health/live", responses=answers(Health))
+async def live(request: Request) -> dict[str, Any]:
+    """Whether the process answers."""
+    return {"status": "ok"}
+
+
+@health_router.get("/metrics", response_class=PlainTextResponse, responses=answers())
+async def metrics(request: Request) -> Response:
+    """All counters and times, in the text format of Prometheus."""
+    found = runner_of(request).metrics
+    return Response(found.prometheus(), media_type=found.content_type)
+
+
+@health_router.get("/health/ready", responses=answers(Readiness))
+async def ready(request: Request) -> dict[str, Any]:
+    """Whether the models that are to be loaded are, and none has failed to."""
+    models = runner_of(request).list_models_with_status()
+    bad = [name for name, status in models.items() if status == "failed"]
+    if bad or not request.app.state.is_ready:
+        said = f"cannot be loaded: {', '.join(bad)}" if bad else "is still being loaded"
+        raise ApiError(503, f"A model {said}.", code="not_ready", headers={"Retry-After": "5"})
+    return {"status": "ready", "models": models}

@@ -1,38 +1,413 @@
-"""The endpoints of the Responses API: ``/v1/responses``."""
+"""The Responses API, ``/v1/responses``: a request as the chat that it is, and its typed events.
+
+`turn_of` makes the chat: ``text.format`` is ``response_format``, flattened, as are tools. `Events`
+makes the answer of the chunks of a chat: an item is added, its parts are added, grow and are done,
+the item is done, then comes the next. A whole answer is made by the same steps, with no listener.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from structgen.runner import ChatChunk, ChatRequest, samples_how
 
-from ..background import Job, Jobs
-from ..bodies import aside, json_object
 from ..errors import ApiError, told
-from ..exchange import answered, settings_of, too_long, written
+from ..exchange import EventStream, answered, begun, event, settings_of, too_long, written
 from ..gateway import LOG
-from ..input_items import messages_in
-from ..openapi import answers, body
-from ..output_items import response_of
-from ..response_events import Events
-from ..shapes import (
-    CHAT_FIELDS,
-    DeletedResponse,
-    InputItemList,
-    ResponseAnswer,
-    ResponsesBody,
+from ..items import (
+    call_item,
+    items_of,
+    message_item,
+    messages_in,
+    new_id,
+    reasoning_item,
+    response_of,
+    text_part,
+    usage_of,
 )
-from ..sse import EventStream, begun
-from ..store import Store, Stored
-from ..turn import SAME, Turn, turn_of
-from ..wire import refused
-from .chat import is_head
-from .text import check_model, check_sure, note, runner_of, said, tried
+from ..openapi import answers, body
+from ..settings import Settings
+from ..shapes import CHAT_FIELDS, DeletedResponse, InputItemList, ResponseAnswer, ResponsesBody
+from ..store import Job, Jobs, Store, Stored
+from ..wire import Asked, aside, asked, check_many, json_object, read, refused
+from .text import check_model, check_sure, is_head, note, runner_of, said, tried
+
+SAME = (
+    "model",
+    "temperature",
+    "top_p",
+    "tool_choice",
+    "parallel_tool_calls",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "no_repeat_ngram_size",
+    "logit_bias",
+    "stop",
+    "seed",
+    "adapter",
+    "timeout",
+    "special_tokens",
+    "abstain_below",
+    "grammar",
+    "grammar_type",
+    "structured_outputs",
+    "enable_thinking",
+    "thinking_budget",
+    "chat_template_kwargs",
+)
+"""Fields that are those of chats."""
+
+_NAMES = {
+    "response_format.json_schema": "text.format",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+    "max_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "truncate_sequence": "truncation",
+    "logprobs": "include",
+}
+"""What fields of chats are called here."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What is asked of a model, and what comes back beside the answer.
+
+    Attributes:
+        asked: the chat.
+        messages: its messages but for the instructions: what the next turn goes on from.
+        items: the items of the input.
+        echo: fields of the answer that say what was asked.
+        is_stored: whether the answer is kept.
+        in_background: whether nobody waits for it.
+    """
+
+    asked: Asked[ChatRequest]
+    messages: list[dict[str, Any]]
+    items: list[dict[str, Any]]
+    echo: dict[str, Any]
+    is_stored: bool
+    in_background: bool
+
+
+def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Settings) -> Turn:
+    """What a body asks.
+
+    Args:
+        body: the request.
+        before: the messages of the answer that it goes on from.
+        settings: the server's.
+
+    Raises:
+        ApiError: a field is unknown, unsupported or wrong.
+    """
+    chat: dict[str, Any] = {name: body[name] for name in SAME if name in body}
+    left = {name: value for name, value in body.items() if name not in SAME}
+    check_many(left.get("input"), "input", settings.max_inputs)
+    given = read(ResponsesBody, left)
+    items = items_of(left.get("input"))
+    messages = [*before, *messages_in(items)]
+    if not messages:
+        raise refused("input: there is none. Pass a text, or a list of items.", "input", "missing")
+    head = []
+    if given.instructions is not None:
+        head = [{"role": "system", "content": given.instructions}]
+    chat["messages"] = [*head, *messages]
+    if given.max_output_tokens is not None:
+        chat["max_tokens"] = given.max_output_tokens
+    format_ = (left.get("text") or {}).get("format")
+    if format_ is not None:
+        chat["response_format"] = _format(format_)
+    if given.text is not None and given.text.verbosity is not None:
+        chat["verbosity"] = given.text.verbosity
+    tools = None if left.get("tools") is None else [_tool(tool) for tool in left["tools"]]
+    if tools is not None:
+        chat["tools"] = [
+            {"type": "function", "function": {k: v for k, v in tool.items() if k != "type"}}
+            for tool in tools
+        ]
+    _choice(chat)
+    effort = None if given.reasoning is None else given.reasoning.effort
+    if effort is not None:
+        chat["reasoning_effort"] = effort
+    if given.include or given.top_logprobs:
+        chat["logprobs"] = True
+    if given.top_logprobs is not None:
+        chat["top_logprobs"] = given.top_logprobs
+    if given.truncation == "auto":
+        chat["truncate_sequence"] = True
+    is_stored, in_background = given.store is not False, bool(given.background)
+    if in_background and not is_stored:
+        raise refused("background needs store=true.", "background", "invalid_value")
+    chat["stream"] = bool(given.stream)
+    work = asked(ChatRequest, chat, settings, rename=_renamed)
+    work.request = ChatRequest.of(work.request, {"stream_options": {"include_usage": True}})
+    echo = {
+        "background": in_background,
+        "instructions": given.instructions,
+        "max_output_tokens": given.max_output_tokens,
+        "metadata": given.metadata or {},
+        "parallel_tool_calls": chat.get("parallel_tool_calls") is not False,
+        "previous_response_id": given.previous_response_id,
+        "reasoning": {"effort": effort, "summary": None},
+        "store": is_stored,
+        "temperature": chat.get("temperature"),
+        "presence_penalty": chat.get("presence_penalty") or 0,
+        "frequency_penalty": chat.get("frequency_penalty") or 0,
+        "text": {"format": format_ or {"type": "text"}},
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": tools or [],
+        "top_logprobs": given.top_logprobs or 0,
+        "top_p": chat.get("top_p"),
+        "truncation": given.truncation or "disabled",
+        "user": given.user,
+        "safety_identifier": given.safety_identifier,
+        "prompt_cache_key": given.prompt_cache_key,
+        "service_tier": "default",
+        "max_tool_calls": None,
+    }
+    return Turn(work, messages, items, echo, is_stored, in_background)
+
+
+def _renamed(param: str) -> str:
+    """What a field of a chat is called here."""
+    if param.startswith("messages"):
+        return "input"
+    if param.startswith("tools["):
+        return param.replace("].function", "]", 1)
+    if param.startswith("tool_choice.function"):
+        return param.replace(".function", "", 1)
+    for ours, theirs in _NAMES.items():
+        if param == ours or param.startswith((f"{ours}.", f"{ours}[")):
+            return theirs + param[len(ours) :]
+    return param
+
+
+def _format(given: dict[str, Any]) -> dict[str, Any]:
+    """A flattened ``text.format``, as chats have it."""
+    inner = {name: value for name, value in given.items() if name != "type" and value is not None}
+    if given["type"] == "json_schema":
+        return {"type": "json_schema", "json_schema": inner}
+    return {"type": given["type"]}
+
+
+def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool with all of its fields."""
+    fields = {name: value for name, value in given.items() if value is not None}
+    none = {"type": "object", "properties": {}}
+    return {"description": None, "parameters": none, "strict": False, **fields}
+
+
+def _choice(chat: dict[str, Any]) -> None:
+    """A flattened ``tool_choice``, as chats have it."""
+    choice = chat.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
+        chat["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
+
+
+_BEGUN: dict[str, Any] = {
+    "status": "in_progress",
+    "completed_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "output": [],
+    "usage": None,
+}
+"""What is different in an answer that has only begun."""
+
+
+@final
+class Events:
+    """The events of one answer.
+
+    Attributes:
+        response: the answer as far as it is there.
+    """
+
+    def __init__(self, response: dict[str, Any]) -> None:
+        self.response = response
+        self._number = 0
+        self._kind: str | None = None
+        self._item: dict[str, Any] = {}
+        self._text = ""
+        self._logprobs: list[Any] = []
+        self._reason: str | None = None
+
+    def begin(self) -> Iterator[bytes]:
+        """Those before the first chunk."""
+        yield self._event("response.created", response=self._copy())
+        yield self._event("response.in_progress", response=self._copy())
+
+    def feed(self, chunk: ChatChunk) -> Iterator[bytes]:
+        """Those of a chunk."""
+        if chunk.usage is not None:
+            self.response["usage"] = usage_of(chunk.usage)
+        for choice in chunk.choices:
+            delta = choice.delta
+            scores: list[Any] = []
+            if choice.logprobs is not None:
+                scores = [one.model_dump(mode="json") for one in choice.logprobs.content or ()]
+            if delta.reasoning_content:
+                yield from self._reasoning(delta.reasoning_content)
+            if delta.content:
+                yield from self._message(delta.content, scores)
+            for call in delta.tool_calls or ():
+                if call.id is not None:
+                    yield from self._call(call.id, call.function.name or "")
+                if call.function.arguments:
+                    yield from self._arguments(call.function.arguments)
+            if self._kind == "message" and not delta.content:
+                self._logprobs += scores  # of tokens without text of their own
+            if choice.finish_reason is not None:
+                self._reason = choice.finish_reason
+
+    def end(self) -> Iterator[bytes]:
+        """Those after the last chunk."""
+        is_cut = self._reason == "length"
+        status = "incomplete" if is_cut else "completed"
+        if not self.response["output"] and self._kind is None:
+            yield from self._message("")  # an answer of no text is a message of no text
+        yield from self._close(status)
+        self.response["status"] = status
+        self.response["completed_at"] = None if is_cut else int(time.time())
+        if is_cut:
+            self.response["incomplete_details"] = {"reason": "max_output_tokens"}
+        yield self._event(f"response.{status}", response=self._copy())
+
+    def again(self) -> Iterator[bytes]:
+        """All of an answer that was finished before, each text in one piece."""
+        whole = self.response
+        self.response = {**whole, **_BEGUN}
+        yield from self.begin()
+        for item in whole["output"]:
+            if item["type"] == "function_call":
+                skeleton = {**item, "arguments": "", "status": "in_progress"}
+                yield from self._open("call", skeleton)
+                yield from self._arguments(item["arguments"])
+            else:
+                yield from self._said_again(item)
+            yield from self._close(item["status"])
+        self.response = whole
+        kind = {"completed": "completed", "failed": "failed"}.get(whole["status"], "incomplete")
+        yield self._event(f"response.{kind}", response=self._copy())
+
+    def _said_again(self, item: dict[str, Any]) -> Iterator[bytes]:
+        """An item of text."""
+        text = "".join(part["text"] for part in item["content"])
+        kind: str = item["type"]
+        yield from self._open(kind, {**item, "content": [], "status": "in_progress"})
+        if kind == "reasoning":
+            yield self._part("added", {"type": "reasoning_text", "text": ""})
+            yield from self._reasoning(text)
+            return
+        self._logprobs = item["content"][0]["logprobs"] if item["content"] else []
+        yield self._part("added", text_part(""))
+        yield from self._message(text)
+
+    def cancel(self) -> Iterator[bytes]:
+        """Those after the last chunk that came, where nobody wants more."""
+        yield from self._close("incomplete")
+        self.response["status"] = "cancelled"
+        yield self._event("response.incomplete", response=self._copy())
+
+    def fail(self, error: ApiError) -> bytes:
+        """The last event, where something went wrong."""
+        self.response["status"] = "failed"
+        self.response["error"] = {"code": error.code or "server_error", "message": error.message}
+        return self._event("response.failed", response=self._copy())
+
+    # -- items ------------------------------------------------------------------------------
+
+    def _reasoning(self, text: str) -> Iterator[bytes]:
+        if self._kind != "reasoning":
+            yield from self._open("reasoning", reasoning_item(new_id("rs_"), None, "in_progress"))
+            yield self._part("added", {"type": "reasoning_text", "text": ""})
+        self._text += text
+        yield self._of_item("response.reasoning_text.delta", content_index=0, delta=text)
+
+    def _message(self, text: str, scores: Sequence[Any] = ()) -> Iterator[bytes]:
+        if self._kind != "message":
+            yield from self._open("message", message_item(new_id("msg_"), [], "in_progress"))
+            yield self._part("added", text_part(""))
+        self._text += text
+        self._logprobs += scores
+        if text:
+            yield self._of_item(
+                "response.output_text.delta", content_index=0, delta=text, logprobs=[*scores]
+            )
+
+    def _call(self, call_id: str, name: str) -> Iterator[bytes]:
+        yield from self._open("call", call_item(new_id("fc_"), call_id, name, "", "in_progress"))
+
+    def _arguments(self, text: str) -> Iterator[bytes]:
+        self._text += text
+        yield self._of_item("response.function_call_arguments.delta", delta=text)
+
+    def _open(self, kind: str, item: dict[str, Any]) -> Iterator[bytes]:
+        yield from self._close("completed")
+        self._kind, self._item, self._text, self._logprobs = kind, item, "", []
+        yield self._event("response.output_item.added", output_index=self._index, item=item)
+
+    def _close(self, status: str) -> Iterator[bytes]:
+        if self._kind is None:
+            return
+        item, text = self._item, self._text
+        part: dict[str, Any]
+        if self._kind == "call":
+            item = {**item, "arguments": text, "status": status}
+            yield self._of_item(
+                "response.function_call_arguments.done", arguments=text, name=item["name"]
+            )
+        elif self._kind == "reasoning":
+            part = {"type": "reasoning_text", "text": text}
+            yield self._of_item("response.reasoning_text.done", content_index=0, text=text)
+            yield self._part("done", part)
+            item = {**item, "content": [part], "status": status}
+        else:
+            part = text_part(text, self._logprobs)
+            yield self._of_item(
+                "response.output_text.done",
+                content_index=0,
+                text=text,
+                logprobs=self._logprobs,
+            )
+            yield self._part("done", part)
+            item = {**item, "content": [part], "status": status}
+        yield self._event("response.output_item.done", output_index=self._index, item=item)
+        self.response["output"] = [*self.response["output"], item]
+        self._kind = None
+
+    # -- events -----------------------------------------------------------------------------
+
+    @property
+    def _index(self) -> int:
+        return len(self.response["output"])
+
+    def _part(self, what: str, part: dict[str, Any]) -> bytes:
+        return self._of_item(f"response.content_part.{what}", content_index=0, part=part)
+
+    def _of_item(self, kind: str, **fields: Any) -> bytes:
+        return self._event(kind, item_id=self._item["id"], output_index=self._index, **fields)
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        number, self._number = self._number, self._number + 1
+        said = {"type": kind, "sequence_number": number, **fields}
+        return event(json.dumps(said, ensure_ascii=False), kind)
+
+    def _copy(self) -> dict[str, Any]:
+        return dict(self.response)
+
 
 router = APIRouter(tags=["responses"])
 

@@ -1,22 +1,31 @@
-"""What endpoints that answer with text share: models by name, answers whole or as a stream."""
+"""Chats and completions, and what all endpoints share: models by name, whole answers, streams."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
 from structgen.errors import RequestError
-from structgen.runner import Runner, Trials
+from structgen.runner import (
+    ChatChunk,
+    ChatRequest,
+    ChatResponse,
+    CompletionChunk,
+    CompletionRequest,
+    CompletionResponse,
+    Runner,
+    Trials,
+)
 
-from ..bodies import aside
 from ..errors import ApiError
-from ..exchange import answered, settings_of
-from ..sse import DONE, EventStream, begun, json_event
-from ..wire import Asked
+from ..exchange import DONE, EventStream, answered, begun, json_event, settings_of
+from ..openapi import answers, body
+from ..shapes import CHAT_FIELDS, INPUT, TEXT_FIELDS
+from ..wire import PYTHON_ONLY, Asked, aside, asked, json_object
 
 PieceT = TypeVar("PieceT", bound=BaseModel)
 
@@ -127,3 +136,59 @@ def note(request: Request, made: BaseModel) -> None:
     if usage is not None:
         log["prompt_tokens"] = getattr(usage, "prompt_tokens", None)
         log["completion_tokens"] = getattr(usage, "completion_tokens", None)
+
+
+router = APIRouter(tags=["text"])
+
+
+@router.post(
+    "/v1/chat/completions",
+    openapi_extra=body(ChatRequest, without=PYTHON_ONLY, more=CHAT_FIELDS),
+    responses=answers(ChatResponse, chunk=ChatChunk),
+)
+async def chat_completions(request: Request) -> Response:
+    """Answer a chat."""
+    given, settings = await json_object(request), settings_of(request)
+    work = await aside(request, lambda: asked(ChatRequest, given, settings))
+    check_model(request, work.request.model)
+    await tried(request, work)
+    runner = runner_of(request)
+    if work.streams:
+        return await streamed(request, runner.astream_chat(work.request), work.told, is_head)
+    return await whole(request, runner.achat(work.request), work.told)
+
+
+def is_head(chunk: ChatChunk) -> bool:
+    """Whether a chunk only says that the assistant speaks."""
+    return bool(chunk.choices) and all(
+        choice.delta.role is not None and choice.finish_reason is None for choice in chunk.choices
+    )
+
+
+@router.post(
+    "/v1/completions",
+    openapi_extra=body(
+        CompletionRequest, without=PYTHON_ONLY, more={**TEXT_FIELDS, "prompt": INPUT}
+    ),
+    responses=answers(CompletionResponse, chunk=CompletionChunk),
+)
+async def completions(request: Request) -> Response:
+    """Go on from a prompt."""
+    given, settings = await json_object(request), settings_of(request)
+    work = await aside(request, lambda: asked(CompletionRequest, given, settings))
+    check_model(request, work.request.model)
+    await tried(request, work)
+    runner = runner_of(request)
+    if work.streams:
+        pieces = runner.astream_complete(work.request)
+        # An echo is there before anything is made.
+        echoes = bool(work.request.echo)
+        return await streamed(
+            request, pieces, work.told, lambda one: echoes and _is_unfinished(one)
+        )
+    return await whole(request, runner.acomplete(work.request), work.told)
+
+
+def _is_unfinished(chunk: object) -> bool:
+    choices = getattr(chunk, "choices", [])
+    return bool(choices) and all(choice.finish_reason is None for choice in choices)

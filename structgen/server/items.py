@@ -1,0 +1,142 @@
+"""Items of the Responses API: those of an input as messages of a chat, and those of an answer.
+
+`shapes` says which items there are and what each may have; an input was checked by it before.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+
+def new_id(prefix: str) -> str:
+    """An id that nothing else has."""
+    return prefix + secrets.token_hex(16)
+
+
+def response_of(echo: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """An answer that has only begun; ``echo``: what was asked."""
+    return {
+        "id": new_id("resp_"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "completed_at": None,
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "model": model,
+        "output": [],
+        "usage": None,
+        **echo,
+    }
+
+
+def text_part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
+    """A part of a message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
+
+
+def message_item(id_: str, parts: list[dict[str, Any]], status: str) -> dict[str, Any]:
+    """A message of the assistant's."""
+    return {
+        "type": "message",
+        "id": id_,
+        "role": "assistant",
+        "status": status,
+        "content": parts,
+    }
+
+
+def reasoning_item(id_: str, text: str | None, status: str) -> dict[str, Any]:
+    """A thought."""
+    content = [] if text is None else [{"type": "reasoning_text", "text": text}]
+    return {"type": "reasoning", "id": id_, "summary": [], "content": content, "status": status}
+
+
+def call_item(id_: str, call_id: str, name: str, arguments: str, status: str) -> dict[str, Any]:
+    """A call that the model asks for."""
+    return {
+        "type": "function_call",
+        "id": id_,
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+def usage_of(usage: Any) -> dict[str, Any]:
+    """Tokens of a chat, as they are called here."""
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.prompt_tokens_details.cached_tokens,
+            "cache_write_tokens": 0,
+        },
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {
+            "reasoning_tokens": usage.completion_tokens_details.reasoning_tokens
+        },
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def items_of(given: Any) -> list[dict[str, Any]]:
+    """An ``input`` that was checked as items, each with its type and id."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    return [
+        {**item, "type": item.get("type") or "message", "id": item.get("id") or new_id("msg_")}
+        for item in given
+    ]
+
+
+def messages_in(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Items as messages of a chat: calls in a row are one message."""
+    found: list[dict[str, Any]] = []
+    thought: str | None = None
+    for item in items:
+        kind = item["type"]
+        if kind == "reasoning":
+            thought = _joined(item.get("content") or [])
+            continue
+        if kind == "function_call_output":
+            text = _joined(item["output"])
+            found.append({"role": "tool", "tool_call_id": item["call_id"], "content": text})
+            continue
+        message: dict[str, Any]
+        if kind == "function_call":
+            function = {"name": item["name"], "arguments": item["arguments"]}
+            call = {"id": item["call_id"], "type": "function", "function": function}
+            last = found[-1] if found else {}
+            if last.get("role") == "assistant" and thought is None:
+                last.setdefault("tool_calls", []).append(call)
+                continue
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        else:
+            message = {"role": item["role"], "content": _joined(item["content"])}
+        if thought and message["role"] == "assistant":
+            message["reasoning_content"] = thought
+        thought = None
+        found.append(message)
+    return found
+
+
+def _joined(content: Any) -> str:
+    """The text of a content, or of its parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(text_of(part) for part in content)
+
+
+def text_of(part: Any) -> str:
+    """What the model reads of a part."""
+    if part["type"] == "input_json":
+        return json.dumps(part["data"], ensure_ascii=False)
+    text: str = part["text"]
+    return text
