@@ -75,22 +75,8 @@ class KeptGenerators:
         return made
 
 
-def divided(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of a generator, and those of its call.
-
-    Raises:
-        OptionError: one of them is neither.
-    """
-    call = {name: value for name, value in options.items() if name in search_options.NAMES}
-    compiled = {name: value for name, value in options.items() if name not in call}
-    for name in compiled:
-        if name not in TypeOptions.__optional_keys__:
-            raise OptionError(search_options.unknown(name))
-    return compiled, call
-
-
-class Asked(ABC):
-    """What `structgen.TextModel` and `structgen.RemoteModel` have beside all else."""
+class _Asks(ABC):
+    """What both kinds of model have: the generators of the output types they were asked for."""
 
     @functools.cached_property
     def _generators(self) -> KeptGenerators:
@@ -98,7 +84,33 @@ class Asked(ABC):
 
     @abstractmethod
     def _make(self, output_type: Any, **options: Any) -> Any:
-        """A `structgen.Generator` of this model."""
+        """A generator of this model to keep; of an asynchronous one, it must not hold the model."""
+
+    def _mine(self, generator: Any) -> Any:
+        """A generator that was kept, as one that holds the model."""
+        return generator
+
+    def _asked(
+        self,
+        way: str,
+        prompt: Any,
+        output_type: Any,
+        more: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Any:
+        """What a method of the generator for ``output_type`` returns."""
+        check_by_name(more)
+        call = {name: value for name, value in options.items() if name in search_options.NAMES}
+        compiled = {name: value for name, value in options.items() if name not in call}
+        for name in compiled:
+            if name not in TypeOptions.__optional_keys__:
+                raise OptionError(search_options.unknown(name))
+        generator = self._mine(self._generators.get(self._make, output_type, compiled))
+        return getattr(generator, way)(prompt, **call)
+
+
+class Asked(_Asks):
+    """What `structgen.TextModel` and `structgen.RemoteModel` have beside all else."""
 
     @overload
     def __call__(
@@ -135,9 +147,7 @@ class Asked(ABC):
         Raises:
             As `Generator` and its calls.
         """
-        check_by_name(more)
-        generator, call = self._generator(output_type, options)
-        return generator.parse(prompt, **call)
+        return self._asked("parse", prompt, output_type, more, options)
 
     @overload
     def stream(
@@ -155,9 +165,7 @@ class Asked(ABC):
         The same as ``Generator(model, output_type).stream(prompt)``; ``stream.result.value`` is
         the value once it has been read. Args and raises as for calling the model.
         """
-        check_by_name(more)
-        generator, call = self._generator(output_type, options)
-        return generator.stream(prompt, **call)
+        return self._asked("stream", prompt, output_type, more, options)
 
     @overload
     def stream_values(
@@ -178,32 +186,11 @@ class Asked(ABC):
         `structgen.Partial`, the last one has the whole value. Args and raises as for calling the
         model.
         """
-        check_by_name(more)
-        generator, call = self._generator(output_type, options)
-        return generator.stream_values(prompt, **call)
-
-    def _generator(
-        self, output_type: Any, options: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """The generator for ``output_type``, and the options of its call."""
-        compiled, call = divided(options)
-        return self._generators.get(self._make, output_type, compiled), call
+        return self._asked("stream_values", prompt, output_type, more, options)
 
 
-class AskedAsync(ABC):
+class AskedAsync(_Asks):
     """What `structgen.AsyncModel` and `structgen.AsyncRemoteModel` have beside all else."""
-
-    @functools.cached_property
-    def _generators(self) -> KeptGenerators:
-        return KeptGenerators()
-
-    @abstractmethod
-    def _make(self, output_type: Any, **options: Any) -> Any:
-        """A `structgen.AsyncGenerator` to keep: it must not hold the model, which keeps it."""
-
-    @abstractmethod
-    def _mine(self, generator: Any) -> Any:
-        """A generator that was kept, as one that holds the model."""
 
     @overload
     async def __call__(
@@ -243,9 +230,7 @@ class AskedAsync(ABC):
         Raises:
             As `Generator` and its calls.
         """
-        check_by_name(more)
-        generator, call = self._generator(output_type, options)
-        return await generator.parse(prompt, **call)
+        return await self._asked("parse", prompt, output_type, more, options)
 
     @overload
     def stream(
@@ -263,9 +248,7 @@ class AskedAsync(ABC):
         The same as ``Generator(model, output_type).stream(prompt)``. Args and raises as for calling
         the model.
         """
-        check_by_name(more)
-        generator, call = self._generator(output_type, options)
-        return generator.stream(prompt, **call)
+        return self._asked("stream", prompt, output_type, more, options)
 
     @overload
     def stream_values(
@@ -285,13 +268,4 @@ class AskedAsync(ABC):
         The same as ``Generator(model, output_type).stream_values(prompt)``. Args and raises as for
         calling the model.
         """
-        check_by_name(more)
-        generator, call = self._generator(output_type, options)
-        return generator.stream_values(prompt, **call)
-
-    def _generator(
-        self, output_type: Any, options: Mapping[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """The generator for ``output_type``, and the options of its call."""
-        compiled, call = divided(options)
-        return self._mine(self._generators.get(self._make, output_type, compiled)), call
+        return self._asked("stream_values", prompt, output_type, more, options)

@@ -14,10 +14,11 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, final
 
 from structgen.decoding import CancelEvent, check_adapter
 from structgen.decoding import options as search_options
@@ -44,10 +45,14 @@ from .templates import PromptTemplate, state_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from typing_extensions import Never, TypeVar
+    from typing_extensions import Never, Self
+    from typing_extensions import TypeVar as NewTypeVar
 
     _R = TypeVar("_R")
-    ModelT = TypeVar("ModelT", bound=BaseModel, default=Any)
+    ModelT = NewTypeVar("ModelT", bound=BaseModel, default=Any)
+
+GivenT = TypeVar("GivenT")
+OwnT = TypeVar("OwnT", Model, AsyncModel)
 
 Thresholds: TypeAlias = float | Mapping[str, float] | None
 """``abstain_below``: for all questions, or by their names."""
@@ -323,8 +328,90 @@ def _index_of(question: Question, answer: Any, at: int) -> int:
     )
 
 
+class _AnyDecider(ABC, Generic[GivenT, OwnT]):
+    """What both kinds of decider have: a model, how it is asked, and calibrations of answers."""
+
+    def __init__(
+        self,
+        model: GivenT,
+        *,
+        template: PromptTemplate | None = None,
+        debias: str | None = None,
+        orders: int = ORDERS,
+        tolerance: float = TOLERANCE,
+        adapter: str | None = None,
+        calibrations: Iterable[Calibration] = (),
+        abstain_below: Thresholds = None,
+        warn: bool = True,
+    ) -> None:
+        """Make a decider.
+
+        Args:
+            model: of a `Decider`, from `structgen.load`, or the name of one to load; of an
+                `AsyncDecider`, from `structgen.load_async` or `TextModel.to_async`.
+            template: how states and questions are put; None: `CHAT` where the model has a chat
+                template, else `BASE`.
+            debias: ``"none"``; ``"prior"``: divide by what the model answers without a state;
+                ``"contextual"``: by the mean of what it answers to three texts without content;
+                ``"orders"``: tell the options in several orders and take the mean, at as many
+                passes a question. None: what did best for the kind of question, ``"contextual"``
+                for a `Predicate`, ``"prior"`` for others.
+            orders: see above; of a `Score` two at most, up and down.
+            tolerance: no probability is further off than this, before debiasing and calibration;
+                each answer's ``error_bound`` says by how much after these. 0: sum over every token
+                sequence.
+            adapter: name of an adapter of `TextModel.load_adapter` to run with.
+            calibrations: of `calibrate`, each for the question that it was made for.
+            abstain_below: as for `decide`, for calls that pass none. Names of a mapping need not be
+                asked in each call.
+            warn: whether to warn, once a question, where answers carry no signal. Each answer's
+                ``informative`` says so in any case.
+
+        Raises:
+            OptionError: an option is out of range, the model has no such adapter, or a
+                calibration was made for another model.
+            ModelError: the model is none of this kind, or cannot be loaded.
+        """
+        self._settings = Settings(template, debias, orders, tolerance, adapter)
+        self.model: OwnT = self._checked(model, adapter)
+        self._calibrations = Calibrations(calibrations, self.model.name)
+        self.debias = debias
+        self.orders = orders
+        self.tolerance = float(tolerance)
+        self.calibrations = self._calibrations.all
+        check_thresholds(abstain_below)
+        self.abstain_below = abstain_below
+        self._warn = warn
+        self._signals = Signals(self.model.name, warns=warn)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model.name!r}, debias={self.debias!r})"
+
+    @abstractmethod
+    def _checked(self, given: GivenT, adapter: str | None) -> OwnT:
+        """The model to ask. Raises as the constructor."""
+
+    def calibrated(self, *calibrations: Calibration) -> Self:
+        """Return a decider that applies these too, each to the question that it was made for.
+
+        Raises:
+            OptionError: one was made for another model.
+        """
+        return type(self)(
+            cast("GivenT", self.model),
+            template=self._settings.template,
+            debias=self.debias,
+            orders=self.orders,
+            tolerance=self.tolerance,
+            adapter=self._settings.adapter,
+            calibrations=(*self.calibrations, *calibrations),
+            abstain_below=self.abstain_below,
+            warn=self._warn,
+        )
+
+
 @final
-class Decider:
+class Decider(_AnyDecider["Model | str", Model]):
     """Answers typed questions about a state with the probability of every allowed answer.
 
     Immutable and safe to share by threads.
@@ -347,69 +434,17 @@ class Decider:
         answers["refund"].probability
     """
 
-    def __init__(
-        self,
-        model: Model | str,
-        *,
-        template: PromptTemplate | None = None,
-        debias: str | None = None,
-        orders: int = ORDERS,
-        tolerance: float = TOLERANCE,
-        adapter: str | None = None,
-        calibrations: Iterable[Calibration] = (),
-        abstain_below: Thresholds = None,
-        warn: bool = True,
-    ) -> None:
-        """Make a decider.
-
-        Args:
-            model: from `structgen.load`, or the name of one to load.
-            template: how states and questions are put; None: `CHAT` where the model has a chat
-                template, else `BASE`.
-            debias: ``"none"``; ``"prior"``: divide by what the model answers without a state;
-                ``"contextual"``: by the mean of what it answers to three texts without content;
-                ``"orders"``: tell the options in several orders and take the mean, at as many
-                passes a question. None: what did best for the kind of question, ``"contextual"``
-                for a `Predicate`, ``"prior"`` for others.
-            orders: see above; of a `Score` two at most, up and down.
-            tolerance: no probability is further off than this, before debiasing and calibration;
-                each answer's ``error_bound`` says by how much after these. 0: sum over every token
-                sequence.
-            adapter: name of an adapter of `TextModel.load_adapter` to run with.
-            calibrations: of `calibrate`, each for the question that it was made for.
-            abstain_below: as for `decide`, for calls that pass none. Names of a mapping need not be
-                asked in each call.
-            warn: whether to warn, once a question, where answers carry no signal. Each answer's
-                ``informative`` says so in any case.
-
-        Raises:
-            OptionError: an option is out of range, or a calibration was made for another model.
-            ModelError: the model is none, or cannot be loaded.
-        """
-        if isinstance(model, str):
-            model = _loaded(model)
+    def _checked(self, given: Model | str, adapter: str | None) -> Model:
+        model = _loaded(given) if isinstance(given, str) else given
         if not hasattr(model, "vocabulary") or not hasattr(model, "start"):
             raise ModelError(
                 f"The model is {model!r}, not a loaded model. Pass structgen.load(name), or the "
                 "name."
             )
-        self._settings = Settings(template, debias, orders, tolerance, adapter)
         check_adapter(model, adapter)
         self._asker = Asker(model, self._settings)
-        self._calibrations = Calibrations(calibrations, model.name)
-        self.model = model
         self.template = self._asker.template
-        self.debias = debias
-        self.orders = orders
-        self.tolerance = float(tolerance)
-        self.calibrations = self._calibrations.all
-        check_thresholds(abstain_below)
-        self.abstain_below = abstain_below
-        self._warn = warn
-        self._signals = Signals(model.name, warns=warn)
-
-    def __repr__(self) -> str:
-        return f"Decider({self.model.name!r}, debias={self.debias!r})"
+        return model
 
     def decide(
         self,
@@ -516,24 +551,6 @@ class Decider:
         fingerprint = self._asker.fingerprint(question)
         return Calibration.fit(question, self.model.name, fingerprint, given, right, bias=bias)
 
-    def calibrated(self, *calibrations: Calibration) -> Decider:
-        """Return a decider that applies these too, each to the question that it was made for.
-
-        Raises:
-            OptionError: one was made for another model.
-        """
-        return Decider(
-            self.model,
-            template=self.template,
-            debias=self.debias,
-            orders=self.orders,
-            tolerance=self.tolerance,
-            adapter=self._settings.adapter,
-            calibrations=(*self.calibrations, *calibrations),
-            abstain_below=self.abstain_below,
-            warn=self._warn,
-        )
-
     def prompt_ids(self, state: Any, question: Question) -> TokenIds:
         """Return the tokens that the model gets for one question, int32 ``[n]``.
 
@@ -594,7 +611,7 @@ def _loaded(name: str) -> Model:
 
 
 @final
-class AsyncDecider:
+class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
     """Answers typed questions about a state, as `Decider`, without holding up the event loop.
 
     The model runs in its process, where other calls have passes between those of a decision.
@@ -617,60 +634,18 @@ class AsyncDecider:
             )
     """
 
-    def __init__(
-        self,
-        model: AsyncModel,
-        *,
-        template: PromptTemplate | None = None,
-        debias: str | None = None,
-        orders: int = ORDERS,
-        tolerance: float = TOLERANCE,
-        adapter: str | None = None,
-        calibrations: Iterable[Calibration] = (),
-        abstain_below: Thresholds = None,
-        warn: bool = True,
-    ) -> None:
-        """Make a decider.
-
-        Args:
-            model: from `structgen.load_async` or `TextModel.to_async`.
-            template: as for a `Decider`, and so on.
-            debias: see there.
-            orders: see there.
-            tolerance: see there.
-            adapter: see there.
-            calibrations: see there.
-            abstain_below: see there.
-            warn: see there.
-
-        Raises:
-            OptionError: as a `Decider`.
-            ModelError: the model is no `AsyncModel`.
-        """
-        if not isinstance(model, AsyncModel):
+    def _checked(self, given: AsyncModel, adapter: str | None) -> AsyncModel:
+        if not isinstance(given, AsyncModel):
             raise ModelError(
-                f"The model is {model!r}, which does not run in a process of its own. Pass "
+                f"The model is {given!r}, which does not run in a process of its own. Pass "
                 "await structgen.load_async(name), or model.to_async()."
             )
-        self._settings = Settings(template, debias, orders, tolerance, adapter)
-        if adapter is not None and adapter not in model.adapters:
+        if adapter is not None and adapter not in given.adapters:
             raise OptionError(
-                f"{model.name} has no adapter {adapter!r}. Load it: "
+                f"{given.name} has no adapter {adapter!r}. Load it: "
                 f"await model.load_adapter(path, {adapter!r})."
             )
-        self._calibrations = Calibrations(calibrations, model.name)
-        self.model = model
-        self.debias = debias
-        self.orders = orders
-        self.tolerance = float(tolerance)
-        self.calibrations = self._calibrations.all
-        check_thresholds(abstain_below)
-        self.abstain_below = abstain_below
-        self._warn = warn
-        self._signals = Signals(model.name, warns=warn)
-
-    def __repr__(self) -> str:
-        return f"AsyncDecider({self.model.name!r}, debias={self.debias!r})"
+        return given
 
     async def decide(
         self,
@@ -733,24 +708,6 @@ class AsyncDecider:
         given = [reply.found.distributions["question"] for reply in replies]
         fingerprint = replies[0].fingerprints["question"]
         return Calibration.fit(question, self.model.name, fingerprint, given, right, bias=bias)
-
-    def calibrated(self, *calibrations: Calibration) -> AsyncDecider:
-        """Return a decider that applies these too, each to the question that it was made for.
-
-        Raises:
-            OptionError: one was made for another model.
-        """
-        return AsyncDecider(
-            self.model,
-            template=self._settings.template,
-            debias=self.debias,
-            orders=self.orders,
-            tolerance=self.tolerance,
-            adapter=self._settings.adapter,
-            calibrations=(*self.calibrations, *calibrations),
-            abstain_below=self.abstain_below,
-            warn=self._warn,
-        )
 
     async def _decide(
         self, states: list[str], request: Request, timeout: Any, cancel: Any
