@@ -56,7 +56,7 @@ from .decoding import options as search_options
 from .errors import ModelError, OptionError
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeForm, Unpack
+    from typing_extensions import Never, TypeForm, Unpack
 
 
 class Maker(Protocol):
@@ -313,7 +313,7 @@ class Generator(Calls[T_co]):
             cancel=cancel,
         )
 
-    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> Stream[T_co]:
+    def stream(self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]) -> Stream[T_co]:
         """Return the output for ``prompt`` piece by piece, as it is generated.
 
         Arguments are checked before this returns; the model runs as the stream is read. Closing
@@ -321,13 +321,16 @@ class Generator(Calls[T_co]):
 
         Args and raises as for calling the generator.
         """
+        search_options.check_by_name(more)
         search = search_options.parse(options)
         if chat.is_batch(prompt) or search.n is not None:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
         run = self._task.run(self._task.prepare(prompt, search), search)
         return Stream(run, pieces(self._task.model, run))
 
-    def stream_values(self, prompt: Prompt, **options: Unpack[CallOptions]) -> ValueStream[T_co]:
+    def stream_values(
+        self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
+    ) -> ValueStream[T_co]:
         """Return the value for ``prompt`` again and again while it is written, as far as it is.
 
         Each `structgen.Partial` has the fields that are settled: numbers, dates and choices when
@@ -340,7 +343,7 @@ class Generator(Calls[T_co]):
         Cost: beside that of the output, a pass over its bytes.
         """
         output = None if self.constraint is None else self.constraint.output
-        return ValueStream(self.stream(prompt, **options), output, self._shapes)
+        return ValueStream(self.stream(prompt, *more, **options), output, self._shapes)
 
     @functools.cached_property
     def _shapes(self) -> Shapes | None:

@@ -543,7 +543,10 @@ def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...
         elif isinstance(part, ir.Choice):
             found += _of_labels("$", [text for text in part.texts if isinstance(text, str)])
         elif isinstance(part, ir.Pattern):
-            found += _of_dates("$", functools.partial(evaluate.matches, part.regex))
+            holds = functools.partial(evaluate.matches, part.regex)
+            found += _of_dates("$", holds)
+            if any(map(holds, _LONG_DECIMALS)) and not holds("?"):
+                found.append(_made("$", UNBOUNDED_DECIMAL, _BOUND_IT))
     return tuple(sorted(dict.fromkeys(found), key=lambda one: _ORDER.index(one.kind)))
 
 
@@ -618,6 +621,13 @@ def _of_dates(path: str, holds: Callable[[str], bool]) -> Iterator[Advice]:
         )
 
 
+_LONG_DECIMALS = [sign + text for sign in ("", "-") for text in ("7" * 60 + ".5", "0." + "7" * 60)]
+_BOUND_IT = (
+    "A decimal number of any length. A small model may write digits for ever: bound it with "
+    "Field(max_digits=10, decimal_places=2), and with ge= and le=."
+)
+
+
 def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
     """A number that may be text, too, as a Decimal's is, and may have any number of digits."""
     parts = [part for part in raw.get("anyOf", ()) if isinstance(part, Mapping)]
@@ -627,12 +637,7 @@ def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
         rules = [part, *(rule for rule in part.get("allOf", ()) if isinstance(rule, Mapping))]
         bounds = {name for rule in rules for name in rule}
         if part.get("type") == "number" and not all(bounds & some for some in _ENDS):
-            yield _made(
-                path,
-                UNBOUNDED_DECIMAL,
-                "A decimal number of any length. A small model may write digits for ever: bound "
-                "it with Field(max_digits=10, decimal_places=2), and with ge= and le=.",
-            )
+            yield _made(path, UNBOUNDED_DECIMAL, _BOUND_IT)
             return
 
 

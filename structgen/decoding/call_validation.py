@@ -7,6 +7,7 @@ nothing of steps or sequences: how an output is made is `structgen.decoding.gene
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -75,9 +76,7 @@ def encode(
     ``bounded``: if it may fit."""
     offered = None if constraint is None else constraint.output.offered
     parsed, tools = messages_of(model, prompt, offered)
-    if bounded:
-        check_may_fit(model, parsed)
-    return tokens_of(model, parsed, special_tokens, tools=tools)
+    return tokens_of(model, parsed, special_tokens, tools=tools, bounded=bounded)
 
 
 def tokens_of(
@@ -86,6 +85,7 @@ def tokens_of(
     special_tokens: str = "template",
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
+    bounded: bool = True,
 ) -> TokenIds:
     """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
 
@@ -95,14 +95,19 @@ def tokens_of(
             `start_ids` unless it begins with them; or chat messages.
         special_tokens: where they are read in a chat: see `SearchOptions`.
         tools: those that the template tells the model of.
+        bounded: whether it has to be one that may fit.
 
     Raises:
-        PromptError: it has no tokens.
+        PromptError: it has no tokens, or cannot fit.
     """
+    check = functools.partial(check_may_fit, model) if bounded else None
     if isinstance(parsed, str):
+        if check is not None:
+            check(parsed)
         token_ids = after_start(model.start_ids, model.encode(parsed))
     else:
-        token_ids = encode_chat(model, parsed, tools=tools, anywhere=special_tokens == "anywhere")
+        anywhere = special_tokens == "anywhere"
+        token_ids = encode_chat(model, parsed, tools=tools, anywhere=anywhere, check=check)
     if not len(token_ids):
         raise PromptError("The prompt is empty: it has no tokens.")
     return token_ids
@@ -116,9 +121,11 @@ def encode_pieces(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
         pieces: of the text, each with whether special tokens are read in it.
 
     Raises:
-        PromptError: it is empty, or no text.
+        PromptError: it is empty, or no text, or cannot fit.
     """
-    chat.parse("".join(piece for piece, _ in pieces))
+    text = "".join(piece for piece, _ in pieces)
+    check_may_fit(model, text)
+    chat.parse(text)
     return after_start(model.start_ids, encode_text(model, pieces))
 
 
@@ -230,18 +237,17 @@ def check_fits(model: Model, prompt_tokens: int) -> None:
         )
 
 
-def check_may_fit(model: Model, parsed: str | list[dict[str, Any]]) -> None:
+def check_may_fit(model: Model, text: str) -> None:
     """Raise when a prompt is so long that it cannot fit, however it is cut into tokens.
 
     Args:
         model: the model.
-        parsed: of `messages_of`.
+        text: all that is to be made tokens: of a chat, what its template writes.
 
     Raises:
         PromptError: so it is.
     """
-    texts = [parsed] if isinstance(parsed, str) else [str(one.get("content")) for one in parsed]
-    length, context = sum(map(len, texts)), model.context_length
+    length, context = len(text), model.context_length
     most = most_characters(context, model.vocabulary.trie.max_depth)
     if length >= most:
         raise PromptError(

@@ -109,6 +109,7 @@ def encode_chat(
     *,
     tools: _Messages | None = None,
     anywhere: bool = False,
+    check: Callable[[str], object] | None = None,
 ) -> TokenIds:
     """Return the tokens of a chat, int32 ``[n]``.
 
@@ -118,14 +119,18 @@ def encode_chat(
             answer goes on: nothing comes between.
         tools: what the template tells the model of.
         anywhere: read special tokens in contents, too.
+        check: given what the template writes, before that is made tokens.
 
     Raises:
         PromptError: the template refuses these messages, or does not read a key that they have.
+        Others as ``check``.
 
     Cost: that of rendering and encoding once; twice to three times as much for contents with the
     characters of which special tokens are made.
     """
     text = _rendered(model, messages, tools)
+    if check is not None:
+        check(text)
     _check_keys(model, messages, tools, text)
     token_ids = model.encode(text)
     if anywhere:

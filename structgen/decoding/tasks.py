@@ -40,7 +40,6 @@ from .batch import make_all
 from .call_validation import (
     check_adapter,
     check_fits,
-    check_may_fit,
     messages_of,
     opener,
     tokens_of,
@@ -150,7 +149,6 @@ class Task:
             )
 
         def encoded(parsed: str | list[dict[str, Any]]) -> TokenIds:
-            check_may_fit(self.model, parsed)
             return tokens_of(self.model, parsed, search.special_tokens, tools=tools)
 
         if not search.truncate:

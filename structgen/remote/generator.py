@@ -27,6 +27,7 @@ from structgen.decoding import (
     Take,
     ValueStream,
     chat,
+    check_by_name,
     gathered,
 )
 from structgen.errors import OptionError, StructgenError
@@ -40,7 +41,7 @@ from .task import Served, Task
 
 if TYPE_CHECKING:
     import openai
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
 SIDE_BY_SIDE = 8
 """Most requests at once of a call for several outputs, where ``batch_size`` does not say."""
@@ -95,18 +96,21 @@ class RemoteGenerator(Generator[T_co]):
             "token, which servers do not give. Ask for logprobs=True, and look at result.logprobs."
         )
 
-    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> Stream[T_co]:
+    def stream(self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]) -> Stream[T_co]:
         """Return the answer to ``prompt`` piece by piece, as it comes, each piece validated.
 
         Args and raises as for calling the generator. Reading raises `ParseError` at the first byte
         that no text of the type has there.
         """
+        check_by_name(more)
         exchange = self._asks.one(prompt, options, is_stream=True)
         return Stream(exchange, chunks(self.model.client, exchange))
 
-    def stream_values(self, prompt: Prompt, **options: Unpack[CallOptions]) -> ValueStream[T_co]:
+    def stream_values(
+        self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
+    ) -> ValueStream[T_co]:
         """Return the value for ``prompt`` again and again while it comes, as far as it has."""
-        return ValueStream(self.stream(prompt, **options), self._asks.output, self._shapes)
+        return ValueStream(self.stream(prompt, *more, **options), self._asks.output, self._shapes)
 
     def _outputs(
         self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
@@ -194,16 +198,21 @@ class AsyncRemoteGenerator(AsyncGenerator[T_co]):
         results = gathered(outputs, errors, len(prompts), search)
         return results if is_batch else results[0]
 
-    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
+    def stream(
+        self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
+    ) -> AsyncStream[T_co]:
         """Return the answer to ``prompt`` piece by piece, as it comes, each piece validated."""
+        check_by_name(more)
         exchange = self._asks.one(prompt, options, is_stream=True)
         return RemoteStream(exchange, chunks_async(self.model.client, exchange))
 
     def stream_values(
-        self, prompt: Prompt, **options: Unpack[CallOptions]
+        self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
         """Return the value for ``prompt`` again and again while it comes, as far as it has."""
-        return AsyncValueStream(self.stream(prompt, **options), self._asks.output, self._shapes)
+        return AsyncValueStream(
+            self.stream(prompt, *more, **options), self._asks.output, self._shapes
+        )
 
 
 @final

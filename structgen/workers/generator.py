@@ -47,7 +47,7 @@ from .process import CALLERS, Asked, Host, RunningCall, owner, raised
 from .protocol import SOURCE_WEIGHT, Call, Ended, LoweredType
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Never, Unpack
 
     from structgen.decoding import SectionName
 
@@ -129,12 +129,15 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         automaton = 0 if self.constraint is None else self.constraint.weight
         return SOURCE_WEIGHT * len(self._lowered) + automaton
 
-    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
+    def stream(
+        self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
+    ) -> AsyncStream[T_co]:
         """Return the output for ``prompt`` piece by piece, as it is generated.
 
         Options are checked before this returns; the model runs from when the first piece is asked
         for, and does not wait for its reader. Args and raises as for calling it.
         """
+        search_options.check_by_name(more)
         search = self._search(options)
         if chat.are_several(prompt) or search.n is not None:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
@@ -158,7 +161,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         ]
 
     def stream_values(
-        self, prompt: Prompt, **options: Unpack[CallOptions]
+        self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
     ) -> AsyncValueStream[T_co]:
         """Return the value for ``prompt`` again and again while it is written, as far as it is.
 
@@ -166,7 +169,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         """
         if self._shapes is None and self._output is not None:
             self._shapes = shapes_of(self._output)
-        return AsyncValueStream(self.stream(prompt, **options), self._output, self._shapes)
+        return AsyncValueStream(self.stream(prompt, *more, **options), self._output, self._shapes)
 
     def held_by(self, model: Hosted) -> WorkerGenerator[T_co]:
         """The same, that keeps ``model`` and so its process."""

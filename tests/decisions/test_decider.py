@@ -7,6 +7,7 @@ import gc
 import threading
 import warnings
 import weakref
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal
 
@@ -323,6 +324,21 @@ def test_states():
             shown(bad)
     with pytest.raises(PromptError, match="The prompt has"):
         shown("x" * 300)
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_a_state_that_cannot_fit_is_refused_before_it_is_encoded(monkeypatch, is_chat):
+    lengths, encode = [], FakeModel.encode
+    monkeypatch.setattr(
+        FakeModel, "encode", lambda self, text: lengths.append(len(text)) or encode(self, text)
+    )
+    model = FakeModel()
+    template = replace(SHORT, is_chat=is_chat)
+    with pytest.raises(PromptError, match="tokens at least"):
+        undebiased(model, template=template).decide(
+            "x" * (100 * model.context_length), {"q": Predicate("so?")}
+        )
+    assert max(lengths, default=0) < 100 * model.context_length
 
 
 def test_chat_templates_get_messages():

@@ -8,6 +8,7 @@ import pytest
 from fakes import PAD, FakeModel, encode
 
 from structgen import Generator, PromptError
+from structgen.decoding.call_validation import tokens_of
 from structgen.decoding.chat import without_oldest
 from structgen.models.base import most_characters
 
@@ -100,4 +101,10 @@ def test_what_cannot_fit_is_refused_before_it_is_encoded(monkeypatch: pytest.Mon
         with pytest.raises(PromptError, match="tokens at least") as caught:
             Generator(model, ["yes", "no"])(prompt)
         assert caught.value.is_too_long
+    assert asked == []
+    # What else a template writes counts, too.
+    monkeypatch.setattr(FakeModel, "apply_chat_template", lambda self, messages, tools: str(tools))
+    tools = [{"name": "a" * longest}]
+    with pytest.raises(PromptError, match="tokens at least"):
+        tokens_of(model, [{"role": "user", "content": "a"}], tools=tools)
     assert asked == []

@@ -138,6 +138,8 @@ def test_decimals_of_any_length_are_found():
     ]
     assert ("$.items", kind) in found(list[Decimal])
     assert found(float) == []
+    assert found(Decimal) == found(Annotated[Decimal, Field(ge=0, le=100)]) == [("$", kind)]
+    assert found(Annotated[Decimal, Field(max_digits=8, decimal_places=2)]) == []
 
 
 class Dates(BaseModel):

@@ -149,7 +149,9 @@ def test_an_assistants_turn_that_calls_tools_needs_no_content(content):
     assert found[1] == {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-@pytest.mark.parametrize("name", ["__call__", "parse", "result", "batch"])
+@pytest.mark.parametrize(
+    "name", ["__call__", "parse", "result", "batch", "stream", "stream_values"]
+)
 def test_a_second_thing_by_position_is_sent_to_its_name(name):
     model = FakeModel("x")
     call = getattr(Generator(model), name)
