@@ -234,7 +234,7 @@ class Apart:
     def _may_write(self, place: Place, label: int) -> bool:
         """Whether what has this label may come next; of `_TO_THE_END`, as `spare`."""
         known = {} if self._language.values.is_solving else self._writable
-        return evaluate.answered((place, label), self._find_way, known, _itself)
+        return evaluate.answered((place, label), self._find_way, known)
 
     def _find_way(self, question: _Way) -> Generator[_Way, bool, bool]:
         place, label = question
@@ -406,17 +406,14 @@ class Apart:
             return b""
         place, label = (state, alive, others), self._label(outcome)
         if self._is_unnamed(label):
-            return self._any_value(place, label)
+            # A value and the end after it, whatever unnamed key stands before it.
+            value = self._language.values.shortest(self._owed(state, label))
+            fresh = self._fresh(*place)
+            rest = self.plan.finish(self._plan_at(self._after(state, label)), 0)
+            if value is None or fresh is None or rest is None:
+                return None
+            return put(value, self._before_end(rest, fresh))
         return self._ending(place, label)
-
-    def _any_value(self, place: Place, label: int) -> Text | None:
-        """A value and the end after it, whatever unnamed key stands before it."""
-        at = place[0]
-        value, fresh = self._language.values.shortest(self._owed(at, label)), self._fresh(*place)
-        rest = self.plan.finish(self._plan_at(self._after(at, label)), 0)
-        if value is None or fresh is None or rest is None:
-            return None
-        return put(value, self._before_end(rest, fresh))
 
     def ending(self, place: Place, is_first: bool = False) -> Text | None:
         """The fewest bytes found that close the object or array as none of the values."""
@@ -424,7 +421,7 @@ class Apart:
 
     def _ending(self, place: Place, label: int, is_first: bool = False) -> Text | None:
         """As `ending`; or after what stands before the value with a label."""
-        return evaluate.answered((place, label, is_first), self._find_ending, {}, _itself)
+        return evaluate.answered((place, label, is_first), self._find_ending, {})
 
     def _find_ending(
         self, question: tuple[Place, int, bool]
@@ -756,10 +753,6 @@ _TO_THE_END = -1
 
 _NONE = object()
 """In the place of a `json_key`: there is no such part."""
-
-
-def _itself(question: Hashable) -> Hashable:
-    return question
 
 
 def _is_forgotten(alive: Alive) -> bool:

@@ -112,17 +112,12 @@ class ArrayClosing:
                     self._close_those_after(state)
                     found = self._search(state)
             else:
-                found = self._distinct_closing(state)
+                spec, (count, _, seen) = self._spec, state
+                hopeless = spec.max is not None and spec.max < spec.min
+                found = None if hopeless else self.distinct(count, spec.min, seen)
             if not self._language.values.is_solving:
                 self._known[state] = found
         return found  # type: ignore[return-value]
-
-    def _distinct_closing(self, state: State) -> tuple[Text, ...] | None:
-        spec = self._spec
-        count, _, seen = state
-        if spec.max is not None and spec.max < spec.min:
-            return None
-        return self.distinct(count, spec.min, seen)
 
     def distinct(self, first: int, end: int, seen: tuple[int, ...]) -> tuple[Text, ...] | None:
         """The cheapest items number ``first`` to ``end`` - 1, distinct where they have to be."""
@@ -333,6 +328,9 @@ class ArrayPlan:
 
     Machine states are ``2 * i`` while punctuation is written and ``2 * i + 1`` during an item, for
     the i-th interned `State`.
+
+    Attributes:
+        spec: what its items owe.
     """
 
     nests = True
@@ -343,7 +341,7 @@ class ArrayPlan:
         self._numbers = nodes
         self.limit = language.limit_below(nodes)
         self._has_nodes = bool(nodes)
-        self._spec = spec = ArraySpec(language, nodes)
+        self.spec = spec = ArraySpec(language, nodes)
         if not spec.is_simple:
             self.may_record = spec.unique or spec.repeats
         self._limit: int | None = None
@@ -354,7 +352,7 @@ class ArrayPlan:
 
     @cached_property
     def _closing(self) -> ArrayClosing:
-        return ArrayClosing(self._language, self._spec)
+        return ArrayClosing(self._language, self.spec)
 
     @cached_property
     def _with_item(self) -> dict[State, Text | None]:
@@ -369,24 +367,9 @@ class ArrayPlan:
         return {}
 
     @property
-    def is_searched(self) -> bool:
-        """Whether what closes the array has to be searched for, among many ways perhaps."""
-        return bool(self._spec.contains) or self._spec.repeats
-
-    @property
-    def is_unique(self) -> bool:
-        """Whether no two items may be equal."""
-        return self._spec.unique
-
-    @property
-    def repeats(self) -> bool:
-        """Whether two items have to be equal."""
-        return self._spec.repeats
-
-    @property
     def path(self) -> str:
         """Where in the schema the array is, for messages."""
-        return self._spec.path
+        return self.spec.path
 
     # -- what may follow --------------------------------------------------------------------
 
@@ -399,7 +382,7 @@ class ArrayPlan:
 
     def _may(self, state: State) -> tuple[bool, bool]:
         """Whether another item, and whether ``]``, may follow."""
-        spec = self._spec
+        spec = self.spec
         count = state[0]
         if spec.is_simple:
             most = self._most()
@@ -415,7 +398,7 @@ class ArrayPlan:
 
     def _open_ways(self, state: State) -> Iterator[tuple[int, State]]:
         """The ways for one more item that do not lead into a dead end."""
-        spec = self._spec
+        spec = self.spec
         count, _, seen = state
         language = self._language
         for conjunction, met in spec.ways(state):
@@ -435,11 +418,11 @@ class ArrayPlan:
                         yield shared, after
 
     def _viable(self, state: State) -> bool:
-        return self._spec.is_simple or self._closing.items(state) is not None
+        return self.spec.is_simple or self._closing.items(state) is not None
 
     def _most(self) -> int | None:
         """Most items possible: ``maxItems``, or the first item that nothing satisfies."""
-        spec = self._spec
+        spec = self.spec
         if self._limit is None:
             # -1 stands for "no limit": None is "not computed yet".
             limit = -1 if spec.max is None else spec.max
@@ -458,7 +441,7 @@ class ArrayPlan:
 
     def children(self) -> list[int]:
         """Conjunctions that items are owed to."""
-        spec = self._spec
+        spec = self.spec
         out = [spec.item(i) for i in range(spec.prefix + 1)]
         if spec.contains:
             out += [conjunction for conjunction, _ in spec.ways(spec.start())]
@@ -466,7 +449,7 @@ class ArrayPlan:
 
     def required_children(self) -> list[int]:
         """The conjunctions that every such array has an item for."""
-        spec = self._spec
+        spec = self.spec
         if spec.max is not None and spec.max < spec.min:
             return [FALSE]
         return [spec.item(i) for i in range(min(spec.min, spec.prefix + 1))]
@@ -476,7 +459,7 @@ class ArrayPlan:
     @property
     def is_plain(self) -> bool:
         """Whether items owe nothing to each other."""
-        return self._spec.is_simple
+        return self.spec.is_simple
 
     @property
     def is_endless(self) -> bool:
@@ -485,15 +468,15 @@ class ArrayPlan:
 
     def may_follow(self, count: int) -> tuple[bool, bool]:
         """Whether another item, and whether ``]``, may follow so many in a plain array."""
-        return self._may((min(count, self._spec.count_to), (), ()))
+        return self._may((min(count, self.spec.count_to), (), ()))
 
     def owed(self, index: int) -> int:
         """The conjunction that an item of a plain array is owed to."""
-        return self._spec.item(index)
+        return self.spec.item(index)
 
     def after_item(self, count: int) -> int:
         """The frame's state when the last of so many items of a plain array has ended."""
-        return 2 * self._state((min(count, self._spec.count_to), (), ())) + 1
+        return 2 * self._state((min(count, self.spec.count_to), (), ())) + 1
 
     def holds(self, value: Any) -> bool:
         """Whether ``value`` is such an array."""
@@ -503,7 +486,7 @@ class ArrayPlan:
         """A cheap sufficient test that there are so many such arrays."""
         if not self.is_plain or not self.is_possible():
             return False
-        most, spec = self._most(), self._spec
+        most, spec = self._most(), self.spec
         return most is None or any(
             self._language.values.size_at_least(spec.item(index), size)
             for index in range(min(most, spec.prefix + 1))
@@ -511,7 +494,7 @@ class ArrayPlan:
 
     def is_possible(self) -> bool:
         """Whether any array satisfies the nodes."""
-        spec = self._spec
+        spec = self.spec
         if spec.is_simple:
             most = self._most()
             return most is None or spec.min <= most
@@ -524,18 +507,18 @@ class ArrayPlan:
     def open(self) -> Alternative:
         """How such an array starts."""
         leaf = array_leaf(self._language.space)
-        state = self._spec.start()
+        state = self.spec.start()
         return Alternative(leaf, leaf.open(*self._may(state)), ((self, 2 * self._state(state)),))
 
     def records(self, at: int, outcome: int) -> bool:
         """Whether `resume` needs the text of the item that has just ended."""
         if not at & 1:
             return False
-        return self._spec.unique or (self._spec.repeats and self._states[at >> 1][2] != REPEATED)
+        return self.spec.unique or (self.spec.repeats and self._states[at >> 1][2] != REPEATED)
 
     def forget(self, at: int, outcome: int) -> int | None:
         """See `frames.Frame`: where there are more items than those that may have been written."""
-        spec = self._spec
+        spec = self.spec
         count, met, seen = self._states[at >> 1]
         if not at & 1 or not spec.unique or spec.contains or spec.repeats:
             return None
@@ -562,7 +545,7 @@ class ArrayPlan:
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
         """What may follow; see `frames.Frame`."""
-        spec = self._spec
+        spec = self.spec
         state = self._states[at >> 1]
         if not at & 1:
             if outcome == CLOSE:
@@ -608,7 +591,7 @@ class ArrayPlan:
         if state in self._with_item:
             return self._with_item[state]
         found = self._closing.with_one_more(state)
-        if self._spec.contains and not self._language.values.is_solving:
+        if self.spec.contains and not self._language.values.is_solving:
             self._with_item[state] = found
         return found
 
@@ -621,7 +604,7 @@ class ArrayPlan:
             return self._closing.written(tuple(left[: len(spare) - 1]), False)
         count, met, seen = self._states[number]
         return self._closing.written(
-            self._closing.items((count, met, self._spec.with_(seen, value))), False
+            self._closing.items((count, met, self.spec.with_(seen, value))), False
         )
 
     def _finish_forgotten(self, state: State, is_after: bool, outcome: int) -> Text | None:
@@ -630,10 +613,10 @@ class ArrayPlan:
         if not is_after and outcome == CLOSE:
             return b""
         count, _, (_, most) = state
-        owed = max(self._spec.min - count, 0 if is_after else 1)
+        owed = max(self.spec.min - count, 0 if is_after else 1)
         if not owed:
             return self._closing.written((), False)
-        leaves, _ = self._language.shapes(self._spec.item(count))
+        leaves, _ = self._language.shapes(self.spec.item(count))
         sizes = [bytes_of_many(leaf, q, most + owed) for leaf, q in leaves]
         size = min([size for size in sizes if size is not None], default=None)
         return (
@@ -644,7 +627,7 @@ class ArrayPlan:
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """Whether further items are owed, which the one that has ended here must not equal."""
-        spec = self._spec
+        spec = self.spec
         count, _, seen = self._states[at >> 1]
         if is_forgotten(seen):
             return False
@@ -658,7 +641,7 @@ class ArrayPlan:
     def _otherwise(self, number: int) -> tuple[Text | None, dict[Any, Any]]:
         """What closes the array in state ``number`` after any item but certain ones, by their keys:
         those that are written to close it, and those of which there are few."""
-        spec = self._spec
+        spec = self.spec
         found = self._others.get(number)
         if found is None:
             items = None if spec.repeats else self._closing.items(self._states[number])
@@ -690,7 +673,7 @@ class ArrayPlan:
         Whatever the item is that ends there, without the one equal to it enough are left. Empty
         where that is not certain: objects and arrays have no exact shortest text to count on.
         """
-        spec = self._spec
+        spec = self.spec
         found = self._spares.get(number)
         if found is None:
             found = ()
@@ -706,11 +689,11 @@ class ArrayPlan:
         if at & 1:
             return None
         state = self._states[at >> 1]
-        if self._spec.is_simple or is_forgotten(state[2]):
-            return ITEM if state[0] < self._spec.min else CLOSE
+        if self.spec.is_simple or is_forgotten(state[2]):
+            return ITEM if state[0] < self.spec.min else CLOSE
         return ITEM if self._closing.items(state) else CLOSE
 
     def shortest_text(self) -> Text | None:
         """The shortest whole array, or None when there is none (or none known yet)."""
-        rest = self._closing.rest(self._spec.start(), True)
+        rest = self._closing.rest(self.spec.start(), True)
         return None if rest is None else put(b"[" + self._language.least_space, rest)

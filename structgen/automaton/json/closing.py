@@ -212,7 +212,7 @@ class SpareKeys:
 
     def one(self, used: tuple[str, ...], label: int) -> str | None:
         """An unnamed key with this label that is not in ``used``; None when there are no more."""
-        wanted = self._table.matched_by(label)
+        wanted = self._table.matched[label]
         for name, matched in self._known_keys():
             if matched == wanted and name not in used:
                 return name
@@ -274,10 +274,36 @@ class SpareKeys:
 
     def _search_keys(self, used: tuple[str, ...]) -> list[tuple[str, int]]:
         """A shortest unnamed key not in ``used`` for each set of patterns that one can match."""
-        found = self._searched.get(used)
-        if found is None:
-            found = self._searched[used] = self._all_keys({*self._table.names, *used})
-        return found
+        if used not in self._searched:
+            found: dict[int, str] = {}
+            symbols, start = self._symbols(used)
+            # state → a shortest text that leads to it
+            texts = {} if start is None else {start: ""}
+            queue = deque(texts)
+            while queue:
+                state = queue.popleft()
+                if symbols.label(state) >= 0:
+                    found.setdefault(symbols.label(state), texts[state])
+                for mask, to in symbols.moves(state):
+                    if to not in texts:
+                        texts[to] = texts[state] + symbols.alphabet.sample(mask)
+                        queue.append(to)
+                if len(texts) > MAX_KEY_STATES:
+                    raise CompileLimitExceeded(
+                        "too many patterns tell the keys apart of the object at "
+                        f"{self._table.path}",
+                        limit=MAX_KEY_STATES,
+                        actual=len(texts),
+                    )
+            self._searched[used] = [(name, matched) for matched, name in found.items()]
+        return self._searched[used]
+
+    def _symbols(self, used: tuple[str, ...]) -> tuple[KeySymbols, int | None]:
+        """The automaton of all unnamed keys not in ``used``, and where it starts."""
+        table = self._table
+        parts = table.spare_parts([*dict.fromkeys((*table.names, *used))])
+        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
+        return symbols, symbols.menu(0, True)
 
     def _known_keys(self) -> list[tuple[str, int]]:
         """Ordinary unnamed keys, with the patterns they match."""
@@ -302,10 +328,7 @@ class SpareKeys:
 
     def _keys_by_length(self, most: int) -> Iterator[tuple[str, int]]:
         """The keys of `_pool_of`, the shortest first."""
-        table = self._table
-        parts = table.spare_parts(list(table.names))
-        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
-        start = symbols.menu(0, True)
+        symbols, start = self._symbols(())
         seen: dict[int, int] = {}
         queue = deque([] if start is None else [(start, "")])
         for _ in range(MAX_KEY_STATES):
@@ -321,34 +344,6 @@ class SpareKeys:
                     characters = symbols.alphabet.samples(mask)[:room]
                     seen[to] = most - room + len(characters)
                     queue += [(to, text + character) for character in characters]
-
-    def _all_keys(self, taken: set[str]) -> list[tuple[str, int]]:
-        """A shortest key outside ``taken`` for each set of patterns that such a key can match."""
-        table = self._table
-        parts = table.spare_parts(list(taken))
-        symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
-        start = symbols.menu(0, True)
-        if start is None:
-            return []
-        found: dict[int, str] = {}
-        # state → a shortest text that leads to it
-        texts = {start: ""}
-        queue = deque([start])
-        while queue:
-            state = queue.popleft()
-            if symbols.label(state) >= 0:
-                found.setdefault(symbols.label(state), texts[state])
-            for mask, to in symbols.moves(state):
-                if to not in texts:
-                    texts[to] = texts[state] + symbols.alphabet.sample(mask)
-                    queue.append(to)
-            if len(texts) > MAX_KEY_STATES:
-                raise CompileLimitExceeded(
-                    f"too many patterns tell the keys apart of the object at {table.path}",
-                    limit=MAX_KEY_STATES,
-                    actual=len(texts),
-                )
-        return [(name, matched) for matched, name in found.items()]
 
 
 Members: TypeAlias = "tuple[tuple[int, Text], ...]"

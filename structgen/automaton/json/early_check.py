@@ -99,7 +99,7 @@ def _check_plans(language: JsonLanguage, plain: PlainNodes) -> None:
                         if found is not None and (best is None or len(found[0]) < best):
                             best = len(found[0])
                 for plan in plans:
-                    if isinstance(plan, ArrayPlan) and plan.is_searched:
+                    if isinstance(plan, ArrayPlan) and (plan.spec.contains or plan.spec.repeats):
                         plan.is_possible()
                     children += plan.children()
         for child in children:
@@ -120,10 +120,12 @@ def _check_unique(language: JsonLanguage, below: dict[int, list[int]]) -> None:
         conjunction: [p for p in language.shapes(conjunction)[1] if isinstance(p, ArrayPlan)]
         for conjunction in below
     }
-    repeating = {c for c, plans in arrays.items() if any(p.repeats for p in plans)}
+    repeating = {c for c, plans in arrays.items() if any(p.spec.repeats for p in plans)}
     if not repeating:
         return
-    todo = [c for at, plans in arrays.items() if any(p.is_unique for p in plans) for c in below[at]]
+    todo = [
+        c for at, plans in arrays.items() if any(p.spec.unique for p in plans) for c in below[at]
+    ]
     seen: set[int] = set()
     while todo:
         conjunction = todo.pop()

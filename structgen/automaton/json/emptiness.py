@@ -8,14 +8,14 @@ builds them (`values`), and knows nothing of how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
 from functools import cached_property
 from typing import TypeAlias
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.schema.branches import Branch
 from structgen.automaton.schema.conjunctions import Conjunctions
+from structgen.automaton.schema.evaluate import answered
 from structgen.automaton.schema.nesting import UNLIMITED
 from structgen.automaton.schema.quick_checks import QuickChecks
 from structgen.automaton.texts import Text
@@ -247,37 +247,21 @@ class Emptiness:
         return best
 
 
-def height_of_text(text: Text) -> int:
-    """How deep a JSON text nests."""
-    known: dict[tuple[Text, int], tuple[int, int, int]] = {}
-    todo: list[tuple[Text, int]] = [(text, _OUTSIDE)]
-    while todo:
-        part, where = todo[-1]
-        found = _height_of_part(part, where, known)
-        if isinstance(found, _Missing):
-            todo.append(found.part)
-        else:
-            known[part, where] = found
-            todo.pop()
-    return known[text, _OUTSIDE][0]
-
-
 _OUTSIDE, _IN_STRING, _ESCAPED = range(3)
 """Where in a JSON text a place is: outside a string, in one, or in one after a backslash."""
 
-
-@dataclass(frozen=True)
-class _Missing:
-    """A part of a text, and where it begins, that has to be looked at first."""
-
-    part: tuple[Text, int]
+_Depths: TypeAlias = tuple[int, int, int]
+"""How much deeper than where it begins part of a text goes, and how deep and where it ends."""
 
 
-def _height_of_part(
-    text: Text, where: int, known: Mapping[tuple[Text, int], tuple[int, int, int]]
-) -> tuple[int, int, int] | _Missing:
-    """How much deeper than where it begins part of a JSON text goes, and how deep and where it
-    ends: of a rope by those of its parts, each looked at once."""
+def height_of_text(text: Text) -> int:
+    """How deep a JSON text nests."""
+    return answered((text, _OUTSIDE), _depths, {})[0]
+
+
+def _depths(asked: tuple[Text, int]) -> Generator[tuple[Text, int], _Depths, _Depths]:
+    """The depths of part of a JSON text: of a rope by those of its parts, each looked at once."""
+    text, where = asked
     height = depth = 0
     if isinstance(text, bytes):
         for byte in text:
@@ -295,15 +279,11 @@ def _height_of_part(
         return height, depth, where
     left = text.times
     while left:
-        found = known.get((text.first, where))
-        if found is None:
-            return _Missing((text.first, where))
+        inner, change, end = yield text.first, where
         # Values nest as deep at their end as where they begin: once more is no deeper.
-        rounds = left if found[2] == where else 1
-        last = depth + found[1] * (rounds - 1)
-        height = max(height, depth + found[0], last + found[0])
-        depth, where, left = last + found[1], found[2], left - rounds
-    found = known.get((text.second, where))
-    if found is None:
-        return _Missing((text.second, where))
-    return max(height, depth + found[0]), depth + found[1], found[2]
+        rounds = left if end == where else 1
+        last = depth + change * (rounds - 1)
+        height = max(height, depth + inner, last + inner)
+        depth, where, left = last + change, end, left - rounds
+    inner, change, where = yield text.second, where
+    return max(height, depth + inner), depth + change, where

@@ -56,13 +56,6 @@ def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
     return found, kinds
 
 
-def _may_look_around(kinds: set[type[ir.Regex]]) -> bool:
-    """Whether an expression of such parts can be one of `lookarounds.are_in`."""
-    has_anchors = ir.StartAnchor in kinds or ir.EndAnchor in kinds
-    has_own = ir.Intersect in kinds or ir.Complement in kinds
-    return ir.Lookahead in kinds or ir.Lookbehind in kinds or (has_anchors and has_own)
-
-
 class Derivatives:
     """One regular expression and all that is derived of it.
 
@@ -85,7 +78,11 @@ class Derivatives:
         self._moves: dict[int, Moves] = {}
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._killed: dict[int, int] = {}
-        looks_around = _may_look_around(its_kinds) and lookarounds.are_in(regex)
+        has_anchors = ir.StartAnchor in its_kinds or ir.EndAnchor in its_kinds
+        has_own = ir.Intersect in its_kinds or ir.Complement in its_kinds
+        looks_around = (
+            ir.Lookahead in its_kinds or ir.Lookbehind in its_kinds or (has_anchors and has_own)
+        ) and lookarounds.are_in(regex)
         self._looks = lookarounds.Lookarounds(self) if looks_around else None
         self._sums: dict[Any, list[tuple[int, ...]]] = {}
         self._is_counting = False

@@ -174,7 +174,7 @@ def answered(
     question: _Q,
     ask: Callable[[_Q], Generator[_Q, _T, _T]],
     known: dict[Hashable, _T],
-    key: Callable[[_Q], Hashable],
+    key: Callable[[_Q], Any] = lambda question: question,
 ) -> _T:
     """The answer to a question that depends on those to others, without recursion.
 

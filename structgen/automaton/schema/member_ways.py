@@ -171,15 +171,16 @@ class Requirements:
         else:
             other._among = (keys if self._among is None else self._among & keys) - self._barred
             # What the value is tells that it is not what other lists have.
-            kept = tuple(ob for ob in kept if not (ob & 1 and self._excludes(keys, ob >> 1)))
+            kept = tuple(
+                ob
+                for ob in kept
+                if not (ob & 1 and (other_list := self._language.nodes[ob >> 1]).is_list)
+                or not other_list.listed.isdisjoint(keys)
+            )
         if other._among is not None and not other._among:
             return None
         other.requirements = (*kept, requirement)
         return other
-
-    def _excludes(self, keys: frozenset[Any], number: int) -> bool:
-        node = self._language.nodes[number]
-        return node.is_list and node.listed.isdisjoint(keys)
 
 
 Sides: TypeAlias = tuple[int, int]
@@ -503,7 +504,7 @@ class MemberWays:
         ]
         if owed.are_deep(asked, MAX_DEEP):
             tries = tries[::-1] if rule.kind == "any" else [tries[1], tries[0], tries[2]]
-        elif len(asked) > MAX_UNLISTED and self._are_unlisted(owed, asked):
+        elif sum(owed.listed_by(number) is None for number in asked) > MAX_UNLISTED:
             tries = [tries[1], tries[0], tries[2]]
         for attempt in tries:
             found = attempt()
@@ -519,10 +520,6 @@ class MemberWays:
                 actual=MAX_TOLD_APART + 1,
             )
         return found
-
-    def _are_unlisted(self, owed: Requirements, asked: Iterable[int]) -> bool:
-        """Whether more than `MAX_UNLISTED` nodes say more of a value than which ones they list."""
-        return sum(owed.listed_by(number) is None for number in asked) > MAX_UNLISTED
 
     def _touched(self, rule: Rule, label: int) -> int:
         """Bit mask of the facts that are open once a value owes what `_begun` says."""

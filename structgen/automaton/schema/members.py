@@ -48,6 +48,7 @@ class MemberTable:
         speaks_of_unnamed: whether unnamed members can settle anything.
         bits: every pattern that tells unnamed keys apart, with its bit.
         must_match: expressions that every unnamed key has to match.
+        matched: for each label the patterns that its unnamed keys match (a bit mask).
     """
 
     # What most tables have nothing of.
@@ -89,7 +90,7 @@ class MemberTable:
             self.conjunctions = owed = list(node.properties.values())
             owed += [node.additional] * (1 + count - len(owed))
             self._classes[0] = count
-            self._matched = [0] * (1 + count)
+            self.matched = [0] * (1 + count)
         else:
             self._read_nodes()
 
@@ -132,7 +133,7 @@ class MemberTable:
             )
         self.bits = dict(zip(regexes, [1 << i for i in range(len(regexes))], strict=True))
         self.conjunctions = self._owed_by_names()
-        self._matched = [0] * len(self.names)
+        self.matched = [0] * len(self.names)
         self.counts = self.most is not None or self.least > 0
         if rules:
             self.counts |= bool(self.rule.support & self._book.counting)
@@ -262,12 +263,8 @@ class MemberTable:
             conjunction = self._language.conjunctions.of(owed)
             found = self._classes[matched] = len(self.conjunctions)
             self.conjunctions.append(conjunction)
-            self._matched.append(matched)
+            self.matched.append(matched)
         return found
-
-    def matched_by(self, label: int) -> int:
-        """The patterns that unnamed keys with this label match (a bit mask)."""
-        return self._matched[label]
 
     @property
     def is_involved(self) -> bool:
@@ -382,7 +379,7 @@ class MemberTable:
         if known is None:
             known = 0
             for fact in self._broad:
-                if self._includes(fact.detail[0], self._matched[label]):
+                if self._includes(fact.detail[0], self.matched[label]):
                     known |= fact.support
             self._touching[label] = known
         return known

@@ -156,9 +156,11 @@ def _restrict(reader: Reader, node: Node, values: list[Any]) -> None:
 # -- numbers and strings ------------------------------------------------------------------------
 
 
-def _bound(keyword: str, field: str) -> Handler:
+def _checked(
+    keyword: str, field: str, check: Callable[[str, Any, Place], Any] = checks.count
+) -> Handler:
     def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-        setattr(node, field, checks.number(keyword, value, place))
+        setattr(node, field, check(keyword, value, place))
 
     return read
 
@@ -221,17 +223,7 @@ def _additional(_: KeywordReader, reader: Reader, node: Node, value: Any, place:
 
 
 def _required(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    try:
-        if type(value) is list and "".join(value).isascii():  # as nearly always
-            node.required = tuple(dict.fromkeys(value))
-            return
-    except TypeError:
-        pass  # told below
     node.required = checks.names("required", value, place)
-
-
-def _unique(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.unique = checks.boolean("uniqueItems", value, place)
 
 
 def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
@@ -373,13 +365,6 @@ def _recursive_ref(_: KeywordReader, reader: Reader, node: Node, value: Any, pla
     node.refs += (reader.recursive_reference(value, place),)
 
 
-def _counter(keyword: str, field: str) -> Handler:
-    def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
-        setattr(node, field, checks.count(keyword, value, place))
-
-    return read
-
-
 def _single(keyword: str, field: str) -> Handler:
     def read(_: KeywordReader, reader: Reader, node: Node, value: Any, place: Place) -> None:
         setattr(node, field, reader.below(value, place, keyword))
@@ -412,13 +397,13 @@ _HANDLERS: dict[str, Handler] = {
     "type": _type,
     "enum": _enum,
     "const": _const,
-    "minimum": _bound("minimum", "minimum"),
-    "maximum": _bound("maximum", "maximum"),
+    "minimum": _checked("minimum", "minimum", checks.number),
+    "maximum": _checked("maximum", "maximum", checks.number),
     "exclusiveMinimum": _exclusive("exclusiveMinimum", "exclusive_minimum"),
     "exclusiveMaximum": _exclusive("exclusiveMaximum", "exclusive_maximum"),
     "multipleOf": _multiple_of,
-    "minLength": _counter("minLength", "min_length"),
-    "maxLength": _counter("maxLength", "max_length"),
+    "minLength": _checked("minLength", "min_length"),
+    "maxLength": _checked("maxLength", "max_length"),
     "pattern": _pattern,
     regex_algebra.KEYWORD: _regex,
     DIGITS_ONLY: _digits_only,
@@ -428,11 +413,11 @@ _HANDLERS: dict[str, Handler] = {
     "additionalProperties": _additional,
     "propertyNames": _single("propertyNames", "property_names"),
     "required": _required,
-    "minProperties": _counter("minProperties", "min_properties"),
-    "maxProperties": _counter("maxProperties", "max_properties"),
-    "minItems": _counter("minItems", "min_items"),
-    "maxItems": _counter("maxItems", "max_items"),
-    "uniqueItems": _unique,
+    "minProperties": _checked("minProperties", "min_properties"),
+    "maxProperties": _checked("maxProperties", "max_properties"),
+    "minItems": _checked("minItems", "min_items"),
+    "maxItems": _checked("maxItems", "max_items"),
+    "uniqueItems": _checked("uniqueItems", "unique", checks.boolean),
     "allOf": _all_of,
     "anyOf": _any_of,
     "oneOf": _one_of,
