@@ -8,7 +8,7 @@ builds them (`values`), and knows nothing of how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Generator, Sequence, Set
 from functools import cached_property
 from typing import TypeAlias
 
