@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from .engine import Call, Engine, Engines
 
-Text: TypeAlias = Callable[[], TextHistory]
+GetHistory: TypeAlias = Callable[[], TextHistory]
 """Gives the text so far; few automata ask."""
 
 
@@ -53,13 +53,13 @@ def _no_text() -> TextHistory:
     raise NeedsText
 
 
-def text_after(engine: Engine, text: Text, tokens: list[int]) -> Text:
+def text_after(engine: Engine, text: GetHistory, tokens: list[int]) -> GetHistory:
     """Gives the text after ``tokens``."""
     known = engine.named.tokens
     return lambda: text().after(b"".join(known[t] for t in tokens))
 
 
-def is_tight(engine: Engine, state: int, left: int, text: Text) -> bool:
+def is_tight(engine: Engine, state: int, left: int, text: GetHistory) -> bool:
     """Whether some token that the grammar allows in ``state`` might be more than ``left`` tokens
     allow."""
     # The token itself, the completion after it, and end of sequence.
@@ -74,7 +74,7 @@ def is_tight(engine: Engine, state: int, left: int, text: Text) -> bool:
 
 
 def restrict(
-    engine: Engine, state: int, left: int, held: Plan, text: Text, out: npt.NDArray[np.uint32]
+    engine: Engine, state: int, left: int, held: Plan, text: GetHistory, out: npt.NDArray[np.uint32]
 ) -> None:
     """Clear the bits of tokens after which the output could not be finished within ``left``.
 
@@ -115,7 +115,7 @@ def restrict(
 
 
 def n_affordable(
-    engine: Engine, state: int, tokens: list[int], after: int, text: Text, left: int
+    engine: Engine, state: int, tokens: list[int], after: int, text: GetHistory, left: int
 ) -> int:
     """How many of ``tokens``, forced in ``state`` and leading to ``after``, fit into ``left``."""
     try:

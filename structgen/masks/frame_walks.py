@@ -1,15 +1,13 @@
 """Frames through a vocabulary's trie: what follows a leaf, as far as a token reaches.
 
-`walks` walks one leaf from one state at one node, and reports the tokens that end inside and the
-nodes at which the leaf may end; `FrameWalks` goes on there with whatever the frames below allow,
-until these are closed. Walks of frames, and of leaves that no other constraint has, are remembered
-for the constraint. Knows automata only through `machine.Machine` and `leaf.Leaf`, and no masks.
+`leaf_walks` reports the tokens that end inside a leaf and the nodes at which the leaf may end.
+`FrameWalks` continues there with what the frames below allow, until these are closed. It remembers
+walks of frames, and of leaves that no other constraint has, for the constraint.
 
-Where what follows an item depends on its text only in name. After an item of an array whose items
-must be unique, everything goes on in the same way whatever the item was, up to the next one's end:
-only then is it compared. `Forgetting` tells the trie nodes after which no token gets that far, so
-that one walk serves all texts (`Frame.forget`), from those few that have to be walked with the
-text.
+After an item of an array with unique items, everything is the same whatever the item was, until the
+next item ends: only then are they compared. `Forgetting` finds the trie nodes below which no token
+reaches that far. One walk serves all texts from these (`Frame.forget`); the few others are walked
+with the text.
 """
 
 from __future__ import annotations
@@ -37,7 +35,8 @@ from structgen.automaton.work import WORK
 from structgen.storage import Caches, GenerationalCache
 from structgen.vocabulary import Vocabulary
 
-from .cfg.walks import LexerWalks
+from .cfg.lexer_walks import LexerWalks
+from .leaf_walks import Walker
 from .named_tokens import NamedTokens
 from .node_sets import NODE_BITS, Node
 from .walk_store import (
@@ -50,7 +49,6 @@ from .walk_store import (
     WalkStore,
     ends_of,
 )
-from .walks import Walker
 
 _MOST_VISITED = 400
 """Places below one node that are looked at before it is left to the text."""
@@ -167,10 +165,10 @@ Ends: TypeAlias = "tuple[Leaf | None, tuple[Any, ...], Frames]"
 FrameWalk: TypeAlias = "tuple[Tokens, Node, tuple[Ends, ...]]"
 """What a frame does from one trie node, until it is closed: tokens that end before that, or exactly
 there; the node (real or virtual) where it is closed, or -1; and the stacks in which those tokens
-end, see `places_of`. Tuples and not named ones: see `walk_store.WalkMemo`."""
+end, see `token_ends`. Tuples and not named ones: see `walk_store.WalkMemo`."""
 
 
-def places_of(
+def token_ends(
     ends: Iterable[Ends], below: Frames = ()
 ) -> Iterator[tuple[Leaf, int | tuple[int, int], Frames]]:
     """The stacks that a frame's walk ends in: leaf, its state, and frames above the one below.
@@ -180,19 +178,19 @@ def places_of(
     for leaf, inner, frames in ends:
         above = frames + below
         if leaf is None:
-            yield from places_of(inner, above)
+            yield from token_ends(inner, above)
         else:
             for to, end in ends_of(leaf, inner):
                 yield to, end, above
 
 
-Place: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
+TokenEnd: TypeAlias = "tuple[Leaf, int | tuple[int, int], int]"
 """A leaf, where in it tokens end (see `walk_store.End`), and the continuation below it."""
 
 
-def places_over(stacks: Stacks, ends: Iterable[Ends], below: int) -> Iterator[Place]:
-    """`places_of`, with the frames pushed on ``below``."""
-    for leaf, end, frames in places_of(ends):
+def token_ends_over(stacks: Stacks, ends: Iterable[Ends], below: int) -> Iterator[TokenEnd]:
+    """`token_ends`, with the frames pushed on ``below``."""
+    for leaf, end, frames in token_ends(ends):
         yield leaf, end, stacks.push(frames, below)
 
 
@@ -293,7 +291,7 @@ class FrameWalks:
         node: Node,
         tape: TextHistory,
         is_string: bool = False,
-    ) -> Iterator[tuple[Tokens, Iterable[Place]]]:
+    ) -> Iterator[tuple[Tokens, Iterable[TokenEnd]]]:
         """As `walks_after`, where what follows depends on the text that led there.
 
         As far as it does, that is node by node. Tokens, each time with the places in which they
@@ -317,7 +315,7 @@ class FrameWalks:
                     if is_string:
                         found = self._walk_untold(frame, at, outcome, node, room, tape)
                     walk, others = found or self._walk_forgetting(frame, at, outcome, node, room)
-                yield walk[0], places_over(stacks, walk[2], below)
+                yield walk[0], token_ends_over(stacks, walk[2], below)
                 if walk[1] != _NO_NODE:
                     todo.append((below, 0, walk[1]))
                 for real in others:

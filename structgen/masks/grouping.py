@@ -1,8 +1,7 @@
-"""Small NumPy helpers: ranges laid end to end, where equal values begin, token ids as bits.
+"""NumPy helpers: ranges laid end to end, groups of equal values, token ids as bits, growing tables.
 
-Where the states of an automaton lead, as arrays that are filled as states are met. `RowTable` is
-how such arrays grow; `StateRows` are those of a leaf, by byte: walks level by level read them, of
-any leaf and of the lexers of grammars.
+`RowTable` holds where the states of an automaton lead, as arrays that are filled as states are met;
+`StateRows` are those of a leaf, by byte, for walks level by level.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""How far from the end one more token can lead: what a token budget has to know of masks.
+"""How far from the end the next token can lead: what masks need to know of a token budget.
 
-Within a budget a token may only be chosen if the output can be finished with what is left. Working
-that out token by token takes seconds where 100,000 are allowed, and is nearly always pointless:
-`Reach` looks at the places in which the tokens of one walk end, a handful, and leaves only those
-walks to be examined of which some place is too far away. It knows nothing of sequences and their
-plans; `constraint` does.
+Within a budget a token is allowed only if the output can be finished with the tokens that are left.
+`Reach` looks at the few places in which the tokens of one walk end, and leaves to be examined one
+by one only those walks that end both near and far. Sequences and their plans are unknown here.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ from structgen.automaton.texts import Text
 from structgen.storage import GenerationalCache
 from structgen.vocabulary import unfinished
 
-from .frame_walks import Place, places_over
+from .frame_walks import TokenEnd, token_ends_over
+from .leaf_walks import walker_of
 from .token_masks import MaskEngine
 from .walk_store import Ids, LeafWalk, WalkStore, ends_of, ids_of
-from .walks import walker_of
 
 FAR = 1 << 60
 """More tokens than any budget has."""
@@ -136,7 +134,7 @@ class Reach:
                 for outcome, node in walk[2]:
                     try:
                         for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                            ends = [*places_over(machine.stacks, frame_walk[2], below)]
+                            ends = [*token_ends_over(machine.stacks, frame_walk[2], below)]
                             flags[self._verdict(ends, most), ids_of(frame_walk[0])] = 1
                     except NeedsText:
                         walks = frames.walks_after_text(continuation, outcome, node, tape())
@@ -180,12 +178,12 @@ class Reach:
         if row is not None:
             tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
         tokens[ids_of(ids)] = 1
-        ends: list[Place] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
+        ends: list[TokenEnd] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
         verdict = self._verdict(ends, most)
         if verdict == _MIXED and leaf.text_state(q) is not None:
             # A token leaves text between two characters, except in the middle of a character or
             # an escape, and after a quote; those are few. What depends on the text depends on few.
-            between: list[Place] = [
+            between: list[TokenEnd] = [
                 (to, at, continuation)
                 for to, end, _ in ends
                 for at in self._states(to, end)
@@ -200,7 +198,7 @@ class Reach:
             tokens[apart] = 0
         flags[verdict] |= tokens
 
-    def _verdict(self, ends: list[Place], most: int, told: list[Any] | None = None) -> int:
+    def _verdict(self, ends: list[TokenEnd], most: int, told: list[Any] | None = None) -> int:
         """Whether all of these places, some or none are near enough to the end.
 
         With ``told``, of texts that hold no string which one of the values that are added to it
@@ -290,7 +288,7 @@ class Reach:
                         ends += [(to, end, at, distance) for to, end, at in places]
                     continue
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    places = places_over(machine.stacks, frame_walk[2], below)
+                    places = token_ends_over(machine.stacks, frame_walk[2], below)
                     ends += [(to, end, at, distance) for to, end, at in places]
             for to, end, at, measure in ends:
                 for q in self._states(to, end):
@@ -310,7 +308,7 @@ class Reach:
                 longest = max(longest, self._farthest(to, end, continuation))
             for outcome, node in exits:
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    for to, end, at in places_over(machine.stacks, frame_walk[2], below):
+                    for to, end, at in token_ends_over(machine.stacks, frame_walk[2], below):
                         longest = max(longest, self._farthest(to, end, at))
         return longest
 

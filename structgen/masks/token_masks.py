@@ -1,10 +1,8 @@
 """Token masks: a machine state × the vocabulary's trie → packed bits.
 
-A mask is put together from what leaves do with whole tokens (`walks`) and from what frames do after
-them (`frame_walks`). Results are remembered for the vocabulary (masks that many states have) and
-for the constraint (whole states), all under the vocabulary's one byte budget.
-
-This module knows automata only through `machine.Machine` and `leaf.Leaf`, and no schemas.
+`MaskEngine` joins what leaves do with whole tokens (`leaf_walks`) and what frames do after them
+(`frame_walks`). Masks that many states have are remembered for the vocabulary, those of states for
+the constraint, all under the vocabulary's byte budget.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from structgen.storage import Caches, GenerationalCache
 from structgen.vocabulary import Vocabulary
 
 from .frame_walks import FrameWalks
+from .leaf_walks import walker_of
 from .mask import NO_BITS, Mask, fill, met_again, packed
 from .named_tokens import NamedTokens
 from .walk_store import (
     ROOT,
     Bits,
 )
-from .walks import walker_of
 
 
 class MaskEngine:

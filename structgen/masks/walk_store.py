@@ -2,7 +2,7 @@
 
 Whatever is remembered lies in `GenerationalCache` caches under one byte budget, of which the part
 not used for longest is dropped. What a walk is made of (`LeafWalk`, `End`) stands here; who makes
-them is the business of `string_walks` and `walks`.
+them is the business of `string_walks` and `leaf_walks`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class WalkMemo:
     Attributes:
         kept: the walks, by ``(leaf number << 32 | state) << NODE_BITS | number of the node``. Only
             to be read.
-        tables: what wide walks read of a leaf; see `walks`.
+        tables: what wide walks read of a leaf; see `leaf_walks`.
     """
 
     __slots__ = ("_exits", "kept", "tables")

@@ -36,7 +36,7 @@ from structgen import Cfg, Vocabulary
 from structgen.automaton.core.shared import AUTOMATA
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import python as python_regex
-from structgen.masks.cfg import walks as lexer_walks
+from structgen.masks.cfg import lexer_walks
 from structgen.storage import array_cache
 from structgen.types import lowering
 

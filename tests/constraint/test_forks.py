@@ -45,7 +45,7 @@ warnings.simplefilter("ignore")
 from structgen import JsonSchema, Regex, Vocabulary, compile
 from structgen.automaton.core import GROW, AUTOMATA
 from structgen.automaton.work import WORK
-from structgen.masks import walks
+from structgen.masks import leaf_walks
 from structgen.storage import locks
 
 locks.PATIENCE = float(sys.argv[1])
@@ -53,7 +53,7 @@ vocabulary = Vocabulary([bytes([i]) for i in range(256)] + [b""], eos_token_ids=
 taken, done = threading.Event(), threading.Event()
 
 def hold():
-    with walks._walkers_lock, AUTOMATA._lock, GROW:
+    with leaf_walks._walkers_lock, AUTOMATA._lock, GROW:
         WORK.left = 3  # as in the middle of a call
         taken.set()
         done.wait(float(sys.argv[2]))

@@ -14,8 +14,8 @@ import structgen
 from structgen import JsonSchema
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import GROUND, Escapes, JsonString, Utf8
+from structgen.masks.leaf_walks import walker_of
 from structgen.masks.text import character_nodes
-from structgen.masks.walks import walker_of
 from structgen.vocabulary.trie import Trie
 
 _SETS = {

@@ -295,7 +295,7 @@ def test_a_small_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     constraint = build("person, flexible", vocabulary)
     paths = [walk(constraint, random.Random(s), steps=60, special=0.3).ids for s in seeds(4)]
     want = [_plain_trace(constraint, path, vocabulary) for path in paths]
-    monkeypatch.setattr(structgen.masks.walks.walker_of(vocabulary).store, "budget", 20_000)
+    monkeypatch.setattr(structgen.masks.leaf_walks.walker_of(vocabulary).store, "budget", 20_000)
     again = build("person, flexible", vocabulary)
     assert [_plain_trace(again, path, vocabulary) for path in paths] == want
 

@@ -16,7 +16,7 @@ from structgen.constraint.constraint import Constraint
 from structgen.constraint.cursor import Cursor
 from structgen.constraint.engine import Engine
 from structgen.masks.reach import Reach
-from structgen.masks.text.walks import TextDifferences
+from structgen.masks.text.text_walks import TextDifferences
 from structgen.masks.token_masks import MaskEngine
 
 PATTERNS = [

@@ -16,7 +16,7 @@ from structgen import Cfg, Constraint, TokenNotAllowed
 from structgen.automaton.cfg.machine import CfgMachine
 from structgen.constraint.engine import Engine
 from structgen.masks.cfg.masks import CfgReach
-from structgen.masks.walks import walker_of
+from structgen.masks.leaf_walks import walker_of
 
 WRITTEN = {
     "json": '{"a":[1,2,{"b":"x y z"}],"c":null,"d":[[[1,2,"hello"]]]}',

@@ -114,7 +114,7 @@ def test_what_may_begin_is_what_a_look_at_each_terminal_says(name: str) -> None:
     assert len(inside.entries(machine)) > 30
     sure, beginnings = 0, machine._beginnings
     for (place, condition), entry in inside.entries(machine).items():
-        expected = machine.stacks.expected(place) | machine.ignore
+        expected = machine.graph.expected(place) | machine.ignore
         chosen = beginnings._chosen(place, condition, expected)
         q = machine.lexer.entry(tuple(chosen), condition)
         assert entry == (q if machine.lexer.goes_on(q) else -1)

@@ -12,9 +12,9 @@ from engine.walks import TINY, allowed, brute_force_ids, seeds, states_on_the_wa
 
 import structgen
 from structgen import Cfg, Constraint, Vocabulary
-from structgen.masks.cfg.tokens import Walk
-from structgen.masks.cfg.walks import Search, Walks
-from structgen.masks.walks import walker_of
+from structgen.masks.cfg.lexer_walks import Search, Walks
+from structgen.masks.cfg.tokens import LexerWalk
+from structgen.masks.leaf_walks import walker_of
 
 TERMINALS = {
     "STRING": r'/"([^"\\\x00-\x1f]|\\.)*"/',
@@ -41,7 +41,7 @@ def grammar_of(rng: random.Random) -> str:
     return "\n".join(lines)
 
 
-def tokens_of(walk: Walk) -> set[int]:
+def tokens_of(walk: LexerWalk) -> set[int]:
     found = set(walk.ids)
     for row in walk.rows:
         found.update(np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist())
@@ -93,7 +93,7 @@ def test_a_grammar_compiled_again_walks_no_terminal_again(
     check_masks(first, random.Random(name))
     search = Search.walk
 
-    def walk(self: Search) -> Walk:
+    def walk(self: Search) -> LexerWalk:
         walks, ((q, _),) = self._walks, self._todo
         assert inside.terminals(walks).name(q) is None, (
             "a terminal on its own, from a state with a name"

@@ -18,7 +18,7 @@ from structgen import JsonSchema, Regex, Vocabulary
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.errors import VocabularyError
 from structgen.grammar.regex.read import parse_python
-from structgen.masks.walks import walker_of
+from structgen.masks.leaf_walks import walker_of
 
 TOKENS = [bytes([b]) for b in range(256)]
 TOKENS += [b'{"', b'":', b'","', b'"}', b"},", b"true", b"null", b'":"', b"k1", b"k2", b"12", b"]}"]

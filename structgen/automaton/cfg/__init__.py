@@ -1,7 +1,7 @@
 """Context-free grammars as a pushdown machine over bytes.
 
 In reading order: `threads` (what ``re.match`` takes), `terminals`, `lexer` (all expected terminals
-as one leaf), `nonterminals` (nonterminals as automata), `stacks` (open goals), `neighbours`
+as one leaf), `nonterminals` (nonterminals as automata), `places` (open goals), `neighbours`
 (terminals side by side), `machine`; `embedded_terminals` and `embedding` (other output types inside
 grammars, and grammars beside them).
 """
@@ -12,12 +12,12 @@ from .embedded_terminals import MARK, NamedTokenLeaf, spelling
 from .lexer import Lexer
 from .machine import CfgMachine
 from .nonterminals import NonterminalAutomata
-from .stacks import BOTTOM, unpack
+from .places import TEXT_END, unpack
 from .terminals import Spellings, Terminals
 
 __all__ = [
-    "BOTTOM",
     "MARK",
+    "TEXT_END",
     "CfgMachine",
     "Lexer",
     "NamedTokenLeaf",

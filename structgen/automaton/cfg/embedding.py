@@ -39,7 +39,7 @@ class CfgFrame(Textless):
 
     def __init__(self, cfg: CfgMachine) -> None:
         self.cfg = cfg
-        self._rest = cfg.lexer.terminals.rest
+        self._lookahead = cfg.lexer.terminals.lookahead
         self._begun: dict[tuple[int, int], tuple[Alternative, ...]] = {}
         self._guards: dict[tuple[int, int], tuple[Alternative, ...]] = {}
 
@@ -50,7 +50,7 @@ class CfgFrame(Textless):
 
     def open(self) -> tuple[Alternative, ...]:
         """How a text may start."""
-        return self.begin(self.cfg.stacks.start, self._rest.anything)
+        return self.begin(self.cfg.graph.start, self._lookahead.anything)
 
     def begin(self, place: int, condition: int) -> tuple[Alternative, ...]:
         """What may come at a place: its terminals, or the end of the text."""
@@ -58,7 +58,7 @@ class CfgFrame(Textless):
         if found is None:
             cfg = self.cfg
             ways: list[Alternative] = []
-            if cfg.stacks.accepting[place] and self._rest.label(condition) >= 0:
+            if cfg.graph.accepting[place] and self._lookahead.label(condition) >= 0:
                 ways += POP
             q = cfg.entry(place, condition)
             if q >= 0:
@@ -75,21 +75,23 @@ class CfgFrame(Textless):
     def _ways(self, terminal: int, condition: int) -> tuple[Alternative, ...]:
         """How an embedded terminal starts under a condition."""
         inner: EmbeddedTerminal = self.cfg.embedded[terminal]
-        if condition == self._rest.anything:
+        if condition == self._lookahead.anything:
             return inner.ways
         found = self._guards.get((terminal, condition))
         if found is None:
             ways: list[Alternative] = []
-            settling = self._rest.settling(condition)
+            settling = self._lookahead.settling(condition)
             for way, first in zip(inner.ways, inner.firsts(), strict=True):
                 assert way.leaf is not None
                 if isinstance(way.leaf, NamedTokenLeaf):
-                    ways += [way] if self._rest.label(condition) >= 0 else []
+                    ways += [way] if self._lookahead.label(condition) >= 0 else []
                     continue
                 if not first & ~settling:
                     ways.append(way)
                     continue
-                leaf = GuardedLeaf(way.leaf, way.q, self._rest, condition, self.cfg.lexer.encoding)
+                leaf = GuardedLeaf(
+                    way.leaf, way.q, self._lookahead, condition, self.cfg.lexer.encoding
+                )
                 if leaf.goes_on(leaf.start):
                     ways.append(Alternative(leaf, leaf.start, way.frames))
             found = self._guards[terminal, condition] = tuple(ways)
@@ -99,7 +101,7 @@ class CfgFrame(Textless):
         """The ``(place, condition)`` pairs that ``outcome`` of the leaf above leads to."""
         place = at >> 1
         if at & 1:
-            return [(place, self._rest.anything)]
+            return [(place, self._lookahead.anything)]
         return [
             (self.cfg.after(place, terminals), condition)
             for condition, terminals in self.cfg.lexer.outcomes[outcome]

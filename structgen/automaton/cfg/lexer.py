@@ -1,20 +1,13 @@
 """The lexer of a grammar: all expected terminals at once, as one leaf automaton over bytes.
 
-A state is a set of terminals being read, in a character begun or between two. It may end with
-several terminals at the same place, each with its own condition on the rest: an outcome. States
-from which no terminal can end are left out. How terminals may end is asked of `Exits`.
+- `TerminalSets` reads several terminals at once, character by character. A state holds each
+  terminal still possible with its state, and what an earlier terminal demands of the text after it.
+- `Exits` finds the fewest bytes that end a terminal, for each condition on the rest under which it
+  can end. Completions and budgets ask; masks do not.
+- `Lexer` is the leaf. Several terminals may end at the same place, each under its own condition: an
+  outcome. States from which no terminal can end are left out.
 
-It knows nothing of rules: which terminals are expected is the caller's choice (`Lexer.entry`).
-
-What a lexer reads at once, character by character: terminals, each in a state of its own. A state
-holds each terminal still possible, with its state, and what an earlier terminal demands of the text
-that follows it (see `terminals`). Where several may end at the same place, each with a condition of
-its own on the rest, they end with an outcome, a tuple of ``(condition, terminals)``.
-
-How terminals may end, and with how few bytes: searches over those sets. For each condition on the
-rest under which a terminal can end, `Exits` finds the fewest bytes that end it so: all of them, or
-some that are near. Completions and budgets ask, and what tells which conditions can be met at all;
-masks do not.
+It knows nothing of rules: the caller chooses which terminals are expected (`Lexer.entry`).
 """
 
 from __future__ import annotations
@@ -195,7 +188,7 @@ class TerminalSets:
 
     def end(self, v: int, q: int, condition: int) -> int:
         """The condition on the rest when terminal ``v`` ends at ``q``, or `NONE`."""
-        rest = self.terminals.rest
+        rest = self.terminals.lookahead
         end = self.terminals.end(q)
         if end == NONE:
             return NONE
@@ -211,7 +204,7 @@ class TerminalSets:
 
     def steps(self, q: int, condition: int) -> list[tuple[int, int, int]]:
         """Moves of a terminal from ``q``: minterms as a mask, its state and the condition after."""
-        rest = self.terminals.rest
+        rest = self.terminals.lookahead
         moves = self.terminals.moves(q)
         if condition == rest.anything:
             return [(mask, to, condition) for mask, to in moves]
@@ -220,7 +213,7 @@ class TerminalSets:
 
     def is_alive(self, v: int, q: int, condition: int) -> bool:
         """Whether terminal ``v`` can still end from ``q``."""
-        anything = self.terminals.rest.anything
+        anything = self.terminals.lookahead.anything
         unrestricted = self.variants[v][1] is None
         if unrestricted and condition == anything:
             return True  # a terminal's own states all lead to an end
@@ -239,7 +232,7 @@ class TerminalSets:
         if found is not None:
             return found
         condition, threads = self.keys[state]
-        rest = self.terminals.rest
+        rest = self.terminals.lookahead
         free = condition == rest.anything
         conditions: Moves = ((self.terminals.alphabet.everything, condition),)
         if not free:
@@ -276,7 +269,7 @@ class TerminalSets:
     def after_minterm(self, state: int, minterm: int) -> int:
         """The state after one minterm, or -1: one part of `moves`."""
         condition, threads = self.keys[state]
-        rest, bit = self.terminals.rest, 1 << minterm
+        rest, bit = self.terminals.lookahead, 1 << minterm
         after = condition
         if condition != rest.anything:
             after = next((w for mask, w in rest.steps(condition) if mask & bit), NONE)
@@ -297,7 +290,7 @@ class TerminalSets:
         Returns:
             None when no character can begin the terminal there.
         """
-        rest = self.terminals.rest
+        rest = self.terminals.lookahead
         first = self.terminals.first(terminal)
         if first == self.terminals.end_of_text:
             return True if rest.label(condition) >= 0 else None
@@ -309,7 +302,7 @@ class TerminalSets:
         key = (terminal, condition)
         found = self._is_free_of.get(key)
         if found is None:
-            left = self.terminals.first(terminal) & ~self.terminals.rest.settling(condition)
+            left = self.terminals.first(terminal) & ~self.terminals.lookahead.settling(condition)
             found = self._is_free_of[key] = not left
         return found
 
@@ -404,7 +397,7 @@ class Exits:
             The bytes, and the condition under which the terminal ends there.
         """
         spelt = self._encoding.shortest(GROUND)
-        anything = self._terminals.rest.anything
+        anything = self._terminals.lookahead.anything
         inner = self._terminals.embedded.get(terminal)
         if inner is not None:
             return inner.shortest(inner.first & minterms), anything
@@ -475,7 +468,7 @@ class Exits:
 
     def _of_embedded(self, terminal: int, condition: int) -> dict[int, Text]:
         """The exits of a terminal that is no pattern: its first character settles ``condition``."""
-        rest, inner = self._terminals.rest, self._terminals.embedded[terminal]
+        rest, inner = self._terminals.lookahead, self._terminals.embedded[terminal]
         minterms = inner.first & self._terminals.settled_by([condition])[0]
         return {rest.anything: inner.shortest(minterms)} if minterms else {}
 
@@ -575,7 +568,7 @@ class Lexer(Leaf):
         key = (condition, expected)
         found = self._entries.get(key)
         if found is None:
-            starts, anything = self.terminals.starts, self.terminals.rest.anything
+            starts, anything = self.terminals.starts, self.terminals.lookahead.anything
             threads = []
             variants = {e if isinstance(e, int) else self._sets.variant(e) for e in expected}
             for v in sorted(variants):
@@ -629,7 +622,7 @@ class Lexer(Leaf):
         found = self._begun.get(q)
         if found is None:
             condition, threads, node = self.threads(q)
-            terminals, anything = self.terminals, self.terminals.rest.anything
+            terminals, anything = self.terminals, self.terminals.lookahead.anything
             found = (q,)
             if node == GROUND and all(
                 state == terminals.starts[self._sets.variants[v][0]] for v, state in threads
@@ -651,7 +644,7 @@ class Lexer(Leaf):
         symbol, node = self._keys[q]
         condition, threads = self._sets.keys[symbol]
         found: tuple[bytes, list[int], int] | None = None
-        if node == GROUND and len(threads) == 1 and condition == self.terminals.rest.anything:
+        if node == GROUND and len(threads) == 1 and condition == self.terminals.lookahead.anything:
             v, state = threads[0]
             text = self.terminals.literals.get(v)
             if text is not None and state == self.terminals.starts[v]:
@@ -669,7 +662,7 @@ class Lexer(Leaf):
         the rest, it may end wherever it can, and no character has been begun."""
         symbol, node = self._keys[q]
         condition, threads = self._sets.keys[symbol]
-        if node != GROUND or len(threads) != 1 or condition != self.terminals.rest.anything:
+        if node != GROUND or len(threads) != 1 or condition != self.terminals.lookahead.anything:
             return None
         v, state = threads[0]
         return (v, state) if self._sets.variants[v][1] is None else None
@@ -679,7 +672,7 @@ class Lexer(Leaf):
         how the two belong together: the bytes that are left in any alphabet."""
         symbol, node = self._keys[q]
         condition, threads = self._sets.keys[symbol]
-        if node == GROUND or len(threads) != 1 or condition != self.terminals.rest.anything:
+        if node == GROUND or len(threads) != 1 or condition != self.terminals.lookahead.anything:
             return None
         v, state = threads[0]
         if self._sets.variants[v][1] is not None:
@@ -694,7 +687,7 @@ class Lexer(Leaf):
 
     def before(self, terminal: int, state: int) -> int:
         """The lexer state of which `alone` says ``terminal`` and ``state``."""
-        symbol = self._sets.state(self.terminals.rest.anything, ((terminal, state),))
+        symbol = self._sets.state(self.terminals.lookahead.anything, ((terminal, state),))
         return self.state((symbol, GROUND))
 
     def first_bytes(self, q: int) -> int:
@@ -777,7 +770,7 @@ class Lexer(Leaf):
         """`bytes_under` as a mask."""
         found = self._under.get(condition)
         if found is None:
-            rest = self.terminals.rest
+            rest = self.terminals.lookahead
             found = _EVERY_BYTE
             if condition != rest.anything:
                 found = self._minterm_bytes.first(rest.possible(condition)[0])

@@ -1,27 +1,16 @@
 """The recogniser of a context-free grammar, byte by byte, lazily determinised.
 
-A configuration is a lexer state over a place (see `stacks`): the terminals being read and what may
+A configuration is a lexer state over a place (see `places`): the terminals being read and what may
 follow each of them. A state is the interned set of configurations that the bytes so far can have
-led to, usually one or two: the terminal goes on, or has ended here and the next one begins. Every
-configuration can be finished, so no state is a dead end.
+led to, usually one or two. Every configuration can be finished, so no state is a dead end.
 
-To the outside this is the same machine as `machine.Machine`: states with ``step``, ``is_accepting``
-and shortest completions; none is ever pending. Token masks are in `cfg.masks`.
-
-Which terminals may begin at a place, and how they may end there. Where no demand leads to a dead
-end these are all that the rules expect. Elsewhere a terminal may begin only if, after some of its
-ends, the text can still be finished: what goal states say of that is found once for all places that
-have them.
-
-The shortest way to the end of a text, and whether there is one. What a goal needs is computed once
-for all stacks: for a goal state and a condition on the rest, the fewest bytes that end the goal,
-for each condition that may hold afterwards. These summaries are a least fixpoint over the goal
-automata (Knuth 1977), grown by a worklist as they are asked for. A stack is then finished goal by
-goal.
-
-Conditions matter: after ``NAME`` another ``NAME`` cannot follow at once, and in a grammar without
-anything to put between them that can be a dead end. Where `neighbours` cannot rule that out, this
-module has the last word.
+- `ConditionalEnds` and `Completion` find the shortest way to the end of a text. For a nonterminal's
+  state and a condition on the text after it they keep the fewest bytes that end the nonterminal, by
+  the condition that then holds: a least fixpoint (Knuth 1977), grown by a worklist.
+- `Entries` says which terminals may begin at a place. Where no demand on the following text leads
+  to a dead end, these are all that the rules expect. Elsewhere a terminal may begin only if the
+  text can be finished after some of its ends.
+- `CfgMachine` is the machine. It has the interface of `core.machine.Machine`; no state is pending.
 """
 
 from __future__ import annotations
@@ -44,7 +33,7 @@ from .embedded_terminals import EmbeddedTerminal
 from .lexer import Expected, Lexer, shared_lexer
 from .neighbours import Neighbours
 from .nonterminals import NonterminalAutomata
-from .stacks import Rest, Rests, Stacks, better
+from .places import PlaceGraph, Rest, Rests, better
 from .terminals import Terminals
 
 _Source = tuple[int, int]
@@ -64,7 +53,7 @@ class ConditionalEnds:
         self._goals = goals
         self._lexer = lexer
         self._ignore = ignore
-        self._rest = lexer.terminals.rest
+        self._lookahead = lexer.terminals.lookahead
         self._reached: dict[_Source, dict[tuple[int, int], Text]] = {}
         self._ends: dict[_Source, dict[int, Text]] = {}
         self._callers: dict[_Source, dict[tuple[_Source, int, tuple[int, int]], None]] = {}
@@ -72,14 +61,14 @@ class ConditionalEnds:
 
     def at_end(self, condition: int) -> Rest | None:
         """What may still stand where all goals have ended, if any of it meets the condition."""
-        if self._rest.label(condition) >= 0:
+        if self._lookahead.label(condition) >= 0:
             return (0, b"", None)
         best: Rest | None = None
         for terminal in self._ignore:
             if self._lexer.terminals.starts[terminal] < 0:
                 continue
             for after, text in self._lexer.exits.of(terminal, condition).items():
-                if self._rest.label(after) >= 0:
+                if self._lookahead.label(after) >= 0:
                     best = better(best, (len(text), text, None))
         return best
 
@@ -99,7 +88,7 @@ class ConditionalEnds:
 
     def _reach(self, source: _Source, at: tuple[int, int], text: Text) -> None:
         reached = self._reached[source]
-        easier = reached.get((at[0], self._rest.anything))
+        easier = reached.get((at[0], self._lookahead.anything))
         if easier is not None and len(easier) <= len(text):
             return
         known = reached.get(at)
@@ -132,7 +121,7 @@ class ConditionalEnds:
             self._callers[inner][source, to, at] = None
             for after, more in list(self._ends[inner].items()):
                 self._reach(source, (to, after), put(text, more))
-        if condition != self._rest.anything:
+        if condition != self._lookahead.anything:
             # Only a condition makes it worth while to write what is ignored.
             for terminal in self._ignore:
                 if lexer.terminals.starts[terminal] >= 0:
@@ -144,14 +133,14 @@ class Completion:
     """Shortest completions in one grammar.
 
     Args:
-        stacks: the places.
+        graph: the places.
         lexer: the terminals.
         ignore: terminals that may stand anywhere.
     """
 
-    def __init__(self, stacks: Stacks, lexer: Lexer, ignore: tuple[int, ...]) -> None:
-        ends = ConditionalEnds(stacks.goals, lexer, ignore)
-        self._rests = Rests(stacks, ends.of, ends.at_end)
+    def __init__(self, graph: PlaceGraph, lexer: Lexer, ignore: tuple[int, ...]) -> None:
+        ends = ConditionalEnds(graph.goals, lexer, ignore)
+        self._rests = Rests(graph, ends.of, ends.at_end)
 
     def of_place(self, place: int, condition: int) -> Text | None:
         """The fewest bytes that finish from ``place``, or None when there is no way."""
@@ -181,7 +170,7 @@ class Entries:
 
     def __init__(
         self,
-        stacks: Stacks,
+        graph: PlaceGraph,
         lexer: Lexer,
         ignore: frozenset[int],
         embedded: dict[int, EmbeddedTerminal],
@@ -190,9 +179,9 @@ class Entries:
         neighbours: Callable[[], Neighbours],
         completion: Completion,
     ) -> None:
-        self._stacks = stacks
+        self._graph = graph
         self._lexer = lexer
-        self._rest = lexer.terminals.rest
+        self._lookahead = lexer.terminals.lookahead
         self._ignore = ignore
         self._embedded = embedded
         self._is_free = is_free
@@ -214,19 +203,19 @@ class Entries:
     def find(self, place: int, condition: int) -> int:
         """The lexer state in which the next terminal begins, or -1 when nothing can follow."""
         if self._is_free:
-            states = self._stacks.shapes[place]
-            if not states and not self._stacks.accepting[place]:
+            states = self._graph.shapes[place]
+            if not states and not self._graph.accepting[place]:
                 return -1
             found = self._free_entries.get((states, condition))
             if found is None:
-                q = self._lexer.entry(self._stacks.expected(place) | self._ignore, condition)
+                q = self._lexer.entry(self._graph.expected(place) | self._ignore, condition)
                 found = q if self._lexer.goes_on(q) else -1
                 self._free_entries[states, condition] = found
             return found
         fine, others = self._fine(place)
         met, unclear = self._met(condition)
         sure = fine & met
-        doubtful = (others & met) | (self._stacks.expected(place) | self._ignore) & unclear
+        doubtful = (others & met) | (self._graph.expected(place) | self._ignore) & unclear
         if not doubtful:
             q = self._lexer.entry(sure, condition)
             return q if self._lexer.goes_on(q) else -1
@@ -242,14 +231,12 @@ class Entries:
         What the goal states say is found once for all places that have them. The stacks below are
         asked a few questions, and all with the same answers have the same terminals.
         """
-        shape, neighbours = self._stacks.shapes[place], self._neighbours
+        shape, neighbours = self._graph.shapes[place], self._neighbours
         asked = self._asked.get(shape)
         if asked is None:
             numbers: dict[tuple[int, frozenset[int]], int] = {}
             terminals: dict[int, list[int]] = {}
-            for terminal in (self._stacks.expected(place) | self._ignore).difference(
-                self._embedded
-            ):
+            for terminal in (self._graph.expected(place) | self._ignore).difference(self._embedded):
                 WORK.spend(1 + (len(shape) >> 2))
                 terminals[terminal] = [
                     numbers.setdefault((i, ends), len(numbers))
@@ -258,7 +245,7 @@ class Entries:
                 ]
             asked = self._asked[shape] = tuple(numbers), terminals
         questions, terminals = asked
-        tops = self._stacks.places[place]
+        tops = self._graph.places[place]
         WORK.spend(1 + (len(questions) >> 3))
         answers = tuple([neighbours.can_end(tops[i][1], demands) for i, demands in questions])
         found = self._answered.get((shape, answers))
@@ -274,7 +261,9 @@ class Entries:
         if found is None:
             every = [t for t, start in enumerate(self._lexer.terminals.starts) if start >= 0]
             is_met = {t: self._lexer.is_met_at_once(t, condition) for t in every}
-            met = every if condition == self._rest.anything else [t for t in every if is_met[t]]
+            met = (
+                every if condition == self._lookahead.anything else [t for t in every if is_met[t]]
+            )
             unclear = frozenset(t for t in every if is_met[t] is False).difference(met)
             found = self._met_by[condition] = frozenset(met), unclear
         return found
@@ -284,7 +273,7 @@ class Entries:
         chosen: list[Expected] = []
         for terminal in sorted(expected.difference(self._embedded)):
             after = self._after(place, (terminal,))
-            met = condition == self._rest.anything
+            met = condition == self._lookahead.anything
             if not met:
                 at_once = self._lexer.is_met_at_once(terminal, condition)
                 if at_once is None:
@@ -314,8 +303,6 @@ _LEXER_BITS = 32
 _LEXER_MASK = (1 << _LEXER_BITS) - 1
 _ACCEPT = -1
 _START = 1
-_BUILT = {"lexer", "stacks", "ignore", "embedded", "states", "_rest", "_completion", "_entries"}
-_BUILT |= {"_finish", "_state_ids", "_accepting", "_steps", "_beginnings"}
 
 _MOST_NAMED = 3
 _WORTH_KEEPING = 10
@@ -364,7 +351,7 @@ class CfgMachine:
 
     Attributes:
         lexer: the terminals.
-        stacks: the places.
+        graph: the places.
         ignore: terminals that may stand anywhere.
         embedded: terminals that are not patterns, by number.
         fingerprint: what tells the machine from all others, if that is known.
@@ -408,10 +395,10 @@ class CfgMachine:
 
         def __getattr__(self, name: str) -> Any:
             """What `_build` makes, when it is first asked for."""
-            if name not in _BUILT:
+            if name.startswith("__") or "states" in self.__dict__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             self._build()
-            return self.__dict__[name]
+            return getattr(self, name)
 
     def _unsatisfiable(self, why: str) -> Unsatisfiable:
         """What to raise where there is no text: the vocabulary is at fault where it has no token
@@ -444,8 +431,8 @@ class CfgMachine:
                 rule = grammar.nonterminals[grammar.start]
                 raise self._unsatisfiable(f"rule {rule!r} can never be finished.")
             self.lexer = lexer or self._own_lexer(terminals)
-            self.stacks = Stacks(goals)
-            self._rest = terminals.rest
+            self.graph = PlaceGraph(goals)
+            self._lookahead = terminals.lookahead
             self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
             if self.embedded:
                 self._check_embedded()
@@ -454,13 +441,13 @@ class CfgMachine:
             if lexer and not self.is_free:
                 # How terminals may end depends on places, which are this grammar's own.
                 self.lexer = self._own_lexer(terminals)
-            self._completion = Completion(self.stacks, self.lexer, tuple(sorted(self.ignore)))
+            self._completion = Completion(self.graph, self.lexer, tuple(sorted(self.ignore)))
             self._entries: dict[tuple[int, int], int] = {}
             self._beginnings = self._new_beginnings()
             self._finish: dict[int, Text] = {}
             found: set[int] = set()
-            self._begin(self.stacks.start, self._rest.anything, found)
-            if not found and not self.embedded_at(self.stacks.start, self._rest.anything):
+            self._begin(self.graph.start, self._lookahead.anything, found)
+            if not found and not self.embedded_at(self.graph.start, self._lookahead.anything):
                 raise self._unsatisfiable(
                     "its terminals take more than the rules leave for what must follow them. A "
                     "terminal takes the longest text it can (or the shortest, with a lazy "
@@ -483,7 +470,7 @@ class CfgMachine:
     def _new_beginnings(self) -> Entries:
         machine = weakref.ref(self)
         return Entries(
-            self.stacks,
+            self.graph,
             self.lexer,
             self.ignore,
             self.embedded,
@@ -496,7 +483,7 @@ class CfgMachine:
     @functools.cached_property
     def _neighbours(self) -> Neighbours:
         # Whoever asks holds `GROW`; the lock of cached properties is never held before it.
-        return Neighbours(self.stacks, self.lexer, self.ignore)
+        return Neighbours(self.graph, self.lexer, self.ignore)
 
     def _embed(
         self, name: str, ways: tuple[Alternative, ...], terminals: Terminals
@@ -618,12 +605,12 @@ class CfgMachine:
         if len(ended) == 1:
             (terminal,) = ended
             if terminal not in self.ignore:
-                return self.stacks.shift(place, terminal)
-            if terminal not in self.stacks.expected(place):
+                return self.graph.shift(place, terminal)
+            if terminal not in self.graph.expected(place):
                 return place
-        expected = self.stacks.expected(place)
+        expected = self.graph.expected(place)
         steps = [(place, t) for t in ended if t in expected]
-        return self.stacks.union(steps, [place] if self.ignore.intersection(ended) else [])
+        return self.graph.union(steps, [place] if self.ignore.intersection(ended) else [])
 
     def entry(self, place: int, condition: int) -> int:
         """The lexer state in which the next terminal begins, or -1 when nothing can follow."""
@@ -635,17 +622,17 @@ class CfgMachine:
 
     def union(self, places: tuple[int, ...]) -> int:
         """The place that any of ``places`` may be."""
-        return places[0] if len(places) == 1 else self.stacks.union((), places)
+        return places[0] if len(places) == 1 else self.graph.union((), places)
 
     def embedded_at(self, place: int, condition: int) -> list[tuple[int, int]]:
         """The embedded terminals that may begin at a place, each with the place after it."""
         out: list[tuple[int, int]] = []
         if self.embedded:
-            for terminal in sorted(self.stacks.expected(place)):
+            for terminal in sorted(self.graph.expected(place)):
                 if terminal not in self.embedded:
                     continue
-                after = self.stacks.shift(place, terminal)
-                if self.is_free or self._beginnings.can_finish(after, self._rest.anything):
+                after = self.graph.shift(place, terminal)
+                if self.is_free or self._beginnings.can_finish(after, self._lookahead.anything):
                     out.append((terminal, after))
         return out
 
@@ -655,7 +642,11 @@ class CfgMachine:
         self, place: int, condition: int, found: set[int], following: int | None = None
     ) -> None:
         """Add what follows a terminal: the next one, or the end of the text."""
-        if following is None and self.stacks.accepting[place] and self._rest.label(condition) >= 0:
+        if (
+            following is None
+            and self.graph.accepting[place]
+            and self._lookahead.label(condition) >= 0
+        ):
             found.add(_ACCEPT)
         q = self.entry(place, condition)
         if q >= 0:
@@ -729,10 +720,10 @@ class CfgMachine:
         """``error``, which was met at ``state``, with the rules that are open there."""
         if error.path is not None or not self.n_states:
             return error
-        goals, names = self.stacks.goals, self.grammar.nonterminals
+        goals, names = self.graph.goals, self.grammar.nonterminals
         rules: dict[str, None] = {}
         for _, place in self.configurations(state):
-            for top, _ in self.stacks.places[place]:
+            for top, _ in self.graph.places[place]:
                 goal = goals.goal_of[top]
                 rules[names[goal if goal < len(names) else self.grammar.start]] = None
         return error.at(f"rule {', '.join([*rules][:_MOST_NAMED])}") if rules else error

@@ -28,7 +28,7 @@ from structgen.automaton.work import WORK
 
 from .lexer import Lexer
 from .nonterminals import NonterminalAutomata
-from .stacks import Rest, Rests, Stacks
+from .places import PlaceGraph, Rest, Rests
 
 MAX_DEMANDS = 16
 """Most demands of a terminal that are told apart."""
@@ -246,29 +246,29 @@ class Neighbours:
     """The terminals of one grammar, side by side.
 
     Args:
-        stacks: the places.
+        graph: the places.
         lexer: the terminals.
         ignore: terminals that may stand anywhere.
     """
 
-    def __init__(self, stacks: Stacks, lexer: Lexer, ignore: frozenset[int]) -> None:
-        self._stacks = stacks
-        self._goals: NonterminalAutomata = stacks.goals
+    def __init__(self, graph: PlaceGraph, lexer: Lexer, ignore: frozenset[int]) -> None:
+        self._graph = graph
+        self._goals: NonterminalAutomata = graph.goals
         self._lexer = lexer
         self._ignore = ignore
         self._demands = Demands(lexer)
-        self._ends = GoalEnds(stacks.goals, self._demands, ignore, self._anything)
-        self._rests = Rests(stacks, self._ends.of, self._demands.at_end)
+        self._ends = GoalEnds(graph.goals, self._demands, ignore, self._anything)
+        self._rests = Rests(graph, self._ends.of, self._demands.at_end)
         self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
         self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
-        self._follow, self._last = stacks.goals.neighbours()
+        self._follow, self._last = graph.goals.neighbours()
         self._left = self._all_left()
 
     def unsettled(self) -> tuple[int, int] | None:
         """A terminal and an embedded one after it, whose first character may not settle what the
         terminal demands."""
         terminals = self._lexer.terminals
-        rest = terminals.rest
+        rest = terminals.lookahead
         embedded = sum(1 << t for t in terminals.embedded)
         before = {**self._follow, **dict.fromkeys(self._ignore, embedded)}
         for terminal, following in before.items():
@@ -501,4 +501,4 @@ class Neighbours:
 
     @property
     def _anything(self) -> int:
-        return self._lexer.terminals.rest.anything
+        return self._lexer.terminals.lookahead.anything

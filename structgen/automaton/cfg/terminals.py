@@ -1,24 +1,16 @@
 """Terminals of a grammar: what ``re.match`` takes at a place, as lazy automata over minterms.
 
-A terminal takes one stretch of text, the one that backtracking prefers: greedy quantifiers the
-longest, lazy ones the shortest, alternatives the first that works. A state is the *ordered* list of
-ways still open (threads), the first of them preferred. Whether the terminal may end at a state
-depends on the text after it: no preferred thread may come to a match there. That condition is a
-regular language of the rest of the text, a state of `LookaheadAutomaton`; ``end(state)`` answers
-with it, so that ``[a-z]+`` may end before anything but another letter. Lookahead is the same thing:
-a condition on the rest, carried by a thread from where it stands. Lookbehind runs beside the
-threads from the terminal's start; it may not look beyond that.
+A terminal takes the stretch of text that backtracking prefers: greedy quantifiers the longest, lazy
+ones the shortest, alternatives the first that works. A state is the *ordered* list of open threads,
+the preferred one first (Thompson simulation with priorities, as in Cox 2010). Whether the terminal
+may end at a state depends on the text after it: no preferred thread may reach a match there. That
+condition is a regular language, a state of `LookaheadAutomaton`, and ``end(state)`` returns it; so
+``[a-z]+`` may end before anything but a letter. A lookahead is such a condition too. A lookbehind
+runs beside the threads from the terminal's start, and may not look beyond that.
 
-It knows nothing of rules, bytes or tokens. (Thompson simulation with priorities, as in Cox 2010;
-conditions by derivatives.)
-
-What is read off the patterns of terminals before there are automata: lookarounds, single texts.
-Says which lookarounds cannot be enforced, and which terminals grow out of all proportion.
-
-States of one terminal, named so that other grammars find them: by the text that leads there. A
-terminal's states are numbered by the grammar it stands in. What they mean is not the grammar's
-business: the terminal's content and the first text to reach a state, in order of length and then of
-code points, say it everywhere.
+`Assertions` collects lookarounds and rejects those that cannot be enforced. `Spellings` names a
+terminal's states by the first text that leads there, so that grammars can share what they know of a
+terminal. Rules, bytes and tokens are unknown here.
 """
 
 from __future__ import annotations
@@ -179,7 +171,7 @@ class Terminals:
 
     Attributes:
         alphabet: the minterms.
-        rest: the automaton of conditions on what follows.
+        lookahead: the automaton of conditions on what follows.
         starts: the start state of each terminal; -1 when it matches nothing, or is embedded.
         embedded: terminals that are not patterns, by number; for the caller to fill in.
         literals: the bytes of those that match one text.
@@ -217,14 +209,14 @@ class Terminals:
         self._writable = self.alphabet.mask(chars.ranges)
         self.end_of_text = 1 << self.alphabet.n_minterms
         self.embedded: dict[int, EmbeddedTerminal] = {}
-        self.rest = LookaheadAutomaton(self.alphabet)
+        self.lookahead = LookaheadAutomaton(self.alphabet)
         self._behind_automata = [
             RegexAutomaton(ir.Concat((ir.ANY_TEXT, regex)), self.alphabet)
             for regex, _ in behinds.values()
         ]
         self._behind_widths = [width for _, width in behinds.values()]
         numbers = {look: i for i, look in enumerate(behinds)}
-        self._threads = Threads(self.rest, self._writable, assertions.aheads, numbers)
+        self._threads = Threads(self.lookahead, self._writable, assertions.aheads, numbers)
         self._keys: list[_Key] = []
         # States without lookarounds or conditions; such are all that follow them.
         self._is_plain: list[bool] = []
@@ -269,7 +261,7 @@ class Terminals:
         found = self._moves.get(state)
         if found is None and self._keys[state][3] == _UNORDERED:
             language = self._keys[state][0][0][0]
-            moves = self.rest.moves(language)
+            moves = self.lookahead.moves(language)
             found = self._moves[state] = tuple((m, self._unordered(to, True)) for m, to in moves)
         elif found is None:
             found = tuple((mask, to) for mask, to in self._all_moves(state) if self._is_alive(to))
@@ -320,7 +312,7 @@ class Terminals:
             or terminal in self.literals
             or self._keys[start][3] == _UNORDERED
         ):
-            return self.alphabet.everything | self.end_of_text, True, (self.rest.anything,)
+            return self.alphabet.everything | self.end_of_text, True, (self.lookahead.anything,)
         seen = {start: None}
         for state in (todo := [start]):
             end = self.end(state)
@@ -341,7 +333,7 @@ class Terminals:
         A named token is the end of the text to what stands before it: `Terminals.end_of_text`, one
         minterm more.
         """
-        rest, minterms = self.rest, self.alphabet.everything
+        rest, minterms = self.lookahead, self.alphabet.everything
         may_end = True
         for condition in conditions:
             if condition != rest.anything:
@@ -354,14 +346,14 @@ class Terminals:
         masks, conditions = self._threads.contents(self._nodes_of[terminal])
         pending = dict.fromkeys(conditions)
         for condition in (todo := list(pending)):
-            for _, to in self.rest.steps(condition):
+            for _, to in self.lookahead.steps(condition):
                 if to not in pending:
                     pending[to] = None
                     todo.append(to)
             if len(pending) > _MAX_EXPLORED_LOOKING:
                 return 0, False
         # Where a lookahead holds or not decides between two ways on, its contrary is demanded too.
-        contrary = [self.rest.contrary(c) for c in pending]
+        contrary = [self.lookahead.contrary(c) for c in pending]
         minterms, may_end = self.settled_by([*pending, *contrary])
         return minterms & ~masks, may_end
 
@@ -380,7 +372,7 @@ class Terminals:
         def holds(index: int) -> bool:
             return self._holds(index, behinds, depth, terminal)
 
-        both, anything = self.rest.both, self.rest.anything
+        both, anything = self.lookahead.both, self.lookahead.anything
         out: list[Item] = []
         for node, condition in threads:
             for ahead, mask, after in self._threads.expand(node, holds):
@@ -392,7 +384,7 @@ class Terminals:
         return out
 
     def _end(self, state: int) -> int:
-        rest = self.rest
+        rest = self.lookahead
         allowed = NONE
         preferred: list[tuple[int, int]] = []  # conditions, and what then matches first
         items = self._items(state)
@@ -428,7 +420,7 @@ class Terminals:
             found = self._raw[state] = self._plain_moves(state)
             return found
         _, behinds, depth, terminal = self._keys[state]
-        rest = self.rest
+        rest = self.lookahead
         passed = rest.anything  # no match preferred to the items that follow
         parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self._writable, ())]
         for condition, mask, after in self._items(state):
@@ -462,7 +454,7 @@ class Terminals:
         return found
 
     def _plain_moves(self, state: int) -> Moves:
-        terminal, anything = self._keys[state][3], self.rest.anything
+        terminal, anything = self._keys[state][3], self.lookahead.anything
         parts: list[tuple[int, tuple[tuple[int, int], ...]]] = [(self._writable, ())]
         for _, mask, after in self._items(state):
             if not mask:
@@ -522,7 +514,7 @@ class Terminals:
         depth = min(depth, max(self._behind_widths, default=0))
         # Terminals share states; only messages need to know whose they are.
         owner = terminal if any(self._threads.looks[node] for node, _ in threads) else -1
-        anything = self.rest.anything
+        anything = self.lookahead.anything
         is_plain = owner < 0 and all(condition == anything for _, condition in threads)
         return self._state_of((threads, behinds, depth, owner), terminal, is_plain)
 
@@ -547,7 +539,7 @@ class Terminals:
         if node == DEAD:
             return -1
         self.literals[terminal] = text.encode()
-        return self._state_of((((node, self.rest.anything),), (), 0, -1), terminal, True)
+        return self._state_of((((node, self.lookahead.anything),), (), 0, -1), terminal, True)
 
     def _start_anywhere(self, parsed: tree.Tree) -> int:
         """The start of a terminal that may end wherever it matches: a language, without order."""
@@ -565,8 +557,8 @@ class Terminals:
             WORK.spend(2 + (len(key[0]) >> 2))
             self._keys.append(key)
             self._is_plain.append(False)
-            may_end = has_begun and self.rest.label(language) >= 0
-            self._ends[found] = self.rest.anything if may_end else NONE
+            may_end = has_begun and self.lookahead.label(language) >= 0
+            self._ends[found] = self.lookahead.anything if may_end else NONE
         return found
 
     def _start(self, terminal: int, parsed: tree.Tree) -> int:
@@ -576,7 +568,7 @@ class Terminals:
             return -1
         automata = self._behind_automata if self._threads.looks[node] & HAS_BEHIND else []
         behinds = tuple(automaton.start for automaton in automata)
-        start = self._state(((node, self.rest.anything),), behinds, 0, terminal)
+        start = self._state(((node, self.lookahead.anything),), behinds, 0, terminal)
         if self._threads.looks[node]:
             # What cannot be enforced shows here, not in the middle of an output.
             seen = [start]

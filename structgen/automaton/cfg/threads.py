@@ -163,7 +163,7 @@ class Threads:
         aheads: Mapping[tree.Look | ir.EndAnchor, ir.Regex],
         behinds: Mapping[tree.Look, int],
     ) -> None:
-        self.rest = rest
+        self.lookahead = rest
         self.looks: list[int] = [0, 0]
         self._writable = writable
         self._aheads = aheads
@@ -186,7 +186,7 @@ class Threads:
             if found is not None:
                 return found
         kind, *args = self._nodes[node]
-        anything = self.rest.anything
+        anything = self.lookahead.anything
         items: list[Item] = []
         if kind == EMPTY:
             items = [(anything, 0, EMPTY)]
@@ -198,7 +198,7 @@ class Threads:
                     items.append((condition, mask, self._cat(after, args[1])))
                     continue
                 for second, chars, rest in self.expand(args[1], holds):
-                    items.append((self.rest.both(condition, second), chars, rest))
+                    items.append((self.lookahead.both(condition, second), chars, rest))
         elif kind == _ALT:
             for part in args:
                 items += self.expand(part, holds)
@@ -219,13 +219,13 @@ class Threads:
         _, body, least, most, lazy = self._nodes[node]
         again = self._repeat(body, max(least - 1, 0), most - 1 if most > 0 else most, lazy)
         items: list[Item] = []
-        stop: list[Item] = [(self.rest.anything, 0, EMPTY)] if least == 0 else []
+        stop: list[Item] = [(self.lookahead.anything, 0, EMPTY)] if least == 0 else []
         for condition, mask, after in self.expand(body, holds):
             if mask:
                 items.append((condition, mask, self._cat(after, again)))
             elif least:
                 for second, chars, rest in self.expand(again, holds):
-                    items.append((self.rest.both(condition, second), chars, rest))
+                    items.append((self.lookahead.both(condition, second), chars, rest))
             else:
                 items.append((condition, 0, EMPTY))  # an empty round is the last
         return [*stop, *items] if lazy else [*items, *stop]
@@ -246,7 +246,7 @@ class Threads:
         found = self._tails.get((node, after))
         if found is not None:
             return found
-        rest = self.rest
+        rest = self.lookahead
         kind, *args = self._nodes[node]
         out = after
         if kind == DEAD:
@@ -291,7 +291,7 @@ class Threads:
 
     def _tail_of_repeat(self, node: int, after: int, name: str) -> int:
         _, body, least, most, lazy = self._nodes[node]
-        rest = self.rest
+        rest = self.lookahead
         if after == rest.anything:
             most = least  # anything may follow, so the fewest rounds say it all
         if self.looks[body]:
@@ -330,7 +330,7 @@ class Threads:
     def lower(self, parsed: tree.Tree) -> int:
         """The node of a tree, `DEAD` if it matches nothing."""
         if isinstance(parsed, ir.CharSet):
-            mask = self.rest.alphabet.mask(parsed.ranges) & self._writable
+            mask = self.lookahead.alphabet.mask(parsed.ranges) & self._writable
             return self._node((_SET, mask), 0) if mask else DEAD
         if isinstance(parsed, tree.Seq):
             node = EMPTY
@@ -354,9 +354,11 @@ class Threads:
             index = self._behinds[parsed]
             return self._node((_BEHIND, index, int(parsed.negate)), HAS_BEHIND)
         assert not isinstance(parsed, ir.StartAnchor)
-        condition = self.rest.language(self._aheads[parsed])
+        condition = self.lookahead.language(self._aheads[parsed])
         return (
-            self._node((_AHEAD, condition), HAS_AHEAD) if self.rest.is_possible(condition) else DEAD
+            self._node((_AHEAD, condition), HAS_AHEAD)
+            if self.lookahead.is_possible(condition)
+            else DEAD
         )
 
     def _node(self, key: tuple[int, ...], looks: int) -> int:

@@ -4,9 +4,8 @@ A `Frame` is a kind of open value: when the leaf above it ends with an outcome, 
 ways the text may go on, each an `Alternative`, and how it is closed in the fewest bytes. Who asks
 is not known here, nor what kinds there are.
 
-The text so far, as far as frames that record need it. A `TextHistory` holds bytes and, asked what a
-frame has just been given, reads them backwards: the last string, or the current item of the
-innermost open array.
+A `TextHistory` holds the text so far for frames that need it. Asked what a frame has just been
+given, it reads backwards: the last string, or the current item of the innermost open array.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ named; everything else ends with 0. A leaf knows nothing of what follows it.
 Subclasses describe a state by a hashable key and answer two questions about a key: its outgoing
 bytes and its label. They are text (`text_leaf`), finite sets of byte strings (`LiteralLeaf`), and
 what else needs no stack: numbers, keys with punctuation, whitespace, terminals of grammars.
-
-A finite set of byte strings, as a leaf.
 """
 
 from __future__ import annotations

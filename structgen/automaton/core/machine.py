@@ -1,23 +1,17 @@
 """The pushdown recogniser: leaf automata over hash-consed continuations, lazily determinised.
 
-A configuration is a leaf automaton in some state over a *continuation* (`stacks`), the frames still
-open below it. When the leaf may end with an outcome, the top frames say what may follow:
-`Frame.resume` gives alternatives, each a new leaf and the frames to push. A machine state is the
-interned set of configurations that the bytes so far can have led to; nearly always there is one,
-over one link. Everything is an integer: configurations, continuations, states; transitions sit in
-one flat dict. States appear when first reached.
+A configuration is a leaf in some state over a *continuation* (`stacks`), the frames still open
+below it. When the leaf may end with an outcome, the top frames say what may follow: `Frame.resume`
+gives alternatives, each a new leaf and the frames to push. A machine state is the interned set of
+configurations that the bytes so far can have led to. Configurations, continuations and states are
+integers, transitions sit in one flat dict, and states appear when first reached.
 
-A few frames (unique items, keys that must be distinct) go on differently after different texts.
+A few frames (unique items, keys that must be distinct) continue differently after different texts.
 Such a place is a *pending* configuration; `Machine.resolve` replaces it, given the text, and every
 state is resolved before the next byte.
 
-The machine knows nothing of JSON or tokens, and of the shortest ways to an end only whose they are.
-Frames come from a `Grammar` (see `values`), token masks from `masks`, which walks a machine through
-a trie.
-
-Short ways to the end of a text: a leaf's, and those that close the frames below it. Only budgets,
-`min_tokens_to_finish` and messages ask for them. They are the same each time. A leaf and a stack is
-all that is known here; which of them a state is made of, `machine` knows.
+`Completions` finds short ways to the end of a text, the same ones every time. The machine knows
+neither JSON nor tokens.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Hash-consed stacks of frames: continuations, each an integer.
+"""Hash-consed stacks of frames, and states: each an integer.
 
-A *continuation* is the frames still open, as a set of links, each a frame over another
-continuation: stacks that differ only below share what is above (a graph-structured stack: Tomita
-1986), so that how many there are depends on the schema and not on the depth of the text. They are
-made when first reached and never change. What stands on top of them, and what is read, is not known
-here.
+A *continuation* (`Stacks`) is the frames still open, as a set of links, each a frame over another
+continuation. Stacks that differ only below share what is above (a graph-structured stack: Tomita
+1986), so their number depends on the schema and not on the depth of the text.
 
-States: interned sets of configurations, each a leaf in some state over a continuation. A
-configuration is one integer, and so is a state. Nearly all states are of one configuration inside
-its leaf, known by that number alone; configurations that differ only in what lies below are made
-one. How a state leads to another is not known here.
+A state (`States`) is an interned set of configurations, each a leaf in some state over a
+continuation. Nearly all states have one configuration, and are known by that number alone.
+Configurations that differ only in what lies below are made one. `machine` leads from one state to
+another.
 """
 
 from __future__ import annotations

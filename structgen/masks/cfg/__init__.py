@@ -1,6 +1,6 @@
 """Grammars through the trie.
 
-In reading order: `tokens` (sets of token ids), `byte_runs` (the trie in pre-order), `walks`
+In reading order: `tokens` (sets of token ids), `byte_runs` (the trie in pre-order), `lexer_walks`
 (terminals, shared by grammars; grammars inside other types),
 `nonterminal_walks` (open goals), `masks` (stacks of them, and what budgets ask).
 

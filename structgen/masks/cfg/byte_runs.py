@@ -1,10 +1,10 @@
 """Runs of bytes of one class through a vocabulary's trie, for all nodes at once.
 
 It owns the trie's pre-order, in which a subtree is a range, and, for a class of bytes, where each
-node's last byte outside the class stands (`Runs.last`): whatever lies below a node without leaving
-the class is then one comparison over a range. A class is a set of ASCII bytes and of UTF-8 lead
-bytes, each of which stands for all its characters: the bytes after it are part of the run as long
-as they are well-formed. It knows nothing of automata or grammars.
+node's last byte outside the class stands (`ByteRuns.last`): whatever lies below a node without
+leaving the class is then one comparison over a range. A class is a set of ASCII bytes and of UTF-8
+lead bytes, each of which stands for all its characters: the bytes after it are part of the run as
+long as they are well-formed. It knows nothing of automata or grammars.
 
 What reads wrongly as UTF-8 belongs to no class, and reading starts anew after it: so a node's
 subtree reads the same wherever in a token a run begins.
@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.masks.grouping import bits_of
+from structgen.masks.leaf_walks import walker_of
 from structgen.masks.node_sets import Node, NodeSet
 from structgen.masks.text.character_nodes import pre_order
-from structgen.masks.walks import walker_of
 from structgen.storage import GenerationalCache, array_cache, fork_safe
 from structgen.vocabulary import Trie, Vocabulary, view
 
@@ -82,7 +82,7 @@ COMMON = [
 """Classes that grammars have; their runs are kept on disk."""
 
 
-class Runs:
+class ByteRuns:
     """The runs of one class.
 
     Attributes:
@@ -178,12 +178,12 @@ class Order:
         )
         self._levels = list(pairwise(trie.level_start.tolist()[1:]))
         store = walker_of(vocabulary).store
-        self._known: GenerationalCache[bytes, Runs] = store.cache()
+        self._known: GenerationalCache[bytes, ByteRuns] = store.cache()
         self._charge = store.charge
         self._common = frozenset(COMMON)
         self._tails: list[bytes] | None = None
 
-    def runs(self, inside: bytes) -> Runs:
+    def runs(self, inside: bytes) -> ByteRuns:
         """The runs of a class, as `members` describes it.
 
         Cost: 2 ms for a new class at 128k tokens; 0.5 ms for one of `COMMON`, from disk.
@@ -202,10 +202,12 @@ class Order:
             self._charge(found.nbytes)
         return found
 
-    def _of(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Runs:
-        return Runs(arrays["last"], arrays["token_last"], arrays["edges"], arrays["edge_up"], self)
+    def _of(self, arrays: Mapping[str, npt.NDArray[Any]]) -> ByteRuns:
+        return ByteRuns(
+            arrays["last"], arrays["token_last"], arrays["edges"], arrays["edge_up"], self
+        )
 
-    def _make(self, inside: bytes) -> Runs:
+    def _make(self, inside: bytes) -> ByteRuns:
         trie = self._trie
         symbol = self._symbol
         is_outside = np.ones(258, bool)
@@ -222,11 +224,11 @@ class Order:
         up = last[parent]
         found = np.flatnonzero(outside & (up <= SHALLOW) & (symbol != _MALFORMED))
         edges = self.node[np.sort(self.rank[found])]
-        return Runs(last, last[self._token_node], edges, up[edges], self)
+        return ByteRuns(last, last[self._token_node], edges, up[edges], self)
 
     # -- from some nodes --------------------------------------------------------------------------
 
-    def tokens_below(self, runs: Runs, nodes: Int32) -> Int32:
+    def tokens_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
         """The tokens that end below ``nodes`` (some may end at them, too) and inside the class."""
         depth = self._trie.depth[nodes]
         if len(nodes) > 1 and int(depth.min()) == int(depth.max()):
@@ -249,8 +251,8 @@ class Order:
         chosen: Int32 = self.token_ids[at[runs.token_last[at] <= depth[which]]]
         return chosen
 
-    def edges_below(self, runs: Runs, nodes: Int32) -> Int32:
-        """Where runs from ``nodes`` are left: see `Runs.edges`."""
+    def edges_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
+        """Where runs from ``nodes`` are left: see `ByteRuns.edges`."""
         depth = self._trie.depth[nodes]
         rank, beyond = self.rank[nodes] + 1, self.beyond[nodes]
         found: Int32
@@ -276,7 +278,7 @@ class Order:
         found = below[there]
         return found
 
-    def nodes_below(self, runs: Runs, nodes: Int32) -> Int32:
+    def nodes_below(self, runs: ByteRuns, nodes: Int32) -> Int32:
         """The nodes below ``nodes``, and inside the class, between two characters."""
         at, which = spread(self.rank[nodes] + 1, self.beyond[nodes])
         below = self.node[at]

@@ -1,19 +1,14 @@
-"""Token masks of context-free grammars: a machine state × the vocabulary's trie → packed bits.
+"""Token masks of context-free grammars, and what token budgets bar of them.
 
-The lexer is walked through the trie (`walks`); where terminals end inside a token, the stacks say
-what comes next, and the walk goes on there, until the trie ends. Walks of the lexer are shared by
-all places that expect the same terminals, so that a new place costs a few look-ups.
+`CfgMaskEngine` walks the lexer through the trie (`lexer_walks`). Where terminals end inside a
+token, the open nonterminals say what comes next (`nonterminal_walks`), and the walk continues there
+until the trie ends. Places that expect the same terminals share these walks, so a new place costs a
+few look-ups.
 
-This module knows automata only through `CfgMachine`.
-
-How far from the end each token of a context-free grammar leads: what token budgets ask. All tokens
-are walked through the trie at once, level by level: few states of the machine are met on a level,
-so that a step is made once for each of these and byte, and a completion is counted once for each
-state in which tokens end. What comes out, the allowed tokens in classes that need the same number
-of tokens afterwards, does not depend on the budget and is kept, under the vocabulary's budget of
-bytes; within any budget the mask is then a few operations on whole rows.
-
-The counterpart of `reach` for the machines of `masks`.
+`CfgReach` is the counterpart of `masks.reach`: how far from the end each token leads. It walks all
+tokens through the machine at once, level by level, with one step for each state and byte met on a
+level. It keeps the allowed tokens in classes that need the same number of tokens afterwards; within
+any budget the mask is then a few operations on whole rows.
 """
 
 from __future__ import annotations
@@ -24,21 +19,21 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import BOTTOM, CfgMachine, unpack
+from structgen.automaton.cfg import TEXT_END, CfgMachine, unpack
 from structgen.automaton.core import DEAD, GROW, TextHistory
 from structgen.automaton.work import WORK
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.masks.grouping import bits_of
+from structgen.masks.leaf_walks import walker_of
 from structgen.masks.mask import Mask, fill
 from structgen.masks.reach import FAR
 from structgen.masks.walk_store import Ids, WalkStore
-from structgen.masks.walks import walker_of
 from structgen.storage import GenerationalCache
 from structgen.vocabulary import Vocabulary
 
-from .nonterminal_walks import NOTHING, FrameWalk, NonterminalWalks
-from .tokens import Bits, Walk, new_number, overlay, packed, set_bits
-from .walks import Walks
+from .lexer_walks import Walks
+from .nonterminal_walks import NOTHING, NonterminalWalk, NonterminalWalks
+from .tokens import Bits, LexerWalk, new_number, overlay, packed, set_bits
 
 _NO_BITS = np.array([], np.uint32)
 _ROOT = 0
@@ -67,7 +62,7 @@ class CfgMaskEngine:
         self._none = bytes(4 * self._n_words)
         self._alike: GenerationalCache[tuple[int, ...], Mask] = store.cache()
         self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
-        self._end = Walk(tuple(self._eos.tolist()), (), (), (), new_number())
+        self._end = LexerWalk(tuple(self._eos.tolist()), (), (), (), new_number())
 
     # A first mask from disk needs neither. Whoever asks holds `GROW`.
 
@@ -150,17 +145,17 @@ class CfgMaskEngine:
         self._walks.charge(_PER_STATE)
         return found
 
-    def _by_place(self, state: int) -> dict[int, Walk | FrameWalk]:
+    def _by_place(self, state: int) -> dict[int, LexerWalk | NonterminalWalk]:
         walks = [self._walks.walk(q, node) for q, _, node in self._steps(state)]
         return {walk.number: walk for walk in walks}
 
-    def _whole(self, state: int) -> dict[int, Walk | FrameWalk]:
+    def _whole(self, state: int) -> dict[int, LexerWalk | NonterminalWalk]:
         """The walks whose tokens are those of ``state``, goals walked once for all stacks."""
         machine, frames = self.machine, self._frames
-        stacks, lexer, join = machine.stacks, machine.lexer, self._walks.nodes.join
-        shapes, settled, top_of = stacks.shapes, frames.settled, frames.top
-        is_final, accepts = stacks.goals.is_final, stacks.goals.accepts
-        out: dict[int, Walk | FrameWalk] = {}
+        graph, lexer, join = machine.graph, machine.lexer, self._walks.nodes.join
+        shapes, settled, top_of = graph.shapes, frames.settled, frames.top
+        is_final, accepts = graph.goals.is_final, graph.goals.accepts
+        out: dict[int, LexerWalk | NonterminalWalk] = {}
         # Continuations that are gone on with: (continuation, condition, node).
         todo: list[tuple[int, int, int]] = []
         # Where terminals lead: the place and what is demanded there, and a node per configuration.
@@ -181,7 +176,7 @@ class CfgMaskEngine:
             for key, nodes in leads.items():
                 begun.setdefault(key, []).append(join(nodes))
         for (at, after), starts in begun.items():
-            tops = stacks.places[at]
+            tops = graph.places[at]
             if len(starts) > 1:
                 # White space that has ended leads where white space that goes on does, and both
                 # together where one was before it.
@@ -203,9 +198,9 @@ class CfgMaskEngine:
         seen = set(todo)
         while todo:
             continuation, condition, node = todo.pop()
-            WORK.spend(1 + (len(stacks.continuations[continuation]) >> 1))
-            for entry in stacks.continuations[continuation]:
-                if entry == BOTTOM:
+            WORK.spend(1 + (len(graph.continuations[continuation]) >> 1))
+            for entry in graph.continuations[continuation]:
+                if entry == TEXT_END:
                     continue
                 top, below = unpack(entry)
                 more: list[tuple[int, int, int]] = []

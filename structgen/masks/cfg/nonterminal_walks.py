@@ -11,8 +11,8 @@ in which no demand leads to a dead end (`CfgMachine.is_free`): elsewhere what a 
 depends on the whole stack.
 
 Terminals of one text are read here, byte by byte, without states of the lexer; all others are
-`walks`' business. Where a goal begins again after a prefix, all nodes that prefixes lead to are
-walked as one (`NonterminalWalks._repeated`).
+`lexer_walks`' business. Where a goal begins again after a prefix, all nodes that prefixes lead to
+are walked as one (`NonterminalWalks._repeated`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from structgen.automaton.work import WORK
 from structgen.masks.node_sets import NODE_BITS
 from structgen.storage import GenerationalCache
 
+from .lexer_walks import Prefixes, Spaces, Walks
 from .tokens import Bits, Ids, Rows, gathered, new_number
-from .walks import Prefixes, Spaces, Walks
 
 _STATE_BITS = 40
 _STATE_MASK = (1 << _STATE_BITS) - 1
@@ -40,12 +40,12 @@ Spot = tuple[int, int]
 """What holds of the rest of the text, and a node."""
 
 
-FrameWalk: TypeAlias = "tuple[Ids, Rows, tuple[Spot, ...], int]"
+NonterminalWalk: TypeAlias = "tuple[Ids, Rows, tuple[Spot, ...], int]"
 """What a goal does from one node: tokens that end before the goal does, or exactly there; further
 ones, as packed masks; where the goal ends, having read something; and what no other walk has
-(`Walk.number`). Tuples and not named ones: `walk_store.WalkMemo`."""
+(`LexerWalk.number`). Tuples and not named ones: `walk_store.WalkMemo`."""
 
-NOTHING: FrameWalk = (), (), (), 0
+NOTHING: NonterminalWalk = (), (), (), 0
 """What a goal does where no token begins it."""
 
 
@@ -54,16 +54,16 @@ class NonterminalWalks:
 
     def __init__(self, machine: CfgMachine, walks: Walks, n_words: int) -> None:
         self._machine = machine
-        self._goals = machine.stacks.goals
+        self._goals = machine.graph.goals
         self._lexer = machine.lexer
-        self._anything = machine.lexer.terminals.rest.anything
+        self._anything = machine.lexer.terminals.lookahead.anything
         self._walks = walks
         self._n_words = n_words
         # One number for each: tuples would be looked at by the garbage collector. Walks under no
         # condition, which are nearly all, are by themselves, as numbers of one word are quicker.
-        self._free: GenerationalCache[int, FrameWalk] = walks.cache()
-        self._found: GenerationalCache[int, FrameWalk] = walks.cache()
-        self._goals_found: GenerationalCache[int, FrameWalk] = walks.cache()
+        self._free: GenerationalCache[int, NonterminalWalk] = walks.cache()
+        self._found: GenerationalCache[int, NonterminalWalk] = walks.cache()
+        self._goals_found: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._spaces = walks.spaces(machine.ignore)
         # What is known of goal states: their terminals, the goals they call, and the bytes that
         # any of those begins with.
@@ -81,7 +81,7 @@ class NonterminalWalks:
         for first, _ in self._ignored:
             self._spaces_begin |= first
 
-    def top(self, state: int, condition: int, node: int) -> FrameWalk:
+    def top(self, state: int, condition: int, node: int) -> NonterminalWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
         if condition != self._anything and not self._meets(state, condition):
             return self._under(state, condition, node)
@@ -97,7 +97,7 @@ class NonterminalWalks:
             self._free[key] = found
         return found
 
-    def _under(self, state: int, condition: int, node: int) -> FrameWalk:
+    def _under(self, state: int, condition: int, node: int) -> NonterminalWalk:
         """As `top`, where a condition means something."""
         key = (condition << _STATE_BITS | state) << NODE_BITS | node
         found = self._found[key]
@@ -117,7 +117,7 @@ class NonterminalWalks:
             return self._free[state << NODE_BITS | node] is not None
         return self._found[(condition << _STATE_BITS | state) << NODE_BITS | node] is not None
 
-    def goal(self, goal: int, condition: int, node: int, available: int) -> FrameWalk:
+    def goal(self, goal: int, condition: int, node: int, available: int) -> NonterminalWalk:
         """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
         key = (condition << _STATE_BITS | goal) << NODE_BITS | node
         found = self._goals_found[key]
@@ -288,7 +288,7 @@ class NonterminalWalks:
         condition: int,
         node: int,
         available: int,
-    ) -> FrameWalk:
+    ) -> NonterminalWalk:
         """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
         begins with; and go on after them."""
         WORK.spend(4 + (len(targets) >> 2))
@@ -382,7 +382,7 @@ class NonterminalWalks:
             self._is_start[state] = found
         return found
 
-    def _repeated(self, goal: int, where: list[int]) -> list[FrameWalk]:
+    def _repeated(self, goal: int, where: list[int]) -> list[NonterminalWalk]:
         """The walks of a goal from all nodes that its prefixes lead to, any number of them, from
         ``where`` on.
 
@@ -403,7 +403,7 @@ class NonterminalWalks:
         prefixes, others = repeats
         nodes = self._walks.nodes
         found = self._prefixes(prefixes, nodes.join(where))
-        out: list[FrameWalk] = [(found.ids, found.rows, (), new_number())]
+        out: list[NonterminalWalk] = [(found.ids, found.rows, (), new_number())]
         for then, there in found.bound:
             out.append(self.goal(goal, then, there, self._available(there, then)))
         available = nodes.bytes_after(found.node)

@@ -34,7 +34,7 @@ _MOST_ROWS = 6
 """More rows than this, and they become one. Most walks have the same few."""
 
 
-class Walk(NamedTuple):
+class LexerWalk(NamedTuple):
     """What a lexer does from one node.
 
     Attributes:

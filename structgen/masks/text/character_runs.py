@@ -1,19 +1,12 @@
 r"""Runs of characters: which nodes are reached within one set, and where the set is left first.
 
-In pre-order a subtree is a range. So the nodes outside the set, in order, tell all: of those that
-lie below another of them only the topmost counts, and what remains between their subtrees is
-reached within the set. Nothing is computed for subtrees that no run enters: a set of digits looks
-at 1% of a vocabulary, letters at half of it.
+A subtree is a range in pre-order. Of the nodes outside the set only the topmost count; what lies
+between their subtrees is reached within the set. Subtrees that no run enters are not looked at: a
+set of digits looks at 1% of a vocabulary, letters at half of it.
 
-A `Run` knows the arrays of `CharacterArrays` and one set; automata are unknown here.
-
-Texts of which nothing is left but one run of a set: ``.{0,37}``, ``[0-9a-f]*``, ``\w{2,9}``. What
-such a text does at the root depends on the set and on two bounds. The set is most of it, and looked
-at once: in what order its tokens, closing quotes and characters cut by a token's end come, by the
-characters before them. What is left to do for two bounds is to cut these lists.
-
-A `LoneRun` knows one set and the vocabulary's characters; automata are unknown here, and what
-follows a text is `string_walks`' business.
+`CharacterRun` is a run of one set from some places. `LoneRun` serves texts of which only one run is
+left, such as ``.{0,37}`` or ``[0-9a-f]*``: it sorts a set's tokens, closing quotes and cut
+characters by length once, and cuts these lists for any two bounds. Automata are unknown here.
 """
 
 from __future__ import annotations
@@ -44,7 +37,7 @@ _SPARSE = 4
 _NONE: Int32 = np.zeros(0, np.int32)
 
 
-class Run:
+class CharacterRun:
     """A run of characters of one set, from some places.
 
     Args:
@@ -343,7 +336,7 @@ class Slice:
 
     __slots__ = ("__weakref__", "endless", "lone", "run", "tokens")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: CharacterRun) -> None:
         self.run = run
         self.tokens = CountedTokens(run.counts(), None)
         self.endless: dict[bytes, CountedTokens] = {}

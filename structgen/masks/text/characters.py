@@ -1,20 +1,17 @@
 """The vocabulary as characters: which tokens stay inside a text, by the characters they hold.
 
-It owns one view of a trie for each way of spelling characters (plain UTF-8; the inside of a JSON
-string): the *character nodes*, at which a whole number of characters has been read, numbered in
-pre-order, so that everything below a node is a range. `Characters.run` answers for a set of
-characters and some nodes which tokens stay in the set from there, and where it is left; what it
-says for the root is kept (`Characters.slice`), with the characters of each such token, so that any
-limit on their number is one comparison. It knows automata only by name of their encodings, and no
-masks of any constraint.
+`Characters` is one view of a trie for each way of spelling characters (plain UTF-8; the inside of a
+JSON string). Its *character nodes*, at which a whole number of characters has been read, are
+numbered in pre-order, so a subtree is a range. `Characters.run` says which tokens stay in a set of
+characters from some nodes, and where the set is left. For the root the answer is kept
+(`Characters.slice`) with the length of each such token, so that any limit on the length is one
+comparison.
 
 Quotes, bytes that no text may hold and malformed UTF-8 are characters of their own that belong to
-no set, and after which reading starts anew: a node's subtree reads the same wherever in a token its
-text starts.
+no set. Reading starts anew after them, so a subtree reads the same wherever in a token a text
+starts.
 
-The minterms of an alphabet as the characters that occur in a vocabulary. Everything here depends on
-the alphabet and the vocabulary alone, not on an automaton's states: one for all texts over one
-alphabet (`Characters.points_of`).
+`AlphabetPoints` gives the minterms of an alphabet as the characters that occur in the vocabulary.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from structgen.storage import GenerationalCache
 from structgen.vocabulary import view
 
 from .character_arrays import Bools, CharacterArrays, Depths, Int32, LongEdge
-from .character_runs import CountedTokens, Run, Slice
+from .character_runs import CharacterRun, CountedTokens, Slice
 
 _MOST_SETS = 8
 """Most sets of characters that are looked for in order; more hardly ever tell more."""
@@ -304,8 +301,8 @@ class Characters:
     Attributes:
         charge: told the bytes that each thing in a cache takes.
         cache: makes a cache that some budget rules.
-        texts, strings: for `walks` and `string_walks`: what texts do by their contents, whatever
-            the automaton.
+        texts, strings: for `text_walks` and `string_walks`: what texts do by their contents,
+            whatever the automaton.
     """
 
     def __init__(self, arrays: CharacterArrays) -> None:
@@ -313,7 +310,7 @@ class Characters:
         self.charge = arrays.charge
         self.cache = cache = arrays.cache
         self._slices: GenerationalCache[bytes, Slice] = cache()
-        self._runs: GenerationalCache[tuple[bytes, bytes], Run] = cache()
+        self._runs: GenerationalCache[tuple[bytes, bytes], CharacterRun] = cache()
         self._wholes: GenerationalCache[bytes, Whole] = cache()
         self._spelt: GenerationalCache[str, tuple[bytes, int]] = cache()
         self._most: GenerationalCache[bytes, int] = cache()
@@ -472,12 +469,12 @@ class Characters:
         key = np.packbits(inside).tobytes()
         found = self._slices[key]
         if found is None:
-            run = Run(self.arrays, inside, _ROOT)
+            run = CharacterRun(self.arrays, inside, _ROOT)
             found = self._slices[key] = Slice(run)
             self.charge(found.tokens.counts.nbytes + run.left.nbytes + 5000)
         return found
 
-    def run(self, inside: Bools, places: Int32) -> Run:
+    def run(self, inside: Bools, places: Int32) -> CharacterRun:
         """The run of a set from ``places``, ascending nodes none of which is below another.
 
         Remembered by content: what repeats words leaves them at the same places in every state.
@@ -485,7 +482,7 @@ class Characters:
         key = np.packbits(inside).tobytes(), places.tobytes()
         found = self._runs[key]
         if found is None:
-            found = self._runs[key] = Run(self.arrays, inside, places)
+            found = self._runs[key] = CharacterRun(self.arrays, inside, places)
             self.charge(found.left.nbytes + 2 * places.nbytes + len(key[0]) + 1000)
         return found
 

@@ -17,7 +17,7 @@ from . import character_nodes
 from .character_arrays import CharacterArrays
 from .characters import Characters
 from .tables import ANEW
-from .walks import TextWalks
+from .text_walks import TextWalks
 
 _LONGEST_NAME = 80
 

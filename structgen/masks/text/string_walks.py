@@ -1,12 +1,9 @@
-"""Walks of text in leaves: strings, keys, and what stands before and after them.
+"""Walks of text in leaves: strings and keys, with what stands before and after them.
 
-`StringWalks` puts the walks of characters (`walks`) together with what follows closing quotes and
-stands before opening ones, so that little of it differs from one object to the next. It knows
-leaves by `Leaf.text_state` and its kin, and nothing of frames, constraints or masks.
-
-What follows closing quotes: the tokens that end behind them, and the leaf that goes on there.
-Little of that differs from one object to the next: it depends on which quotes are reached, and on a
-leaf that objects share.
+`StringWalks` joins the walks of characters (`text_walks`) with what follows closing quotes and what
+precedes opening ones. `AfterQuotes` keeps what follows: it depends on the quotes that are reached
+and on a leaf that objects share, so little of it differs from one object to the next. Leaves are
+known by `Leaf.text_state` and its kin; frames, constraints and masks are unknown here.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ from .character_runs import CountedTokens, LoneRun
 from .characters import Characters, Whole
 from .leaf_texts import LeafTexts
 from .tables import ANEW, FreeWalk, TextWalk, apart
-from .walks import TextWalks
+from .text_walks import TextWalks
 
 
 class AfterQuotes:

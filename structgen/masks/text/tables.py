@@ -1,15 +1,9 @@
-"""Where each character leads from the states of a text, as far as the vocabulary has it.
+"""Where each character leads from the states of a text, and walks character by character.
 
-`TextTables` holds that of one automaton under one encoding: next states by minterm, the few
-characters of a state that has few, the states of a level as rows of one array. It knows nothing of
-the trie below a node; who walks it is built on this.
-
-What a walk of a text comes to: where its tokens end, where it is closed, what it is called then.
-
-Texts walked character by character: one state at one place, or many of both, level by level.
-`TextSteps` knows the characters below a node (`characters`) and where each leads (`tables`). Of
-runs, where a text reads many characters and stays where it is, it knows only to set them aside; of
-texts that may be anything, only to leave them alone.
+`TextTables` holds the next states of one automaton under one encoding: by minterm, and as rows of
+one array for the states of a level. `TextWalk` is what a walk finds: where tokens end, where the
+text is closed, and its label then. `TextSteps` walks one state at one place, or many of both level
+by level; it sets runs and open texts aside for `text_walks`.
 """
 
 from __future__ import annotations

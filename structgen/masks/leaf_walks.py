@@ -3,12 +3,11 @@
 `Walker` is what all constraints over one vocabulary share. `Walker.leaf_walk` walks a leaf from one
 state at one node and reports the tokens that end inside it and the nodes where it may end. Text is
 left to `string_walks`; everything else is walked byte by byte, depth first while few nodes survive,
-level by level in NumPy once there are many. Nothing here knows of frames, constraints or masks.
+level by level in NumPy once there are many. Frames, constraints and masks are unknown here.
 
-Numbers through a trie whose tokens hold several digits, as in the vocabularies of Llama 3. A
-number's automaton mostly cares how many digits there are, and tells few of them apart: so the digit
-strings of a vocabulary, in order, are walked as ranges of integers, one group a state, and not as a
-thousand nodes. What else tokens hold after digits is reported, not walked.
+`Digits` walks numbers through a trie whose tokens hold several digits, as in the vocabularies of
+Llama 3. A number's automaton mostly counts digits, so the digit strings of a vocabulary are walked
+as ranges of integers, one group a state, and not as a thousand nodes.
 """
 
 from __future__ import annotations

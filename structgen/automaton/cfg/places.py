@@ -1,18 +1,14 @@
-"""Stacks of open goals: which terminals may come next, and what each of them leads to.
+"""The graph-structured stack of a grammar: which terminals may come next, and where each one leads.
 
-A place in a text is a set of *tops*, pairs of a goal state and the goal's *continuation*: the
-interned set of tops to go on with when the goal ends. Continuations are sets, so however many ways
-lead to a place, a goal begun there is begun once; and they are identified by content, so equal
-places are one integer. That is a graph-structured stack without positions (Tomita 1986; Scott &
-Johnstone 2010): whatever the grammar, memory grows with the square of the text at worst, and with
-its depth of nesting for grammars people write. A goal that stands last in its rule hands its own
-continuation on (a tail call), so right recursion needs no depth either.
+A place in a text is a set of *tops*: pairs of a nonterminal's state and its *continuation*, which
+is the interned set of tops to return to when the nonterminal ends. A nonterminal that begins at a
+place begins once, however many ways lead there, and equal places are one integer (Tomita 1986;
+Scott & Johnstone 2010). Memory grows with the square of the text at worst, and with the depth of
+nesting for grammars people write. A nonterminal that stands last in its rule hands on its own
+continuation, so right recursion needs no depth.
 
-This module knows terminals by number only.
-
-Short ways from a stack to the end of a text, made of the ways to the ends of its goals. A stack is
-finished goal by goal, and what is found is kept for each continuation. How a goal ends, and under
-which conditions (or demands: see `neighbours`), is told by whom `Rests` are given.
+`Rests` finds short ways from a place to the end of a text, one nonterminal at a time; how a
+nonterminal ends is told by its caller. Terminals are numbers here.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from structgen.errors import CompileLimitExceeded
 
 from .nonterminals import NonterminalAutomata
 
-BOTTOM = -1
+TEXT_END = -1
 """In a continuation: the text may end here."""
 
 MAX_PLACES = 2_000_000
@@ -38,7 +34,7 @@ _STATE_BITS = 24
 _STATE_MASK = (1 << _STATE_BITS) - 1
 
 
-class Stacks:
+class PlaceGraph:
     """The places of one grammar.
 
     Args:
@@ -46,7 +42,7 @@ class Stacks:
 
     Attributes:
         start: the place where a text begins.
-        continuations: the tops of each continuation, packed (`unpack`), or `BOTTOM`.
+        continuations: the tops of each continuation, packed (`unpack`), or `TEXT_END`.
         places: the ``(goal state, continuation)`` pairs of each place.
         shapes: the goal states of each place: what may come next is theirs to say.
         accepting: whether the text may end at a place.
@@ -66,7 +62,7 @@ class Stacks:
         self._moves: dict[int, _Moves] = {}
         self._shifts: dict[int, int] = {}
         self.start = self._place(
-            {goals.origin: self.continuation(frozenset((BOTTOM,)))}, goals.accepts[goals.origin]
+            {goals.origin: self.continuation(frozenset((TEXT_END,)))}, goals.accepts[goals.origin]
         )
 
     def continuation(self, tops: frozenset[int]) -> int:
@@ -175,7 +171,7 @@ class Stacks:
             if accepts[state]:
                 WORK.spend(1 + (len(new) >> 3))
                 for top in new:
-                    if top == BOTTOM:
+                    if top == TEXT_END:
                         accepting = True
                     else:
                         todo.append((top & _STATE_MASK, top >> _STATE_BITS))
@@ -242,7 +238,7 @@ class Rests:
     """The completions of one grammar's stacks.
 
     Args:
-        stacks: the places.
+        graph: the places.
         ends: for a goal state under a condition: for each condition that can hold when the goal
             ends, a short text until then.
         at_end: the completion where all goals have ended, under a condition.
@@ -250,11 +246,11 @@ class Rests:
 
     def __init__(
         self,
-        stacks: Stacks,
+        graph: PlaceGraph,
         ends: Callable[[tuple[int, int]], Mapping[int, Text]],
         at_end: Callable[[int], Rest | None],
     ) -> None:
-        self._stacks = stacks
+        self._graph = graph
         self._ends = ends
         self._at_end = at_end
         self._known: dict[tuple[int, int], Rest | None] = {}
@@ -262,9 +258,9 @@ class Rests:
 
     def of_place(self, place: int, condition: int) -> Rest | None:
         """The shortest completion of a place that is found, or None when there is no way."""
-        WORK.spend(1 + (len(self._stacks.places[place]) >> 1))
-        best = self._at_end(condition) if self._stacks.accepting[place] else None
-        for state, below in self._stacks.places[place]:
+        WORK.spend(1 + (len(self._graph.places[place]) >> 1))
+        best = self._at_end(condition) if self._graph.accepting[place] else None
+        for state, below in self._graph.places[place]:
             for after, text in self._ends((state, condition)).items():
                 rest = self.of_continuation(below, after)
                 if rest is not None:
@@ -279,14 +275,14 @@ class Rests:
         stack = [key]
         while stack:
             at = stack[-1]
-            WORK.spend(1 + (len(self._stacks.continuations[at[0]]) >> 1))
+            WORK.spend(1 + (len(self._graph.continuations[at[0]]) >> 1))
             if at in self._known:
                 stack.pop()
                 continue
             missing: list[tuple[int, int]] = []
             best: Rest | None = None
-            for top in self._stacks.continuations[at[0]]:
-                if top == BOTTOM:
+            for top in self._graph.continuations[at[0]]:
+                if top == TEXT_END:
                     best = better(best, self._at_end(at[1]))
                     continue
                 state, below = unpack(top)

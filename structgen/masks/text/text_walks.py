@@ -1,33 +1,20 @@
 """Walks of text: one leaf of characters, from any state, through the tokens below any node.
 
-A text's automaton mostly stays where it is, and runs are taken as a whole; where they are left,
-what is left is walked on together, small subtrees one by one. `TextWalks` chooses among these,
-among texts that may be anything and states that tokens cannot tell apart, and keeps the walks from
-the root by the content of what is still to be read. A walk goes through these in turns.
+A text's automaton mostly stays where it is, so a run of characters is taken as a whole, and what is
+left of it is walked together, small subtrees one by one. `TextWalks` chooses among the ways to walk
+and keeps walks from the root by the content of what is still to be read:
 
-It knows leaves of text and the vocabulary's characters; what follows a text is `masks`' business.
+- `TextRuns` takes a run in one comparison over all tokens (`character_runs`) and looks only at the
+  places where it can be left: a closing quote, a character that the token's end cuts, a character
+  outside the set.
+- `TextLevels` says which states no token can tell apart, and which only a few long tokens can. It
+  walks those few one by one.
+- `TextDifferences` derives a walk from that of a near state, to which most characters lead as well:
+  only the places where the few other characters lead are looked at.
+- `OpenTexts` walks states from which every text may be read, where only closing quotes matter;
+  those where a few texts have another label; and those where only some names may be read.
 
-A text's walk from the root, told by that of a state that most characters lead to as well. Where a
-text is searched for words, its states differ by the few characters that go on with a word: whatever
-else is read leads from all of them to the same state. So of two such states all tokens but a few do
-the same, and those few lie where the characters lead apart. `TextDifferences` goes there; how the
-other state was walked is not known here.
-
-Texts up to the length of a token: which states no token can tell apart, and the longest tokens. Two
-states that differ by what comes after more characters than a token has are one; and for all but a
-few long tokens (`Characters.levels`) many more are. `TextLevels` says which, and walks those few
-one by one. How the others are walked is not known here.
-
-Texts that may be anything, and those that are one of some names: told by where they are closed.
-`OpenTexts` walks states from which every text may be read (`SymbolAutomaton.is_open`), so that only
-the quotes below a place matter; those where a few texts have another label than all the others; and
-those where nothing but names may be read.
-
-Runs of a text's automaton: where it reads many characters of one set, perhaps counting them.
-`TextRuns` takes such a run in one comparison over all tokens (`character_runs`), and looks only at
-the places where it can be left: a closing quote, a character cut by the token's end, a character
-outside the set that leads somewhere. Those places it groups by the state they lead to; how they are
-walked on is not known here.
+What follows a text is the business of `string_walks`.
 """
 
 from __future__ import annotations
@@ -46,7 +33,7 @@ from structgen.masks.grouping import starts_of
 from structgen.storage import GenerationalCache
 
 from .character_arrays import Depths, Int32, LongEdge
-from .character_runs import LoneRun, Run
+from .character_runs import CharacterRun, LoneRun
 from .characters import Characters
 from .tables import (
     ANEW,
@@ -466,7 +453,7 @@ class TextRuns:
         return (tokens, most), self._edges(state, chars, cut.run, most)
 
     def _leave(
-        self, state: int, run: Run, most: int, out: TextWalk, with_partials: bool = True
+        self, state: int, run: CharacterRun, most: int, out: TextWalk, with_partials: bool = True
     ) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
         characters, symbols, phases = self._characters, self._symbols, self._phases(state)
@@ -492,7 +479,7 @@ class TextRuns:
                     keep[which] = alive[tails[which]]
             out.ids.append(arrays.partial[chosen[keep]])
 
-    def _left(self, chars: int, run: Run) -> tuple[Int32, Int32, Depths]:
+    def _left(self, chars: int, run: CharacterRun) -> tuple[Int32, Int32, Depths]:
         """Where characters lie outside a run, their minterms, and the characters before them."""
         found = self._root_edges.get(chars) if run.is_root else None
         if found is None:
@@ -508,7 +495,9 @@ class TextRuns:
                 characters.charge(sum(array.nbytes for array in found) + 200)
         return found
 
-    def _edges(self, state: int, chars: int, run: Run, most: int) -> list[tuple[int, Int32]]:
+    def _edges(
+        self, state: int, chars: int, run: CharacterRun, most: int
+    ) -> list[tuple[int, Int32]]:
         """Where characters outside the run lead, and those after the whole of it, by state."""
         characters, symbols = self._characters, self._symbols
         arrays = characters.arrays
@@ -543,7 +532,7 @@ class TextRuns:
         phases: tuple[_Phase, ...],
         leaving: list[_Phase],
         chars: int,
-        run: Run,
+        run: CharacterRun,
         most: int,
     ) -> list[tuple[int, Int32]]:
         """`_edges` where the run can be left in a few states, and nothing else goes on with it."""

@@ -13,7 +13,7 @@ which some token continues with a byte that the terminal's end allows; after a n
   and the node; so nothing shared is numbered by a grammar.
 - `Walks` are the walks of one lexer. Grammars with the same terminals have one lexer, and find its
   walks by its own numbers (`Shared.known_to`).
-- `LexerWalks` gives the same walks in the terms of `masks.walks`, for grammars inside a `Machine`.
+- `LexerWalks` gives the same walks in the terms of `leaf_walks`, for grammars inside a `Machine`.
 
 What follows a terminal is the business of `masks` and `nonterminal_walks`.
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +31,14 @@ import numpy.typing as npt
 from structgen.automaton.cfg import Lexer, Spellings
 from structgen.automaton.work import WORK
 from structgen.masks.grouping import StateRows
+from structgen.masks.leaf_walks import walker_of
 from structgen.masks.node_sets import NODE_BITS, Node, NodeSet, NodeSets, as_mask
 from structgen.masks.walk_store import ROOT, LeafWalk, WalkStore
-from structgen.masks.walks import walker_of
 from structgen.storage import GenerationalCache, fork_safe
 from structgen.vocabulary import Trie, Vocabulary
 
 from .byte_runs import Order, order_of
-from .tokens import Bits, Ids, Rows, Walk, gathered, gathered_arrays, new_number
+from .tokens import Bits, Ids, LexerWalk, Rows, gathered, gathered_arrays, new_number
 
 _MAX_VISITS = 400
 _SMALL = 400
@@ -49,30 +49,10 @@ _FEW_BYTES = 4
 """A set's children by so many bytes are found one by one."""
 
 
-class LexerTables(Protocol):
-    """What a search asks of `walks.Walks`: a lexer's states as arrays, and what may follow them."""
-
-    lexer: Lexer
-    nodes: NodeSets
-    trie: Trie
-    order: Order
-    n_words: int
-    states: StateRows
-
-    def goes_on(self, node: int, outcome: int) -> int:
-        """The nodes below ``node`` that may follow an outcome, or -1."""
-
-    def allowed_after(self, outcome: int) -> npt.NDArray[np.bool_]:
-        """bool ``[256]``: the bytes that may follow an outcome."""
-
-    def allowed_mask(self, outcome: int) -> int:
-        """The same as the bits of an integer."""
-
-
 class Search:
     """One walk."""
 
-    def __init__(self, walks: LexerTables, q: int, node: int) -> None:
+    def __init__(self, walks: Walks, q: int, node: int) -> None:
         self._walks = walks
         self._nodes = walks.nodes
         self._lexer = walks.lexer
@@ -85,7 +65,7 @@ class Search:
         self._todo = [(q, node)]
         self._runs: dict[int, list[int]] = {}
 
-    def walk(self) -> Walk:
+    def walk(self) -> LexerWalk:
         """All of it."""
         walks = self._walks
         WORK.spend(2)
@@ -101,7 +81,7 @@ class Search:
                 self._run(state, where)
         ids, rows = gathered_arrays(self._ids, self._parts, self._rows, walks.n_words)
         exits = tuple((outcome, walks.nodes.join(where)) for outcome, where in self._exits.items())
-        return Walk(ids, rows, exits, tuple(self._ends), new_number())
+        return LexerWalk(ids, rows, exits, tuple(self._ends), new_number())
 
     def _narrow(self) -> None:
         """Depth first, until that gets too much."""
@@ -331,13 +311,13 @@ def _as_row(row: Mapping[int, int]) -> npt.NDArray[np.int32]:
 
 
 class SharedWalk(NamedTuple):
-    """A `Walk` in no grammar's numbers.
+    """A `LexerWalk` in no grammar's numbers.
 
     Attributes:
         ids: as there.
         rows: as there.
         exits: where the terminal may end: texts that lead to such an end, with the nodes.
-        ends: texts that lead to the states of ``Walk.ends``, and whether they stand for all
+        ends: texts that lead to the states of ``LexerWalk.ends``, and whether they stand for all
             states inside a character that begins there; None where a state has no name.
     """
 
@@ -347,7 +327,7 @@ class SharedWalk(NamedTuple):
     ends: tuple[tuple[str, bool], ...] | None
 
 
-Spaces: TypeAlias = "tuple[tuple[Walk, ...], tuple[tuple[int, int], ...]]"
+Spaces: TypeAlias = "tuple[tuple[LexerWalk, ...], tuple[tuple[int, int], ...]]"
 """What is ignored does from a node: its walks, and where it ends: conditions and nodes."""
 
 
@@ -377,7 +357,7 @@ class Known(NamedTuple):
             texts, what is ignored, and the node.
     """
 
-    walks: GenerationalCache[int, Walk]
+    walks: GenerationalCache[int, LexerWalk]
     spaces: dict[frozenset[int], GenerationalCache[int, Spaces]]
     prefixes: GenerationalCache[tuple[tuple[int, ...], frozenset[int], Node], Prefixes]
 
@@ -451,7 +431,7 @@ class TerminalWalks:
         self._names[q] = found
         return found
 
-    def get(self, name: tuple[int, bytes], node: int) -> Walk | None:
+    def get(self, name: tuple[int, bytes], node: int) -> LexerWalk | None:
         """The walk at ``node``, if it is known; without its `ends`."""
         terminal, state = name
         found = self.shared.walks[state, node]
@@ -465,10 +445,10 @@ class TerminalWalks:
                 outcome = self._lexer.label(self._lexer.before(terminal, to))
                 self._outcomes[terminal, text] = outcome
             exits.append((outcome, at))
-        return Walk(found.ids, found.rows, tuple(exits), None, new_number())
+        return LexerWalk(found.ids, found.rows, tuple(exits), None, new_number())
 
     def ends(self, name: tuple[int, bytes], node: int) -> tuple[int, ...] | None:
-        """`Walk.ends` of the walk at ``node``, if they are known."""
+        """`LexerWalk.ends` of the walk at ``node``, if they are known."""
         terminal, state = name
         found = self.shared.walks[state, node]
         if found is None or found.ends is None:
@@ -477,7 +457,7 @@ class TerminalWalks:
         ends = [(before(terminal, spelling.state(text)), inside) for text, inside in found.ends]
         return tuple([~q if inside else q for q, inside in ends])
 
-    def put(self, name: tuple[int, bytes], node: int, walk: Walk) -> None:
+    def put(self, name: tuple[int, bytes], node: int, walk: LexerWalk) -> None:
         """Share a walk, if where it leaves its terminal has names."""
         terminal, state = name
         spelling = self._spelling(terminal)
@@ -558,7 +538,7 @@ class Walks:
         self.states = StateRows(lambda: lexer, _free_of_charge, lambda q: lexer.loop(q) is not None)
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
         self._allowed_masks: dict[int, int] = {}
-        self._anything = lexer.terminals.rest.anything
+        self._anything = lexer.terminals.lookahead.anything
         self._inside: dict[int, tuple[int, ...]] = {}
         # Those of a lexer that grammars share are theirs as well.
         self._known = shared.known_to(lexer)
@@ -568,7 +548,7 @@ class Walks:
         self._ends: GenerationalCache[int, tuple[int, ...]] = shared.cache()
         self.charge, self.cache = shared.charge, shared.cache
 
-    def walk(self, q: int, node: int) -> Walk:
+    def walk(self, q: int, node: int) -> LexerWalk:
         """The walk from lexer state ``q`` at ``node``."""
         key = q << NODE_BITS | node
         found = self._walks[key]
@@ -598,7 +578,7 @@ class Walks:
         """`Known.prefixes` of the lexer."""
         return self._known.prefixes
 
-    def _of_states(self, q: int, node: int) -> Walk:
+    def _of_states(self, q: int, node: int) -> LexerWalk:
         split = self.lexer.split(q)
         if len(split) > 1:
             return self._joined([(part, node) for part in split])
@@ -628,7 +608,7 @@ class Walks:
         return [(q, part) for part in found] if len(found) > 1 else []
 
     def ends(self, q: int, node: int) -> tuple[int, ...]:
-        """`Walk.ends` of the walk from ``q`` at ``node``.
+        """`LexerWalk.ends` of the walk from ``q`` at ``node``.
 
         Cost: where another grammar made the walk, and some of its ends have no names, it is made
         again.
@@ -658,7 +638,7 @@ class Walks:
             ends = Search(self, q, node).walk().ends or ()
         return ends
 
-    def _literal(self, text: bytes, states: list[int], outcome: int, node: int) -> Walk:
+    def _literal(self, text: bytes, states: list[int], outcome: int, node: int) -> LexerWalk:
         """The walk of a terminal that is one text."""
         nodes, child_of = self.nodes, self.trie.child
         n_nodes, token_start, token_ids = nodes.n_nodes, nodes.token_start, nodes.token_ids
@@ -680,10 +660,10 @@ class Walks:
                 ends.append(state)
         else:
             if nodes.goes_on(at):
-                return Walk(tuple(ids), (), ((outcome, at),), tuple(ends), new_number())
-        return Walk(tuple(ids), (), (), tuple(ends), new_number())
+                return LexerWalk(tuple(ids), (), ((outcome, at),), tuple(ends), new_number())
+        return LexerWalk(tuple(ids), (), (), tuple(ends), new_number())
 
-    def _joined(self, steps: list[tuple[int, int]]) -> Walk:
+    def _joined(self, steps: list[tuple[int, int]]) -> LexerWalk:
         parts = [self.walk(q, node) for q, node in steps]
         all_ids = [i for part in parts for i in part.ids]
         ids, rows, _ = gathered(all_ids, [r for part in parts for r in part.rows], self.n_words)
@@ -696,7 +676,7 @@ class Walks:
             ends.update(dict.fromkeys(part.ends or ()))
         are_known = all(part.ends is not None for part in parts)
         joined = tuple((outcome, self.nodes.join(nodes)) for outcome, nodes in exits.items())
-        return Walk(ids, rows, joined, tuple(ends) if are_known else None, new_number())
+        return LexerWalk(ids, rows, joined, tuple(ends) if are_known else None, new_number())
 
     def inside_characters(self, q: int) -> tuple[int, ...]:
         """The states in which a token can end inside a character that begins in ``q``."""
@@ -772,7 +752,7 @@ class LexerWalks:
         self._walks: dict[Lexer, Walks] = {}
 
     def walk(self, lexer: Lexer, q: int, node: Node) -> LeafWalk:
-        """See `walks.Walker.leaf_walk`; remembered by the lexer's own walks."""
+        """See `lexer_walks.Walker.leaf_walk`; remembered by the lexer's own walks."""
         walks = self._walks.get(lexer)
         if walks is None:
             walks = self._walks[lexer] = Walks(lexer, self._vocabulary)
