@@ -7,6 +7,7 @@ object is meant only while that object lives.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
@@ -86,7 +87,8 @@ class Caches(list[GenerationalCache[Any, Any]]):
 class KeptByBytes(Generic[_V]):
     """What was asked for last, as long as it fits into a budget of bytes. Not thread-safe.
 
-    What is kept may grow while it is used, so it is weighed again each time it is asked for.
+    What is kept may grow while it is used, so it is weighed again when it is asked for, and when
+    something else is added soon after: what was asked for once has grown after it was added.
 
     Attributes:
         weight: about how many bytes it holds.
@@ -120,9 +122,12 @@ class KeptByBytes(Generic[_V]):
         """
         if key in self._kept:
             self.weight -= self._kept.pop(key)[1]
-        weight = _ENTRY_BYTES + self._weigh(value)
-        self._kept[key] = value, weight
-        self.weight += weight
+        self._kept[key] = value, 0
+        for recent in list(itertools.islice(reversed(self._kept), _AGAIN)):
+            value, before = self._kept[recent]
+            weight = _ENTRY_BYTES + self._weigh(value)
+            self._kept[recent] = value, weight
+            self.weight += weight - before
         while self.weight > self._most:
             _, (_, gone) = self._kept.popitem(last=False)
             self.weight -= gone
@@ -132,6 +137,9 @@ class KeptByBytes(Generic[_V]):
         self._kept.clear()
         self.weight = 0
 
+
+_AGAIN = 64
+"""How many of what was asked for last are weighed again where one is added."""
 
 _ENTRY_BYTES = 500
 """About how many bytes an entry takes beside its value: so small ones do not become too many."""

@@ -264,6 +264,15 @@ def test_what_is_kept_fits_its_budget() -> None:
     grown += bytes(3_500)
     assert kept.get("b") is grown  # weighed again
     assert [name for name in "cd" if kept.get(name) is not None] == ["d"]
+    once = bytearray(1_000)
+    kept.add("once", once)
+    once += bytes(7_000)  # it grows after it was added, and nobody asks for it again
+    kept.add("next", bytearray(2_000))
+    assert "d" not in kept
+    assert kept.weight <= 10_000
+    once += bytes(5_000)
+    kept.add("last", bytearray(100))
+    assert kept.weight <= 10_000
     kept.add("large", bytearray(20_000))
     assert not len(kept)
     assert kept.weight == 0
