@@ -27,6 +27,7 @@ from structgen.decoding import (
 )
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError
+from structgen.options import OPTIONS
 from structgen.storage import fork_safe
 from structgen.types import AnyT, Call, Choices, Functions, ItemT, Others, Own, T, TextT, cache_key
 
@@ -100,7 +101,7 @@ class _Asks(ABC):
     ) -> Any:
         """What a method of the generator for ``output_type`` returns."""
         check_by_name(more)
-        call = {name: value for name, value in options.items() if name in search_options.NAMES}
+        call = {name: value for name, value in options.items() if name in OPTIONS}
         compiled = {name: value for name, value in options.items() if name not in call}
         for name in compiled:
             if name not in TypeOptions.__optional_keys__:

@@ -17,7 +17,7 @@
     │   ├── DownloadError        fetching failed or a digest did not match
     │   ├── ConversionError      weights cannot be converted
     │   └── WorkerDied           the process that runs a model ended by itself
-    ├── OptionError              an unknown, misspelt or contradictory option
+    ├── OptionError              an unknown, misspelt or contradictory option (option, value)
     │   └── RequestError         a field of a request to a Runner          (param)
     ├── Overloaded               more requests wait than may               (retry_after)
     ├── PromptError              empty, malformed, or longer than the context
@@ -41,7 +41,7 @@ nothing of the rest of the package; every other module may import it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 def counted(number: int, noun: str) -> str:
@@ -287,7 +287,13 @@ class BudgetTooSmall(StructgenError):
 
 
 class ModelError(StructgenError):
-    """A model cannot be found, fetched, converted or loaded."""
+    """A model cannot be found, fetched, converted or loaded.
+
+    Attributes:
+        lacks: the output of its graph that was asked for and that it has not, or None.
+    """
+
+    lacks: str | None = None
 
 
 class RemoteError(ModelError):
@@ -322,7 +328,22 @@ class WorkerDied(ModelError):
 
 
 class OptionError(StructgenError):
-    """An unknown, misspelt or contradictory option."""
+    """An unknown, misspelt or contradictory option.
+
+    Attributes:
+        option: its name, or None where the error is about no single one.
+        value: what was passed, or None.
+    """
+
+    def __init__(self, message: str, *, option: str | None = None, value: object = None) -> None:
+        super().__init__(message)
+        self.option = option
+        self.value = value
+
+    def said_of(self, name: str) -> str:
+        """The message in the words of who calls the option ``name``."""
+        text = str(self)
+        return text if self.option is None else text.replace(f"{self.option}=", f"{name}=")
 
 
 class RequestError(OptionError):
@@ -331,11 +352,19 @@ class RequestError(OptionError):
     Attributes:
         param: where in the request, such as ``response_format.json_schema.schema.properties.x``;
             None where it is about the request as a whole.
+        kind: what is wrong with the field.
     """
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        kind: Literal["invalid", "missing", "unsupported"] = "invalid",
+    ) -> None:
         super().__init__(message)
         self.param = param
+        self.kind = kind
 
 
 class Overloaded(StructgenError):

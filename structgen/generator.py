@@ -21,9 +21,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import (
     AsyncGenerator,
     AsyncMaker,
-    CallOptions,
     Calls,
-    CancelEvent,
     GeneratorOptions,
     Output,
     Prompt,
@@ -37,6 +35,7 @@ from structgen.decoding import (
 )
 from structgen.insight import TOLERANCE
 from structgen.models.base import Model
+from structgen.options import CallOptions, CancelEvent
 from structgen.sampling import checked
 from structgen.types import (
     Call,
@@ -121,9 +120,14 @@ def hinted(is_wanted: Any, output_type: Any, constraint: Constraint[Any] | None)
     if is_wanted is None or is_wanted is False:
         return ""
     if is_wanted is not True:
-        raise OptionError(f"with_schema_hint={is_wanted!r} is not a bool.")
+        raise OptionError(
+            f"with_schema_hint={is_wanted!r} is not a bool.", option="with_schema_hint"
+        )
     if constraint is None:
-        raise OptionError("with_schema_hint=True needs an output type: free text has no schema.")
+        raise OptionError(
+            "with_schema_hint=True needs an output type: free text has no schema.",
+            option="with_schema_hint",
+        )
     return schema_hint(output_type, constraint.output)
 
 
@@ -232,7 +236,7 @@ class Generator(Calls[T_co]):
         think, draft = options.pop("think", None), options.pop("draft", None)
         with_schema_hint = options.pop("with_schema_hint", None)
         if processor is not None and not callable(processor):
-            raise OptionError(f"processor={processor!r} is not callable.")
+            raise OptionError(f"processor={processor!r} is not callable.", option="processor")
         constraint = compiled(
             model.vocabulary, output_type, options, functools.partial(as_model_writes, model)
         )

@@ -22,6 +22,7 @@ STAGES = (
     "masks",
     "constraint",
     "sampling",
+    "options",
     "models",
     "insight",
     "values",
@@ -74,6 +75,7 @@ OPEN_MODULES = {
     "structgen.asgi": "a module of its own",
     "structgen.generator": "a module of its own",
     "structgen.asking": "a module of its own",
+    "structgen.options": "a module of its own",
     "structgen.text_model": "a module of its own",
     "structgen.errors": "a module of its own",
 }
@@ -153,6 +155,7 @@ def test_only_the_public_face_stands_beside_the_stages():
         "__main__.py",
         "asgi.py",
         "asking.py",
+        "options.py",
         "errors.py",
         "generator.py",
         "py.typed",

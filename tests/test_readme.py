@@ -22,11 +22,11 @@ from structgen.automaton.schema import (
     rule_reader,
     rules,
 )
-from structgen.decoding import options
 from structgen.grammar import formats
 from structgen.grammar.json_schema import dialects, reader
 from structgen.grammar.regex import read as regex
 from structgen.grammar.regex import tree
+from structgen.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -168,8 +168,8 @@ def test_documented_json_options_are_those_there_are_with_their_defaults() -> No
 
 def test_documented_search_options_are_those_there_are() -> None:
     rows = table("getting-started.md", "Options of a call")
-    documented = {name for row in rows for name in names(row[0])} | {"random_seed"}
-    assert documented == set(options.NAMES)
+    documented = {name for row in rows for name in names(row[0])}
+    assert documented == set(OPTIONS)
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -339,9 +339,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except StructgenError as error:
-        # What is an argument in Python is an option here.
-        message = str(error).replace("; dialect= says otherwise", "; --dialect says otherwise")
-        click.echo(f"Error: {message}", err=True)
+        click.echo(f"Error: {error}", err=True)
         return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nStopped.", err=True)

@@ -24,6 +24,7 @@ import click
 
 import structgen
 from structgen.errors import GrammarError, OptionError, OutputTypeError
+from structgen.options import OPTIONS
 
 from .terminal import load, model_option
 
@@ -258,7 +259,7 @@ _USUAL_TOKENS = 512
 
 def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the arguments of one output."""
-    arguments = (
+    arguments: tuple[Callable[..., Any], ...] = (
         click.argument("prompt"),
         model_option(),
         with_form,
@@ -278,26 +279,10 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Let the model think first, for so many tokens at most; 0: not even where its "
             "chat template has it think.",
         ),
-        click.option("--temperature", type=float, help="Above 0: sample."),
-        click.option("--top-p", type=float, help="Sample among the likeliest of this probability."),
-        click.option(
-            "--min-p",
-            type=float,
-            help="Sample among those at least so likely as the likeliest one.",
-        ),
-        click.option(
-            "--frequency-penalty",
-            type=float,
-            help="Off a score each time the output has the token.",
-        ),
-        click.option(
-            "--presence-penalty", type=float, help="Off the scores of tokens the output has."
-        ),
-        click.option("--seed", type=int, help="Same seed, same output."),
-        click.option(
-            "--retries",
-            type=int,
-            help="Write a value anew that a validator of --type refuses, at most so often.",
+        *(
+            click.option(f"--{name.replace('_', '-')}", type=option.kind, help=f"{option.about}.")
+            for name, option in OPTIONS.items()
+            if option.field is not None and option.kind is not None and name != "max_new_tokens"
         ),
     )
     for argument in reversed(arguments):

@@ -289,10 +289,13 @@ class Settings:
             raise OptionError(f"template={self.template!r} is no PromptTemplate.")
         if self.debias is not None and self.debias not in DEBIAS:
             raise OptionError(
-                f"debias={self.debias!r}. It must be None or one of {', '.join(DEBIAS)}."
+                f"debias={self.debias!r}. It must be None or one of {', '.join(DEBIAS)}.",
+                option="debias",
             )
         if isinstance(self.orders, bool) or not isinstance(self.orders, int) or self.orders < 1:
-            raise OptionError(f"orders={self.orders!r}. It must be an integer of 1 or more.")
+            raise OptionError(
+                f"orders={self.orders!r}. It must be an integer of 1 or more.", option="orders"
+            )
         check_share(self.tolerance, "tolerance", is_open=True)
 
     def debias_of(self, question: Question) -> str:
@@ -307,9 +310,9 @@ def check_share(value: Any, name: str, *, is_open: bool = False) -> None:
         OptionError: it is not.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise OptionError(f"{name}={value!r} is not a number.")
+        raise OptionError(f"{name}={value!r} is not a number.", option=name)
     if not 0 <= value <= 1 or (is_open and value == 1):
-        raise OptionError(f"{name}={value!r} is out of range. It must be from 0 to 1.")
+        raise OptionError(f"{name}={value!r} is out of range. It must be from 0 to 1.", option=name)
 
 
 @dataclass(frozen=True, slots=True)

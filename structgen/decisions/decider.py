@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, final
 
-from structgen.decoding import CancelEvent, check_adapter
+from structgen.decoding import check_adapter
 from structgen.decoding import options as search_options
 from structgen.errors import IncompleteOutput, ModelError, OptionError, UninformativeWarning
 from structgen.insight import GivenUp, Passes, run_passes
 from structgen.models.base import Model
+from structgen.options import CancelEvent
 from structgen.sampling import TokenIds
 from structgen.storage import fork_safe
 from structgen.workers import AsyncModel, run_errands
@@ -307,7 +308,8 @@ def _thresholds(given: Any, questions: Mapping[str, Any]) -> dict[str, float]:
     for name, threshold in given.items():
         if name not in questions:
             raise OptionError(
-                f"abstain_below has {name!r}, which is no question. Asked: {', '.join(questions)}."
+                f"abstain_below has {name!r}, which is no question. Asked: {', '.join(questions)}.",
+                option="abstain_below",
             )
         check_share(threshold, f"abstain_below[{name!r}]")
     return dict(given)
@@ -643,7 +645,8 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         if adapter is not None and adapter not in given.adapters:
             raise OptionError(
                 f"{given.name} has no adapter {adapter!r}. Load it: "
-                f"await model.load_adapter(path, {adapter!r})."
+                f"await model.load_adapter(path, {adapter!r}).",
+                option="adapter",
             )
         return given
 

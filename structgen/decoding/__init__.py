@@ -1,7 +1,7 @@
 """One output, or many, from a prompt to its end.
 
 In reading order: `chat` (prompts), `chat_tokens` (a template's markers, told from what messages
-say), `tools` (how a model calls tools), `options` with `option_checks` (what a call may ask for)
+say), `tools` (how a model calls tools), `options` (how options go together)
 and `call_validation` (held against model and output type). `generation` is one output being made,
 and never runs a model: `progress` has its parts go on and back together, `choosing` says which
 token comes, `checks` what is refused while it is written. `thinking` and `sections` put a thought,
@@ -31,10 +31,7 @@ from .loop import Chunk, Output, Run, SectionName, passes_of
 from .makers import AsyncMaker
 from .options import (
     AskOptions,
-    CallOptions,
-    CancelEvent,
     GeneratorOptions,
-    ManyOptions,
     SearchOptions,
     TypeOptions,
     check_by_name,
@@ -60,16 +57,13 @@ __all__ = [
     "AsyncMaker",
     "AsyncStream",
     "AsyncValueStream",
-    "CallOptions",
     "Calls",
-    "CancelEvent",
     "Chunk",
     "Draft",
     "Enforcement",
     "Generation",
     "GenerationResult",
     "GeneratorOptions",
-    "ManyOptions",
     "Output",
     "Parsed",
     "Prepared",

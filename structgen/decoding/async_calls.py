@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
+from structgen.options import CallOptions, ManyOptions
 from structgen.types import T_co
 
 from .chat import Prompt, Prompts, check_several
-from .options import CallOptions, ManyOptions, check_by_name
+from .options import check_by_name
 from .results import GenerationResult
 from .stream import AsyncStream, AsyncValueStream
 

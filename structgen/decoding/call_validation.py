@@ -37,6 +37,7 @@ from structgen.sampling import (
     NoRepeatNgram,
     TokenIds,
     TokenMask,
+    checked,
 )
 from structgen.types import ToolsOffered
 
@@ -216,7 +217,8 @@ def processors(
         found.append(LogitBias(search.logit_bias, vocabulary.size))
     if mask is not None:
         found.append(mask)
-    for own in (processor, search.processor):
+    of_call = None if search.processor is None else checked(search.processor)
+    for own in (processor, of_call):
         if own is not None:
             found.append(own if mask is None else mask.has_last_word_after(own))
     return found
@@ -267,7 +269,9 @@ def check_adapter(model: Model, adapter: str | None) -> None:
         loaded = ", ".join(sorted(model.adapters)) or "none"
         raise OptionError(
             f"adapter={adapter!r} is not loaded (loaded: {loaded}). Load it first, with "
-            "load_adapter of the model or of its Runner."
+            "load_adapter of the model or of its Runner.",
+            option="adapter",
+            value=adapter,
         )
 
 
@@ -286,7 +290,9 @@ def check_abstains(constraint: Constraint | None, search: SearchOptions) -> None
             if meant is not None:
                 raise OptionError(
                     f"abstain_below has {path!r}, where no output of "
-                    f"{constraint.output.name} has a value with few alternatives. {meant}"
+                    f"{constraint.output.name} has a value with few alternatives. {meant}",
+                    option="abstain_below",
+                    value=search.abstain_below,
                 )
 
 
@@ -297,7 +303,8 @@ def _with_choices(constraint: Constraint | None, option: str) -> Constraint:
     what = "free text" if constraint is None else constraint.output.name
     raise OptionError(
         f"{option}= needs a value that is a choice among few, which {what} has not. It looks at "
-        "JSON and at whole outputs, not into templates, tags and calls of tools."
+        "JSON and at whole outputs, not into templates, tags and calls of tools.",
+        option=option,
     )
 
 
@@ -312,7 +319,9 @@ def check_best(constraint: Constraint | None, search: SearchOptions) -> None:
     _with_choices(constraint, "best")
     for name in ("retries", "stop"):
         if getattr(search, name):
-            raise OptionError(f"{name}= does not go with best=. Leave one of them out.")
+            raise OptionError(
+                f"{name}= does not go with best=. Leave one of them out.", option="best"
+            )
 
 
 def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
@@ -328,14 +337,18 @@ def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
     if search.max_length is not None and search.max_length > context:
         raise OptionError(
             f"max_length={search.max_length:,} is more than {model.name} holds: {context:,} "
-            "tokens, prompt and output together."
+            "tokens, prompt and output together.",
+            option="max_length",
+            value=search.max_length,
         )
     most = search.max_new_tokens
     if most is not None and prompt_tokens + most > context:
         raise OptionError(
             f"max_new_tokens={most:,} is more than {model.name} has room for: it holds {context:,} "
             f"tokens, prompt and output together, and the prompt has {prompt_tokens:,}. Pass at "
-            f"most {context - prompt_tokens:,}, or leave it out: then the context is the limit."
+            f"most {context - prompt_tokens:,}, or leave it out: then the context is the limit.",
+            option="max_new_tokens",
+            value=most,
         )
     # Who says how long an output may be is not held to what the model's folder says of all calls.
     default = context if most is not None else model.search_defaults.get("max_length", context)
@@ -343,7 +356,8 @@ def budget(model: Model, prompt_tokens: int, search: SearchOptions) -> int:
     if prompt_tokens >= limit:
         raise OptionError(
             f"max_length is {limit:,} tokens and counts the prompt, which has {prompt_tokens:,}. "
-            "Raise it, or use max_new_tokens, which counts the output only."
+            "Raise it, or use max_new_tokens, which counts the output only.",
+            option="max_length",
         )
     left = limit - prompt_tokens
     return left if most is None else min(left, most)

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, overload
 
+from structgen.options import CallOptions, ManyOptions
 from structgen.types import T_co
 
 from .chat import Prompt, Prompts, check_several
 from .loop import Output
-from .options import CallOptions, ManyOptions, check_by_name
+from .options import check_by_name
 from .results import GenerationResult
 
 if TYPE_CHECKING:

@@ -53,13 +53,14 @@ from structgen.insight import (
     readable_prompt,
 )
 from structgen.models.base import Model
+from structgen.options import CancelEvent
 from structgen.sampling import Logits, TokenIds, TokenLogprob, TokenMask
 from structgen.vocabulary import Vocabulary
 
 from .chat_tokens import Speller
 from .checks import Trial
 from .loop import Chunk
-from .options import CancelEvent, SearchOptions
+from .options import SearchOptions
 from .results import FinishReason, Timings
 
 _COMMA = 0x2C

@@ -136,7 +136,8 @@ class Sections:
         try:
             return self._generation("answer", np.concatenate([self.prompt_ids, room]))
         except (PromptError, OptionError, BudgetTooSmall) as error:
-            if isinstance(error, OptionError) and "max_" not in str(error):
+            limits = ("max_length", "max_new_tokens")
+            if isinstance(error, OptionError) and error.option not in limits:
                 raise
             error.args = (
                 f"{error} Of the tokens before the answer, {self._reserved:,} are kept for think= "
@@ -147,8 +148,7 @@ class Sections:
     def _generation(self, section: SectionName, token_ids: TokenIds) -> Generation:
         search, constraint = self._search, self._constraint
         if section != "answer":
-            search = replace(
-                search,
+            search = search.but(
                 stop=(),
                 max_length=None,
                 min_length=None,
@@ -163,11 +163,11 @@ class Sections:
             assert self._thoughts is not None
             constraint = self._thoughts.constraint
             most = self._thoughts.max_free
-            search = replace(search, stop=(self._thoughts.end,), max_new_tokens=most)
+            search = search.but(stop=(self._thoughts.end,), max_new_tokens=most)
         elif section == "draft":
             assert self._draft is not None
             constraint = self._draft.constraint
-            search = replace(search, max_new_tokens=self._draft.max_tokens)
+            search = search.but(max_new_tokens=self._draft.max_tokens)
         return Generation(
             self._model,
             constraint,

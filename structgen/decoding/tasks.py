@@ -30,6 +30,7 @@ from structgen.errors import (
 )
 from structgen.insight import MAX_ALTERNATIVES, GivenUp, Site, measure, names_of, whole_texts
 from structgen.models.base import Model, most_characters
+from structgen.options import CancelEvent
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
 from structgen.values import Checks, Judging, checks_of
@@ -47,7 +48,7 @@ from .call_validation import (
 from .chat import Prompt, TokenPrompt, without_oldest
 from .generation import Generation
 from .loop import Output, Run
-from .options import CancelEvent, SearchOptions
+from .options import SearchOptions
 from .sections import Drafted, Sections
 from .stream import Stream, pieces
 from .thinking import Draft, Think, Thoughts, after_draft
@@ -114,7 +115,7 @@ class Task:
         if think is not None and not isinstance(think, Think):
             think = Think(think)
         if draft is not None and not isinstance(draft, (bool, Draft)):
-            raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.")
+            raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.", option="draft")
         self._draft = (Draft() if draft else None) if not isinstance(draft, Draft) else draft
         self._thoughts = None if think is None else Thoughts(model, think)
         self.has_sections = self._thoughts is not None or self._draft is not None
@@ -135,7 +136,8 @@ class Task:
             raise OptionError(
                 "with_schema_hint=True tells of the schema in a chat, and a prompt that is a text "
                 "is given to the model as it is. Write the schema into the text, or pass messages: "
-                '[{"role": "user", "content": text}].'
+                '[{"role": "user", "content": text}].',
+                option="with_schema_hint",
             )
         if isinstance(prompt, TokenPrompt):
             return self._prepare_tokens(prompt, search)
@@ -145,7 +147,8 @@ class Task:
         if self.has_sections and not isinstance(parsed, str) and _begins_the_answer(parsed):
             raise OptionError(
                 "The last message is the assistant's, which begins the answer, and think= or "
-                "draft= put something before it. Leave that message out, or these options."
+                "draft= put something before it. Leave that message out, or these options.",
+                option="think",
             )
 
         def encoded(parsed: str | list[dict[str, Any]]) -> TokenIds:
@@ -194,7 +197,9 @@ class Task:
         if not prompt.token_ids:
             raise PromptError("The prompt is empty: it has no tokens.")
         if self._draft is not None:
-            raise OptionError("draft= asks for the answer in a chat. Pass messages, or no draft=.")
+            raise OptionError(
+                "draft= asks for the answer in a chat. Pass messages, or no draft=.", option="draft"
+            )
         token_ids: TokenIds = np.array(prompt.token_ids, np.int32)
         if search.truncate:
             token_ids = token_ids[-self._most_prompt(search) :]
@@ -245,7 +250,8 @@ class Task:
             if most is None:
                 raise OptionError(
                     "draft= without max_new_tokens= would have no end. Pass max_new_tokens=, or "
-                    "draft=Draft(max_tokens=...)."
+                    "draft=Draft(max_tokens=...).",
+                    option="draft",
                 )
             draft = Drafted(self._free_text, most, prepared.request)
         return Sections(
@@ -287,11 +293,14 @@ def checks_for(
     if not search.retries:
         return None
     if constraint is None:
-        raise OptionError("retries= needs an output type: free text has no checks.")
+        raise OptionError(
+            "retries= needs an output type: free text has no checks.", option="retries"
+        )
     if checks is not None and search.stop:
         raise OptionError(
             "stop= does not go with retries=: what a stop string cuts is not checked. Leave "
-            "one of them out, or put the limit into the output type."
+            "one of them out, or put the limit into the output type.",
+            option="stop",
         )
     return checks
 
@@ -476,9 +485,11 @@ def probabilities(
         }
     )
     if isinstance(tolerance, bool) or not isinstance(tolerance, numbers.Real):
-        raise OptionError(f"tolerance={tolerance!r} is not a number.")
+        raise OptionError(f"tolerance={tolerance!r} is not a number.", option="tolerance")
     if not 0 <= tolerance < 1:
-        raise OptionError(f"tolerance={tolerance!r} is out of range. It must be from 0 to 1.")
+        raise OptionError(
+            f"tolerance={tolerance!r} is out of range. It must be from 0 to 1.", option="tolerance"
+        )
     check_adapter(model, adapter)
     if chat.is_batch(prompt):
         raise PromptError(

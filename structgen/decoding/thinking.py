@@ -70,7 +70,9 @@ class Think:
         most = self.max_tokens
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise OptionError(
-                f"think={most!r} is no number of tokens. Pass the most that the model may think."
+                f"think={most!r} is no number of tokens. Pass the most that the model may think.",
+                option="think",
+                value=most,
             )
         tags: Any = self.tags
         if tags is not None and not (
@@ -78,9 +80,13 @@ class Think:
             and len(tags) == 2
             and all(isinstance(tag, str) and tag for tag in tags)
         ):
-            raise OptionError(f"Think: tags={tags!r} are not two texts: ('<think>', '</think>').")
+            raise OptionError(
+                f"Think: tags={tags!r} are not two texts: ('<think>', '</think>').", option="think"
+            )
         if self.instructions is not None and not isinstance(self.instructions, str):
-            raise OptionError(f"Think: instructions={self.instructions!r} is no str.")
+            raise OptionError(
+                f"Think: instructions={self.instructions!r} is no str.", option="think"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,9 @@ class Thoughts:
         if think.max_tokens < least:
             raise OptionError(
                 f"think={think.max_tokens} leaves no room to think: with {model.name} the tags "
-                f"{self._begin} and {self.end} and one token between take {least}."
+                f"{self._begin} and {self.end} and one token between take {least}.",
+                option="think",
+                value=think.max_tokens,
             )
         self.most_tokens = think.max_tokens
         self.max_free = think.max_tokens - least + 2
@@ -268,11 +276,11 @@ class Draft:
     def __post_init__(self) -> None:
         most = self.max_tokens
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-            raise OptionError(f"Draft: max_tokens={most!r} is no number of tokens.")
+            raise OptionError(f"Draft: max_tokens={most!r} is no number of tokens.", option="draft")
         for name in ("request", "text_request"):
             text = getattr(self, name)
             if not isinstance(text, str) or not text:
-                raise OptionError(f"Draft: {name}={text!r} is no text.")
+                raise OptionError(f"Draft: {name}={text!r} is no text.", option="draft")
 
 
 def after_draft(

@@ -495,7 +495,8 @@ def below(
             raise OptionError(
                 f"abstain_below asks for every choice, but the texts that could stand at "
                 f"{', '.join(confidence.too_long)} are too long to list them. Name the values to "
-                "check: abstain_below={'$.label': 0.8}."
+                "check: abstain_below={'$.label': 0.8}.",
+                option="abstain_below",
             )
         found = [value(path) for path in confidence]
         return tuple(value for value in found if not value.reaches(threshold))
@@ -504,7 +505,8 @@ def below(
             listed = ", ".join(confidence) or "none"
             raise OptionError(
                 f"abstain_below has {path!r}, where this output has no value with few "
-                f"alternatives. Such values: {listed}. One number stands for all of them."
+                f"alternatives. Such values: {listed}. One number stands for all of them.",
+                option="abstain_below",
             )
     found = [value(path) for path in confidence if path in threshold]
     return tuple(value for value in found if not value.reaches(threshold[value.path]))

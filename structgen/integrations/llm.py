@@ -13,10 +13,11 @@ import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, create_model, field_validator
 
 from structgen import models
 from structgen.errors import ModelError, StructgenError
+from structgen.options import FIELDS, OPTIONS
 
 try:
     import llm
@@ -41,23 +42,23 @@ def _runner(name: str) -> Runner:
     return runner_of(None, name)
 
 
-class StructgenOptions(llm.Options):
+_Numbers: Any = create_model(
+    "_Numbers",
+    __base__=llm.Options,
+    **dict[str, Any](
+        {
+            name: (OPTIONS[option].kind | None, Field(None, description=OPTIONS[option].about))
+            for name, option in FIELDS.items()
+            if OPTIONS[option].kind is not None
+        }
+    ),
+)
+"""Options that are numbers."""
+
+
+class StructgenOptions(_Numbers):  # type: ignore[misc] # made when it is imported
     """What a prompt may be given, with ``-o name value``."""
 
-    max_tokens: int | None = Field(
-        default=None, description="Most tokens of the answer; one with a form is whole within them"
-    )
-    temperature: float | None = Field(
-        default=None, description="0: the likeliest token; above 0: sampled"
-    )
-    top_p: float | None = Field(
-        default=None, description="Sample among the likeliest tokens of this probability"
-    )
-    top_k: int | None = Field(default=None, description="Sample among so many of the likeliest")
-    repetition_penalty: float | None = Field(
-        default=None, description="Above 1 discourages tokens that are there already"
-    )
-    seed: int | None = Field(default=None, description="The same seed gives the same answer")
     stop: str | list[str] | None = Field(default=None, description="Texts that end the answer")
     regex: str | None = Field(
         default=None, description="A Python regular expression that the whole answer matches"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from structgen.errors import OptionError
+from structgen.options import OPTIONS
 
 DialectName: TypeAlias = Literal[
     "openai",
@@ -36,25 +37,14 @@ _OPENAI = _STRUCTURE | {
     *("multipleOf", "pattern", "format"),
 }
 
-_EVERYWHERE = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "random_seed": "seed",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-}
-_LOCAL = {**_EVERYWHERE, "max_new_tokens": "max_tokens", "logit_bias": "logit_bias"}
-_SAMPLERS = {
-    **_LOCAL,
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty",
-}
-
 STANDARD = frozenset(
     (
-        *("temperature", "top_p", "seed", "max_tokens", "max_completion_tokens", "logit_bias"),
-        *("frequency_penalty", "presence_penalty"),
+        "max_tokens",
+        *(
+            option.remote["openai"]
+            for option in OPTIONS.values()
+            if isinstance(option.remote, Mapping) and "openai" in option.remote
+        ),
     )
 )
 """Arguments that are OpenAI's own; all others go into the extra body."""
@@ -75,7 +65,7 @@ class Dialect:
         body: by kind, ``regex``, ``choice``, ``grammar`` or ``json``: the path in the extra body
             at which it goes.
         reads_left_recursion: whether its grammars may be left-recursive.
-        options: by our name, what an option is called there.
+        servers: which kind of servers in the table of options has what these have.
         has_logprobs: whether it gives log probabilities.
     """
 
@@ -87,7 +77,7 @@ class Dialect:
     keywords: frozenset[str] = frozenset()
     body: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reads_left_recursion: bool = True
-    options: Mapping[str, str] = field(default_factory=lambda: _LOCAL)
+    servers: str = "compatible"
     has_logprobs: bool = True
 
     def extra(self, kind: str, value: Any) -> dict[str, Any]:
@@ -107,7 +97,7 @@ def _vllm(name: str, before: tuple[str, ...], prefix: str) -> Dialect:
         body={
             kind: (*before, f"{prefix}{kind}") for kind in ("json", "regex", "choice", "grammar")
         },
-        options=_SAMPLERS,
+        servers="vllm",
     )
 
 
@@ -118,20 +108,12 @@ DIALECTS: dict[str, Dialect] = {
             "openai",
             is_subset=True,
             keywords=_OPENAI,
-            options={
-                **_EVERYWHERE,
-                "max_new_tokens": "max_completion_tokens",
-                "logit_bias": "logit_bias",
-            },
+            servers="openai",
         ),
         Dialect(
             "openai-non-strict",
             strict=False,
-            options={
-                **_EVERYWHERE,
-                "max_new_tokens": "max_completion_tokens",
-                "logit_bias": "logit_bias",
-            },
+            servers="openai",
         ),
         Dialect("json-schema", keywords=_STRUCTURE),
         _vllm("vllm", ("structured_outputs",), ""),
@@ -141,7 +123,7 @@ DIALECTS: dict[str, Dialect] = {
             needs_object=False,
             keywords=_XGRAMMAR,
             body={"regex": ("regex",), "grammar": ("ebnf",)},
-            options=_SAMPLERS,
+            servers="sglang",
         ),
         Dialect(
             "llama.cpp",
@@ -149,18 +131,13 @@ DIALECTS: dict[str, Dialect] = {
             keywords=_LLAMA,
             body={"grammar": ("grammar",)},
             reads_left_recursion=False,
-            options={
-                **_LOCAL,
-                "top_k": "top_k",
-                "min_p": "min_p",
-                "repetition_penalty": "repeat_penalty",
-            },
+            servers="llama.cpp",
         ),
         Dialect(
             "ollama",
             strict=None,
             keywords=_LLAMA,
-            options={**_EVERYWHERE, "max_new_tokens": "max_tokens"},
+            servers="ollama",
             has_logprobs=False,
         ),
         Dialect("none", json="none", strict=None, needs_object=False),

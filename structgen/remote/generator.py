@@ -17,7 +17,6 @@ from structgen.decoding import (
     AsyncMaker,
     AsyncStream,
     AsyncValueStream,
-    CallOptions,
     Chunk,
     GenerationResult,
     Output,
@@ -32,6 +31,7 @@ from structgen.decoding import (
 )
 from structgen.errors import OptionError, StructgenError
 from structgen.generator import Generator, Maker
+from structgen.options import CallOptions
 from structgen.types import T_co
 from structgen.values import shapes_of
 

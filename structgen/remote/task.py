@@ -18,31 +18,13 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import SearchOptions, chat
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError, StructgenError
+from structgen.options import OPTIONS
 from structgen.types import OutputType
 
 from .dialects import STANDARD, Dialect
 from .exchange import Exchange, Question
 from .reading import BYTES
 from .sending import Sent, sent
-
-_HERE = frozenset(
-    ("timeout", "cancel", "n", "batch_size", "return_errors", "retries", "stop", "do_sample")
-)
-_ELSEWHERE = {
-    "max_length": "a remote server counts the tokens of prompts itself. Pass max_new_tokens=.",
-    "min_length": "a remote server is not told how long a text has to be at least. Say it in the "
-    "type: Regex, or minLength.",
-    "no_repeat_ngram_size": "servers have no such option.",
-    "processor": "scores are chosen from on the server, where no function of yours runs.",
-    "trace": "steps happen on the server, which does not tell of them.",
-    "abstain_below": "that takes the model's scores of whole values, which servers do not give. "
-    "Look at result.logprobs.",
-    "best": "that takes the model's scores of whole values, which servers do not give.",
-    "forced": "how text is written is the server's business.",
-    "special_tokens": "the server applies the chat template.",
-    "adapter": "adapters are the server's: pass their name as the model's to from_openai.",
-}
-"""Options that remote models do not have, and why."""
 
 _FOR_TYPES = frozenset(
     (
@@ -89,7 +71,7 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
                 "before an answer. Models that reason by themselves give it as result.reasoning."
             )
         if name == "processor":
-            raise OptionError(f"processor= is not possible: {_ELSEWHERE['processor']}")
+            raise OptionError(f"processor= is not possible: {OPTIONS[name].remote}", option=name)
         if name in _CHECKING or name == "ensure_ascii":
             raise OptionError(
                 f"{name}= is not possible with a remote model: its server decides how JSON is "
@@ -136,23 +118,25 @@ def arguments_of(
     arguments: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for name in given:
-        if given[name] is None or name in _HERE:
+        option = OPTIONS[name]
+        if given[name] is None or name in ("logprobs", "top_logprobs"):
+            if given[name] is not None and not dialect.has_logprobs:
+                raise _no_option(name, dialect)
             continue
-        name = "random_seed" if name == "seed" else name
-        if name in _ELSEWHERE:
-            raise OptionError(f"{name}= is not possible with a remote model: {_ELSEWHERE[name]}")
-        if name in ("logprobs", "top_logprobs"):
-            if not dialect.has_logprobs:
-                raise OptionError(_no_option(name, dialect))
+        if option.remote is None:
             continue
-        if name not in dialect.options:
-            raise OptionError(_no_option(name, dialect))
+        if isinstance(option.remote, str):
+            raise OptionError(
+                f"{name}= is not possible with a remote model: {option.remote}", option=name
+            )
+        if dialect.servers not in option.remote:
+            raise _no_option(name, dialect)
         value = getattr(search, name)
-        if name == "random_seed":
+        if name == "seed":
             value += index
         if name == "logit_bias":
             value = {str(token): _bias(token, added) for token, added in value.items()}
-        there = dialect.options[name]
+        there = option.remote[dialect.servers]
         (arguments if there in STANDARD else extra)[there] = value
     if search.stop:
         if dialect.name.startswith("openai") and len(search.stop) > 4:
@@ -171,12 +155,19 @@ def arguments_of(
     return arguments, extra
 
 
-def _no_option(name: str, dialect: Dialect) -> str:
-    has = [*dialect.options, "stop", "timeout", "cancel", "retries"]
+def _no_option(name: str, dialect: Dialect) -> OptionError:
+    has = [
+        *(name for name, option in OPTIONS.items() if dialect.servers in (option.remote or ())),
+        "stop",
+        "timeout",
+        "cancel",
+        "retries",
+    ]
     has += ["logprobs", "top_logprobs"] if dialect.has_logprobs else []
-    return (
+    return OptionError(
         f"{name}= is not possible in the dialect {dialect.name!r}: its servers have no such "
-        f"option. They have: {', '.join(sorted(has))}."
+        f"option. They have: {', '.join(sorted(has))}.",
+        option=name,
     )
 
 

@@ -115,6 +115,7 @@ def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
         raise RequestError(
             f"{param}.type: {tool.get('type')!r} is not supported. It is 'function'.",
             param=f"{param}.type",
+            kind="unsupported",
         )
     if "function" not in tool and "name" in tool:
         raise RequestError(
@@ -126,10 +127,10 @@ def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
     function = tool.get("function")
     param += ".function"
     if not isinstance(function, Mapping):
-        raise RequestError(f"{param} is missing.", param=param)
+        raise RequestError(f"{param} is missing.", param=param, kind="missing")
     only(function, {"name", "description", "parameters", "strict"}, param)
     if not isinstance(function.get("name"), str) or not function["name"]:
-        raise RequestError(f"{param}.name is missing.", param=f"{param}.name")
+        raise RequestError(f"{param}.name is missing.", param=f"{param}.name", kind="missing")
     parameters = function.get("parameters")
     param += ".parameters"
     if parameters is not None and not isinstance(parameters, Mapping):
@@ -299,6 +300,7 @@ def _format(given: Any) -> Wanted | None:
         raise RequestError(
             f"response_format.type: {kind!r} is not supported. It is one of {', '.join(_FORMATS)}.",
             param="response_format.type",
+            kind="unsupported",
         )
     known = {"type", "json_schema"} if kind == "json_schema" else {"type"}
     only(given, known, "response_format")
@@ -312,7 +314,7 @@ def _format(given: Any) -> Wanted | None:
         raise RequestError(f"{param}: there is none. Pass an object with a schema.", param=param)
     only(inner, {"name", "description", "schema", "strict"}, param)
     if "schema" not in inner:
-        raise RequestError(f"{param}.schema is missing.", param=f"{param}.schema")
+        raise RequestError(f"{param}.schema is missing.", param=f"{param}.schema", kind="missing")
     if not isinstance(inner["schema"], (Mapping, bool)):
         # Of a text that names a file, `JsonSchema` would read that file, on this machine.
         raise RequestError(f"{param}.schema is no JSON Schema.", param=f"{param}.schema")

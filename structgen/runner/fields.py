@@ -140,9 +140,10 @@ def place(steps: Sequence[str | int]) -> str:
 class Wrong(ValueError):
     """Something is wrong below where Pydantic looks; ``steps`` lead there."""
 
-    def __init__(self, message: str, *steps: str | int) -> None:
+    def __init__(self, message: str, *steps: str | int, is_supported: bool = True) -> None:
         super().__init__(message)
         self.steps = steps
+        self.is_supported = is_supported
 
 
 class Part(BaseModel):
@@ -233,14 +234,18 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
                 )
                 if close:
                     message += f" Did you mean {' or '.join(close)}?"
-        return RequestError(message, param=param)
+        return RequestError(message, param=param, kind="unsupported")
     context = first.get("ctx", {})
     if "at" in context:
         param = place([*steps, context["at"]])
     cause = context.get("error")
     if isinstance(cause, Wrong):
         param = place([*steps, *cause.steps])
-        return RequestError(f"{param}: {cause}" if param else str(cause), param=param or None)
+        return RequestError(
+            f"{param}: {cause}" if param else str(cause),
+            param=param or None,
+            kind="invalid" if cause.is_supported else "unsupported",
+        )
     told = first["msg"].removeprefix("Value error, ")
     if not steps:
         return RequestError(f"{told[:1].upper()}{told[1:]}.", param=None)
@@ -253,7 +258,7 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
             ),
             "",
         )
-        return RequestError(f"{param} is missing.{instead}", param=param)
+        return RequestError(f"{param} is missing.{instead}", param=param, kind="missing")
     return RequestError(f"{param}: {told} (got {shown(first['input'])})", param=param)
 
 
@@ -292,6 +297,7 @@ def only(given: Mapping[str, Any], known: set[str], param: str) -> None:
             raise RequestError(
                 f"{param}.{name} is not supported. Known are: {', '.join(sorted(known))}.",
                 param=f"{param}.{name}",
+                kind="unsupported",
             )
 
 

@@ -10,8 +10,9 @@ of answer it asks for that of `constraints`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -21,12 +22,16 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StrictStr,
+    ValidationInfo,
     WrapValidator,
+    create_model,
     field_validator,
     model_validator,
 )
+from pydantic_core import CoreSchema, core_schema
 
-from structgen.errors import RequestError
+from structgen.errors import OptionError, RequestError
+from structgen.options import FIELDS, OPTIONS
 
 from .fields import (
     NOT_HERE,
@@ -110,6 +115,7 @@ class Message(Part):
                         '{"type": "text", "text": ...}.',
                         index,
                         "type",
+                        is_supported=False,
                     )
             return list(content)
         return content
@@ -169,6 +175,8 @@ def as_dict(message: Any) -> Any:
     return message
 
 
+_TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
+
 Stop = Annotated[StrictStr, Field(max_length=1_000)]
 """A text that ends an output. Each piece of an output is held against all of them."""
 
@@ -193,35 +201,64 @@ def _no_count(given: Any) -> Any:
     return given
 
 
-class Sampled(Request):
+class OptionField:
+    """Reads a field that is an option of a call, as the table of options says."""
+
+    def __init__(self, option: str, field: str | None = None) -> None:
+        self._option = OPTIONS[option]
+        self._field = field or self._option.field or option
+
+    def read(self, given: Any) -> Any:
+        """Check a value.
+
+        Raises:
+            Wrong: it is out of range, or of another type.
+        """
+        if given is None:
+            return None
+        try:
+            return self._option.read(self._field, 0 if given == self._option.off else given)
+        except OptionError as error:
+            raise Wrong(str(error)) from None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{**self._option.schema}, {"type": "null"}]}
+
+
+if TYPE_CHECKING:
+
+    class OptionFields(Request):
+        """The fields that are options of calls."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+else:
+    OptionFields = create_model(
+        "OptionFields",
+        __base__=Request,
+        **{
+            field: (Annotated[Any, OptionField(name)], Field(None, description=OPTIONS[name].about))
+            for field, name in FIELDS.items()
+        },
+    )
+
+
+class Sampled(OptionFields):
     """What requests for text have in common.
 
     Fields that other programs send and that change nothing here are taken and not read: ``user``,
     ``metadata``, ``safety_identifier``, ``prompt_cache_key``.
 
+    The options of calls that have a field are fields here, too: see `structgen.options.FIELDS`.
+
     Attributes:
-        max_tokens: most tokens of the answer, thoughts included.
-        temperature: divides the scores; 0: the likeliest token.
-        top_p: sample among the likeliest tokens that together have this probability.
-        top_k: sample among so many of the likeliest.
-        min_p: sample among tokens whose probability is at least so much of the likeliest one's.
-        repetition_penalty: above 1 discourages tokens that are there already.
-        frequency_penalty: taken off a token's score for each time that the answer has it already.
-        presence_penalty: taken off the score of each token that the answer has already.
-        no_repeat_ngram_size: no run of so many tokens twice.
-        logit_bias: token id to what is added to its score.
-        stop: texts that end the output.
-        seed: with the same seed and fields, the same output.
         n: how many outputs.
         stream_options: for streams.
-        adapter: name of a loaded adapter to run with.
-        timeout: most seconds.
-        special_tokens: where in a chat names of special tokens are read as such.
-        abstain_below: the probability that each value which is a choice among few has to have.
-        best: whether values that are a choice among few are written as the likeliest whole text.
-        retries: how often an output may go back where a validator of its class refuses a value.
-        truncate_sequence: whether a prompt that is too long loses what is oldest, rather than being
-            refused.
         grammar: the form of the text: a regular expression, JSON Schema, grammar or choices.
         grammar_type: which of these it is.
         output_type: the form of the text, as a Python type or another output type of structgen's.
@@ -233,27 +270,11 @@ class Sampled(Request):
     }
     """Fields of which one value only is supported: that which changes nothing."""
 
-    max_tokens: StrictInt | None = None
-    temperature: Number | None = None
-    top_p: Number | None = None
-    top_k: StrictInt | None = None
-    min_p: Number | None = None
-    repetition_penalty: Number | None = None
-    frequency_penalty: Number | None = None
-    presence_penalty: Number | None = None
-    no_repeat_ngram_size: StrictInt | None = None
     logit_bias: Annotated[dict[str | int, Number], WrapValidator(in_slices)] | None = None
     stop: Stop | Annotated[Many[Stop], Field(max_length=100)] | None = None
-    seed: StrictInt | None = None
+    abstain_below: Number | ByName[Number] | None = None
     n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
     stream_options: StreamOptions | None = None
-    adapter: StrictStr | None = None
-    timeout: Number | None = None
-    special_tokens: Literal["template", "anywhere"] | None = None
-    abstain_below: Number | ByName[Number] | None = None
-    best: StrictBool = False
-    retries: StrictInt | None = None
-    truncate_sequence: StrictBool = False
     grammar: Any = None
     grammar_type: Literal["regex", "json_schema", "lark", "gbnf", "choice"] | None = None
     output_type: Any = Field(default=None, exclude=True)
@@ -264,13 +285,30 @@ class Sampled(Request):
     service_tier: Any = None
     store: Any = None
 
+    @field_validator("logit_bias", "stop", "abstain_below")
+    @classmethod
+    def _is_option(cls, given: Any, info: ValidationInfo) -> Any:
+        value = given
+        if info.field_name == "logit_bias" and given is not None:
+            value = {}
+            for token, added in given.items():
+                if isinstance(token, str) and not _TOKEN_ID.fullmatch(token):
+                    raise Wrong("this is no token id.", token)
+                value[int(token)] = added
+            given = value
+        OptionField(str(info.field_name)).read(value)
+        return given
+
     @model_validator(mode="after")
     def _only_what_is_supported(self) -> Sampled:
         for name, (values, instead) in self._FIXED.items():
             given = getattr(self, name, None)
             if given is not None and given not in values:
-                raise Wrong(f"{shown(given)} is not supported. {instead}", name)
+                raise Wrong(f"{shown(given)} is not supported. {instead}", name, is_supported=False)
         return self
+
+
+MaxTokens = Annotated[int | None, OptionField("max_new_tokens", "max_completion_tokens")]
 
 
 class ChatRequest(Sampled):
@@ -308,13 +346,13 @@ class ChatRequest(Sampled):
     _MAIN = "messages"
 
     messages: Many[Message]
-    max_completion_tokens: StrictInt | None = None
+    max_completion_tokens: MaxTokens = None
     response_format: Any = None
     tools: list[Any] | None = None
     tool_choice: Any = None
     parallel_tool_calls: StrictBool | None = None
     logprobs: Annotated[StrictBool | None, BeforeValidator(_no_count)] = None
-    top_logprobs: StrictInt | None = None
+    top_logprobs: Annotated[int | None, OptionField("top_logprobs")] = None
     with_schema_hint: StrictBool = False
     enable_thinking: StrictBool | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
@@ -369,7 +407,7 @@ class CompletionRequest(Sampled):
 
     prompt: Any
     echo: StrictBool = False
-    logprobs: StrictInt | None = None
+    logprobs: Annotated[int | None, OptionField("top_logprobs", "logprobs")] = None
     best_of: StrictInt | None = None
 
     @model_validator(mode="after")

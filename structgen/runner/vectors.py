@@ -88,8 +88,8 @@ async def _embedded(
         async with host.turns:
             result = await embedder.aresult(texts, **options)
     except (OptionError, PromptError) as error:
-        named = [name for name in ("dimensions", "prompt_name") if name in str(error)]
-        raise RequestError(_told(error), param=named[0] if named else "input") from error
+        named = error.option if isinstance(error, OptionError) else None
+        raise RequestError(_told(error), param=named or "input") from error
     return result.vectors, 0 if result.n_tokens is None else int(result.n_tokens.sum())
 
 
@@ -208,9 +208,7 @@ async def decide(host: TextHost, request: DecisionRequest, model: str) -> Decisi
         decider = AsyncDecider(host.model, warn=False, **settings)
         answers = await decider.decide(request.state, given, **given_of("abstain_below", "timeout"))
     except OptionError as error:
-        names = ("abstain_below", "debias", "orders", "tolerance", "adapter", "timeout")
-        named = [name for name in names if name in str(error)]
-        raise RequestError(str(error), param=named[0] if named else "questions") from error
+        raise RequestError(str(error), param=error.option or "questions") from error
     except PromptError as error:
         raise RequestError(f"state: {error}", param="state") from error
     n_tokens = answers.usage.prompt_tokens
@@ -293,7 +291,7 @@ async def _text_vectors(
     try:
         (found,) = await run_errands(host.model, [errand])
     except ModelError as error:
-        if "has no output" not in str(error):
+        if error.lacks is None:
             raise
         raise RequestError(
             f"{model} makes text and no vectors. {instead} ({error})", param="model"
@@ -301,8 +299,7 @@ async def _text_vectors(
     except PromptError as error:
         raise RequestError(f"{error} Or pass truncate_sequence=True.", param="input") from error
     except OptionError as error:
-        param = "dimensions" if "dimensions" in str(error) else "input"
-        raise RequestError(str(error), param=param) from error
+        raise RequestError(str(error), param=error.option or "input") from error
     vectors: Any
     vectors, n_tokens = found
     return vectors, n_tokens

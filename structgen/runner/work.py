@@ -14,7 +14,6 @@ that is not streamed is read the same way, at once.
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from structgen.errors import (
     OutputTypeError,
     RequestError,
 )
+from structgen.options import FIELDS, field_of
 from structgen.types import OutputType, PartReader
 from structgen.workers import WorkerGenerator, owner, prompt_tokens
 
@@ -39,33 +39,13 @@ from .fields import placed
 from .hosts import TextHost
 from .requests import ChatRequest, CompletionRequest, Sampled
 
-_OPTIONS = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngram_size",
-    "logit_bias": "logit_bias",
-    "stop": "stop",
-    "seed": "seed",
-    "adapter": "adapter",
-    "timeout": "timeout",
-    "special_tokens": "special_tokens",
-    "abstain_below": "abstain_below",
-    "best": "best",
-    "retries": "retries",
-}
-"""Fields, and the options that they are."""
-
-_TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
-
 EFFORTS = {"minimal": 128, "low": 512, "medium": 1024, "high": 4096, "xhigh": 8192}
 """Most tokens of a thought, by ``reasoning_effort``; at most half of the model's context."""
 
 DEFAULT_EFFORT = "medium"
+
+_SECTIONS = ("think", "draft")
+"""Options of a generator that put something before the answer."""
 
 
 def search_of(request: Sampled) -> dict[str, Any]:
@@ -75,22 +55,19 @@ def search_of(request: Sampled) -> dict[str, Any]:
         RequestError: a value is wrong; it names the field.
     """
     found: dict[str, Any] = {}
-    for name, option in _OPTIONS.items():
+    for name, option in FIELDS.items():
         value = getattr(request, name)
-        if value is None or value is False or value == []:
-            continue
-        if name == "top_k" and value == -1:
-            value = 0  # how other programs write that there is no limit
-        if name == "logit_bias":
-            value = _bias(value)
-        found[option] = _checked(name, option, value)
-    found |= _logprobs(request)
-    if isinstance(request, ChatRequest) and request.trace:
-        found["trace"] = True
-    try:
-        search_options.parse(found)
-    except OptionError as error:  # two that contradict each other
-        raise RequestError(str(error), param=_first_named(str(error), found)) from None
+        if not (value is None or value is False or value == [] or option == "max_new_tokens"):
+            found[option] = value
+    if isinstance(request, CompletionRequest) and request.logprobs is not None:
+        found |= {"logprobs": True, "top_logprobs": request.logprobs}
+    if isinstance(request, ChatRequest):
+        if request.top_logprobs and not request.logprobs:
+            raise RequestError("top_logprobs needs logprobs=true.", param="top_logprobs")
+        if request.logprobs:
+            found |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
+        if request.trace:
+            found["trace"] = True
     return found
 
 
@@ -132,8 +109,6 @@ def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:
                 param=field,
             )
         most = request.max_completion_tokens
-    if most is not None:
-        _checked(field, "max_new_tokens", most)
     think = _thinking(request, context_length) if isinstance(request, ChatRequest) else None
     if think and most is not None:
         # The limit is on both: at least a quarter of it is left for the answer.
@@ -168,51 +143,6 @@ def _thinking(request: ChatRequest, context_length: int) -> int | None:
     if budget is not None:
         return budget
     return min(EFFORTS[effort or DEFAULT_EFFORT], context_length // 2)
-
-
-def _bias(given: Mapping[str | int, float]) -> dict[int, float]:
-    found = {}
-    for token, value in given.items():
-        if isinstance(token, str) and not _TOKEN_ID.fullmatch(token):
-            raise RequestError(f"logit_bias.{token} is no token id.", param=f"logit_bias.{token}")
-        found[int(token)] = value
-    return found
-
-
-def _logprobs(request: Sampled) -> dict[str, Any]:
-    if isinstance(request, CompletionRequest):
-        if request.logprobs is None:
-            return {}
-        found = {"logprobs": True}
-        if request.logprobs:
-            found["top_logprobs"] = _checked("logprobs", "top_logprobs", request.logprobs)
-        return found
-    if not isinstance(request, ChatRequest):
-        return {}
-    if request.top_logprobs and not request.logprobs:
-        raise RequestError("top_logprobs needs logprobs=true.", param="top_logprobs")
-    if not request.logprobs:
-        return {}
-    top = request.top_logprobs or 0
-    return {
-        "logprobs": True,
-        "top_logprobs": _checked("top_logprobs", "top_logprobs", top),
-    }
-
-
-def _checked(field: str, option: str, value: Any) -> Any:
-    try:
-        search_options.parse({option: value})
-    except OptionError as error:
-        raise RequestError(
-            f"{field}: {str(error).replace(f'{option}=', f'{field}=', 1)}", param=field
-        ) from None
-    return value
-
-
-def _first_named(message: str, options: Mapping[str, Any]) -> str | None:
-    places = {message.find(f"{name}="): name for name in options if f"{name}=" in message}
-    return places[min(places)] if places else None
 
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -314,18 +244,6 @@ class Reader:
 _BEGINNING = 40
 """Characters that tell one prompt from another, where there is a choice of processes."""
 
-_FIELDS = {
-    "max_new_tokens": "max_tokens",
-    "max_length": "max_tokens",
-    "adapter": "adapter",
-    "abstain_below": "abstain_below",
-    "best=": "best=",
-    "retries=": "retries=",
-    "logit_bias": "logit_bias",
-    "stop=": "stop=",
-}
-"""Options that errors of a call are about, and the fields that they are."""
-
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -378,8 +296,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     except OutputTypeError as error:
         raise await asyncio.to_thread(refusal, error, asked) from error
     except OptionError as error:
-        is_hint = "with_schema_hint=" in str(error)
-        field = "with_schema_hint" if is_hint else _thinking_field(request)
+        field = _thinking_field(request) if error.option in _SECTIONS else error.option
         raise RequestError(str(error), param=field) from error
     options |= limit
     prompts: list[Any]
@@ -388,8 +305,6 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     else:
         assert isinstance(request, CompletionRequest)
         prompts = [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
-    if request.truncate_sequence:
-        options["truncate"] = True
     n = request.n or 1
     made = n if settings_of(options, host.search_defaults).get("do_sample") else 1
     field = _thinking_field(request)
@@ -492,17 +407,13 @@ def told(error: Exception, work: Work) -> Exception:
         return made
     if not isinstance(error, OptionError):
         return error
-    text = str(error)
-    param = None
-    if work.thinking is not None and "think=" in text:
-        if work.thinking == "thinking_budget":
-            text = text.replace("think=", "thinking_budget=")
+    if work.thinking is not None and error.option in _SECTIONS:
+        is_budget = work.thinking == "thinking_budget"
+        text = error.said_of("thinking_budget") if is_budget else str(error)
         return RequestError(text, param=work.thinking)
-    for option, name in _FIELDS.items():
-        if option in text:
-            param, text = name.rstrip("="), text.replace(option, name)
-            break
-    return RequestError(text, param=param)
+    # Requests have one limit, on what is written.
+    param = "max_tokens" if error.option == "max_length" else field_of(error.option)
+    return RequestError(error.said_of(param) if param else str(error), param=param)
 
 
 async def pieces_of(

@@ -273,6 +273,18 @@ class NoRepeatNgram:
         return logits
 
 
+def near_the_greatest(logits: Logits, n_sigma: float) -> Logits:
+    """Rule out tokens whose score is more than ``n_sigma`` standard deviations below the greatest.
+
+    Tokens that are ruled out already count for neither: the standard deviation is that of the
+    tokens which the mask allows. Top-nσ of Tang et al. (2024), as llama.cpp has it.
+    """
+    scores = logits[logits > _MINUS_INFINITY].astype(np.float64)
+    least = scores.max() - n_sigma * scores.std()
+    kept: Logits = np.where(logits >= least, logits, _MINUS_INFINITY)
+    return kept
+
+
 def checked(processor: LogitsProcessor) -> LogitsProcessor:
     """Wrap a user's processor so that a wrong result is an error that names it.
 

@@ -1,4 +1,5 @@
-"""Choosing a token from scores: greedy, or by temperature, top-k, min-p and top-p.
+"""Choosing a token from scores: greedy, or by temperature, top-n-sigma, top-k, min-p and
+top-p.
 
 It owns the arithmetic and the random numbers. It knows nothing of masks, prompts or the runtime:
 minus infinity means a token may not be chosen, whoever wrote it there.
@@ -10,7 +11,7 @@ and of the token's position in that output: neither batches nor rewinds nor forc
 
 The order is the runtime's: repetition penalty, top-k, temperature, top-p. What it does not have
 stands where vLLM has it: penalties for frequency and presence after that for repetition, min-p
-before top-p.
+before top-p. Top-n-sigma comes where llama.cpp has it, after the penalties and before top-k.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .processors import Logits, TokenIds
+from .processors import Logits, TokenIds, near_the_greatest
 
 _Indices: TypeAlias = npt.NDArray[np.int64]
 _Weights: TypeAlias = npt.NDArray[np.floating[Any]]
@@ -59,8 +60,7 @@ class Sampler:
 
         Args:
             settings: of `structgen.decoding.options.resolve`, under the runtime's names. A
-            ``random_seed``
-                below 0, or none, draws one.
+                ``random_seed`` below 0, or none, draws one.
             index: which of several outputs of one call this is; each has random numbers of its
                 own, and the first those of a call for one output.
             n_prompt: how many of the first tokens are the prompt's, which the penalties for
@@ -77,6 +77,7 @@ class Sampler:
         self._top_k = int(settings.get("top_k", 0))
         self._top_p = float(settings.get("top_p") or 1.0)
         self._min_p = float(settings.get("min_p", 0.0))
+        self._top_n_sigma = float(settings.get("top_n_sigma", 0.0))
         self._is_greedy = not settings.get("do_sample") or self._top_k == 1
         self._is_penal = bool(self._penalty != 1 or self._frequency or self._presence)
         self.takes_likeliest = self._is_greedy and not self._is_penal
@@ -95,6 +96,8 @@ class Sampler:
             logits = self._penalised(logits, token_ids)
         if self._is_greedy:
             return int(logits.argmax())
+        if self._top_n_sigma:
+            logits = near_the_greatest(logits, self._top_n_sigma)
         if self._top_k:
             tokens = top(logits, self._top_k)
             scores = logits[tokens].astype(np.float64)

@@ -139,9 +139,7 @@ def told(error: BaseException) -> ApiError:
 def _code(error: RequestError) -> str | None:
     if isinstance(error.__cause__, OutputTypeError):
         return "invalid_schema"
-    if str(error).endswith("is missing."):
-        return "missing_field"
-    return "unsupported_field" if "not supported" in str(error) else "invalid_value"
+    return "invalid_value" if error.kind == "invalid" else f"{error.kind}_field"
 
 
 def seconds(given: float) -> str:

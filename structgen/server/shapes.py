@@ -915,33 +915,9 @@ _VLLM = {
 """What ``structured_outputs`` of vLLM's may have: one of these."""
 
 
-def _number(least: float, most: float | None = None, *, above: bool = False) -> dict[str, Any]:
-    bound: dict[str, Any] = {"exclusiveMinimum" if above else "minimum": least}
-    if most is not None:
-        bound["maximum"] = most
-    return _or_null({"type": "number", **bound})
-
-
-def _whole(least: int, most: int | None = None) -> dict[str, Any]:
-    bound = {} if most is None else {"maximum": most}
-    return _or_null({"type": "integer", "minimum": least, **bound})
-
-
 TEXT_FIELDS: dict[str, Any] = {
-    "max_tokens": _whole(1),
-    "temperature": _number(0, 100),
-    "top_p": _number(0, 1, above=True),
-    "top_k": _whole(-1),
-    "repetition_penalty": _number(0.01, 100),
-    "no_repeat_ngram_size": _whole(0),
-    "seed": _whole(0, 2**31 - 1),
-    "timeout": _number(0, 1e9, above=True),
-    "retries": _whole(0, 10_000),
     "stream": {"type": ["boolean", "null"], "default": False},
     "store": {"type": ["boolean", "null"]},
-    "min_p": _number(0, 1),
-    "frequency_penalty": _number(-2, 2),
-    "presence_penalty": _number(-2, 2),
     "service_tier": {"enum": ["auto", "default", None]},
     "grammar": _GRAMMAR,
     "structured_outputs": _or_null(
@@ -955,8 +931,6 @@ TEXT_FIELDS: dict[str, Any] = {
 
 CHAT_FIELDS: dict[str, Any] = {
     **TEXT_FIELDS,
-    "max_completion_tokens": _whole(1),
-    "top_logprobs": _whole(0, 1000),
     "messages": {
         "anyOf": [
             {"type": "string"},

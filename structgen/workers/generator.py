@@ -21,7 +21,6 @@ from structgen.decoding import (
     AsyncGenerator,
     AsyncStream,
     AsyncValueStream,
-    CallOptions,
     Chunk,
     Draft,
     GenerationResult,
@@ -39,6 +38,7 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError, OutputTypeError, StructgenError
 from structgen.generator import compiled, hinted
 from structgen.insight import ValueConfidence
+from structgen.options import CallOptions
 from structgen.types import T_co, ToolSyntax
 from structgen.values import Checks, Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
@@ -97,13 +97,13 @@ class WorkerGenerator(AsyncGenerator[T_co]):
         """
         given = dict(options)
         if given.pop("processor", None) is not None:
-            raise OptionError(_elsewhere("processor"))
+            raise OptionError(_elsewhere("processor"), option="processor")
         think, draft = given.pop("think", None), given.pop("draft", None)
         with_schema_hint = given.pop("with_schema_hint", None)
         if think is not None and not (type(think) is int and think == 0):
             think = think if isinstance(think, Think) else Think(think)
         if draft is not None and not isinstance(draft, (bool, Draft)):
-            raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.")
+            raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.", option="draft")
         self.model = model
         self.constraint: Constraint[T_co] | None = compiled(
             model.vocabulary,
@@ -240,7 +240,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
     def _search(self, options: Mapping[str, Any]) -> search_options.SearchOptions:
         search = search_options.parse(options)
         if search.processor is not None:
-            raise OptionError(_elsewhere("processor"))
+            raise OptionError(_elsewhere("processor"), option="processor")
         checks_for(self._checks, search, self.constraint)
         return search
 
@@ -264,7 +264,7 @@ class WorkerGenerator(AsyncGenerator[T_co]):
             type_key=self._type_key,
             lowered=self._lowered,
             prompt=prompt if isinstance(prompt, TokenPrompt) else chat.parse(prompt),
-            search=replace(search, cancel=None, n=None, return_errors=False),
+            search=search.but(cancel=None, n=None, return_errors=False),
             index=index,
             wants_chunks=wants_chunks,
             checks_sure=checks_sure,

@@ -21,11 +21,12 @@ from typing_extensions import TypedDict
 
 from structgen.asking import AskedAsync
 from structgen.constraint import compile as compile_constraint
-from structgen.decoding import CancelEvent, SearchOptions, Task, tool_syntax
+from structgen.decoding import SearchOptions, Task, tool_syntax
 from structgen.decoding import options as search_options
 from structgen.errors import ModelError, OptionError
 from structgen.insight import Passes
 from structgen.models.base import Model
+from structgen.options import CancelEvent
 from structgen.types import ToolSyntax
 from structgen.vocabulary import Vocabulary
 

@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast, final
 
-from structgen.decoding import CancelEvent
 from structgen.errors import ModelError, PromptError, ValidationFailed, WorkerDied
 from structgen.insight import TraceStep
 from structgen.models.progress import reporting
+from structgen.options import CancelEvent
 from structgen.sampling import TokenLogprob
 from structgen.storage import fork_safe
 from structgen.values import Checks

@@ -288,7 +288,7 @@ class _Worker:
         call = _Call(self, message, run, arrived)
         forces = task.constraint is not None and message.search.forced
         batch_size = message.search.batch_size
-        if message.search.random_seed is not None and batch_size is None:
+        if message.search.seed is not None and batch_size is None:
             batch_size = 1  # it is to give what it gives alone
         if message.search.best or checks is not None:
             batch_size = 1  # no row of a batch can be rewound

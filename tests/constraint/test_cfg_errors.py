@@ -70,11 +70,11 @@ def test_malformed_grammars_name_the_place(grammar: str, line: int, column: int,
             "Terminal 'INTT' used but not defined. Did you mean %import common.INT",
         ),
         ("start: QQ", "(in rule start). Define it, QQ: /pattern/"),
-        ("start: nam\nname: /x/", "Did you mean name? (Read as Lark; dialect= says otherwise.)"),
+        ("start: nam\nname: /x/", "name? (Read as Lark; the option dialect says otherwise.)"),
         ("start: qq", "Define it: qq: ... (Read as Lark; "),
         ('start: "a"{2,3}', "Lark writes {2,3} as ~ 2..3. (Read as Lark;"),
         ("start: a{2}\na: /x/", "Lark writes {2} as ~ 2. "),
-        ("root ::= x", "Define it: x ::= ... (Read as GBNF; dialect= says otherwise.)"),
+        ("root ::= x", "Define it: x ::= ... (Read as GBNF; the option dialect says otherwise.)"),
     ],
 )
 def test_mistakes_come_with_what_was_probably_meant(grammar: str, says: str) -> None:

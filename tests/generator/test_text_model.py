@@ -14,7 +14,7 @@ from pydantic import Field
 import structgen
 from structgen import Cfg, Choice, Generator, JsonSchema, Regex
 from structgen.asking import MAX_KEPT, KeptGenerators
-from structgen.decoding.options import NAMES, CallOptions, TypeOptions
+from structgen.decoding.options import TypeOptions
 from structgen.text_model import _LOADED
 from structgen.types import cache_key
 
@@ -101,6 +101,5 @@ def test_types_that_differ_are_kept_apart(tmp_path: Path):
 
 
 def test_options_for_type_checkers_are_those_there_are():
-    assert CallOptions.__optional_keys__ | {"n", "return_errors"} == set(NAMES)
     known = set(structgen.automaton.json.JsonOptions.__dataclass_fields__)
     assert known <= TypeOptions.__optional_keys__

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from structgen import OutputTypeError, RequestError, Runner
+from structgen.options import FIELDS, OPTIONS
 from structgen.runner import (
     ChatRequest,
     CompletionRequest,
@@ -42,16 +43,15 @@ def test_every_kind_of_request_is_walked() -> None:
             yield from below(one)
 
     names = {one.__name__ for one in below(Request) if not one.__name__.startswith("Seen")}
-    assert names == {"Sampled", *(one.__name__ for one in KINDS)}
+    assert names == {"OptionFields", "Sampled", *(one.__name__ for one in KINDS)}
 
 
 # -- refused by name --------------------------------------------------------------------------
 
 WRONG: dict[str, Any] = {
-    "model": 3, "messages": [], "max_tokens": 0, "max_completion_tokens": 0, "temperature": -1,
-    "top_p": 2, "top_k": -2, "min_p": 2, "repetition_penalty": 0, "frequency_penalty": 3,
-    "presence_penalty": -3, "no_repeat_ngram_size": -1, "logit_bias": {"x": 1}, "stop": [""],
-    "seed": -1, "n": 0, "stream_options": {"x": 1}, "adapter": "nobody", "timeout": -1,
+    **dict.fromkeys(FIELDS, -101),
+    "model": 3, "messages": [], "max_tokens": 0, "max_completion_tokens": 0,
+    "logit_bias": {"x": 1}, "stop": [""], "n": 0, "stream_options": {"x": 1}, "adapter": "nobody",
     "special_tokens": "never", "abstain_below": 2, "best": 1, "retries": -1,
     "truncate_sequence": 1, "grammar": "[", "grammar_type": "abnf", "output_type": object(),
     "response_format": 3, "tools": [3], "tool_choice": "some", "parallel_tool_calls": 1,
@@ -152,9 +152,12 @@ def echo(text: bool) -> bool:
     return text
 
 
+SETTINGS = {name: 1 for name, option in FIELDS.items() if OPTIONS[option].is_setting}
+
 GIVEN: dict[str, list[dict[str, Any]]] = {
     "ChatRequest": [
-        {"temperature": 1.0, "top_p": 0.9, "top_k": 9, "min_p": 0.1, "repetition_penalty": 1.1,
+        {**SETTINGS,
+         "temperature": 1.0, "top_p": 0.9, "top_k": 9, "min_p": 0.1, "repetition_penalty": 1.1,
          "frequency_penalty": 0.1, "presence_penalty": 0.1, "no_repeat_ngram_size": 3,
          "logit_bias": {"5": 1}, "stop": "zzz", "seed": 3, "n": 2, "timeout": 60.0,
          "special_tokens": "anywhere", "truncate_sequence": True, "logprobs": True,
@@ -171,7 +174,8 @@ GIVEN: dict[str, list[dict[str, Any]]] = {
          "max_tokens": 24},
     ],
     "CompletionRequest": [
-        {"temperature": 1.0, "top_p": 0.9, "top_k": 9, "min_p": 0.1, "repetition_penalty": 1.1,
+        {**SETTINGS,
+         "temperature": 1.0, "top_p": 0.9, "top_k": 9, "min_p": 0.1, "repetition_penalty": 1.1,
          "frequency_penalty": 0.1, "presence_penalty": 0.1, "no_repeat_ngram_size": 3,
          "logit_bias": {"5": 1}, "stop": "zzz", "seed": 3, "n": 2, "best_of": 2, "timeout": 60.0,
          "special_tokens": "anywhere", "truncate_sequence": True, "logprobs": 1, "echo": True,

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from structgen import RequestError, Runner
-from structgen.decoding import options as search_options
+from structgen.options import OPTIONS
 from structgen.runner import vectors
 from structgen.runner.constraints import wanted
 from structgen.runner.hosts import EmbeddingHost
@@ -186,6 +186,7 @@ def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
             "top_p": 0.9,
             "top_k": 5,
             "min_p": 0.1,
+            "top_n_sigma": 1.5,
             "repetition_penalty": 1.1,
             "frequency_penalty": 0.5,
             "presence_penalty": -0.5,
@@ -208,12 +209,10 @@ def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
     )
     options = search_of(request) | limits(request, 1000)[0]
     elsewhere = {
-        "truncate": "chat.work_of, from truncate_sequence",
         "n": "a call for each",
         "max_length": "max_tokens counts the output only",
         "min_length": "an output type says how short a text may be",
         "do_sample": "temperature says it",
-        "random_seed": "seed",
         "processor": "does not travel to the model's process",
         "trace": "the same",
         "forced": "changes no answer, only how fast it is there",
@@ -221,7 +220,7 @@ def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
         "batch_size": "of the model's configuration",
         "return_errors": "a request is one call",
     }
-    assert set(options) | set(elsewhere) == set(search_options.NAMES)
+    assert set(options) | set(elsewhere) == set(OPTIONS)
     assert not set(options) & set(elsewhere)
 
 

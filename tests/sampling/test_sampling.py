@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 
@@ -10,7 +11,13 @@ import numpy as np
 import pytest
 from fakes import FakeModel
 
-from structgen import Generator, Regex
+from structgen import Generator, OptionError, Regex, RequestError
+from structgen.cli.generation import generate
+from structgen.decoding.options import parse, resolve
+from structgen.remote.dialects import dialect_of
+from structgen.remote.task import arguments_of
+from structgen.runner.requests import ChatRequest
+from structgen.runner.work import search_of
 from structgen.sampling.sampler import Sampler, top, uniform
 
 SIZE = 40
@@ -235,3 +242,33 @@ def test_penalties_count_the_output_alone_under_a_mask(settings, forced):
             chosen.append(expected[result.token_ids[len(output)]])
     assert len(chosen) >= 20
     assert all(probability > 0 for probability in chosen)
+
+
+def test_top_n_sigma_keeps_tokens_near_the_greatest_of_those_that_the_mask_allows():
+    """One row in the table of options: so each layer has it, or refuses it by name."""
+    allowed = np.array([4.0, 3.0, 2.0, -1.0], np.float32)
+    logits = np.full(200, -np.inf, np.float32)
+    logits[[7, 90, 91, 150]] = allowed
+    least = allowed.max() - 1.0 * allowed.std()
+    sampler = Sampler({"do_sample": True, "top_n_sigma": 1.0, "random_seed": 3})
+    chosen = {sampler(np.zeros(0, np.int32), logits, at) for at in range(500)}
+    assert chosen == {i for i in (7, 90, 91, 150) if logits[i] >= least} == {7, 90}
+
+    settings = resolve(parse({"top_n_sigma": 1.0}), {"do_sample": False, "top_k": 50})
+    assert settings["do_sample"]
+    assert settings["top_n_sigma"] == 1.0
+    for wrong in (0, -1, "1", math.inf):
+        with pytest.raises(OptionError, match="top_n_sigma=") as caught:
+            parse({"top_n_sigma": wrong})
+        assert caught.value.option == "top_n_sigma"
+    request = ChatRequest(messages="Hi", top_n_sigma=1.5)
+    assert search_of(request) == {"top_n_sigma": 1.5}
+    with pytest.raises(RequestError, match="top_n_sigma") as refused:
+        ChatRequest(messages="Hi", top_n_sigma=0)
+    assert refused.value.param == "top_n_sigma"
+    assert "--top-n-sigma" in {flag for one in generate.params for flag in one.opts}
+    given = {"top_n_sigma": 1.5}
+    arguments_of(given, parse(given), dialect_of("llama.cpp"))
+    for dialect in ("openai", "vllm", "sglang", "ollama", "json-schema"):
+        with pytest.raises(OptionError, match=r"top_n_sigma= is not possible in the dialect"):
+            arguments_of(given, parse(given), dialect_of(dialect))

@@ -66,7 +66,9 @@ def parse(
     except GrammarError as error:
         if is_decided(dialect, path):
             raise
-        raise error.noted(f"(Read as {NAMES[chosen]}; dialect= says otherwise.)") from None
+        raise error.noted(
+            f"(Read as {NAMES[chosen]}; the option dialect says otherwise.)"
+        ) from None
 
 
 def is_decided(dialect: str | None, path: str | None) -> bool:

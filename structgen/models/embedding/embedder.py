@@ -138,7 +138,8 @@ def prompt_text(
         there = ", ".join(map(repr, prompts)) or "none"
         raise OptionError(
             f"prompt_name={name!r} is no prompt of {model}, which has {there}. Pass the text "
-            "itself as prompt=."
+            "itself as prompt=.",
+            option="prompt_name",
         )
     return prompts[name]
 

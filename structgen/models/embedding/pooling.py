@@ -69,10 +69,11 @@ def finish(vectors: FloatArray, dimensions: int | None, normalize: bool) -> Floa
     width = vectors.shape[-1]
     if dimensions is not None:
         if isinstance(dimensions, bool) or not isinstance(dimensions, int):
-            raise OptionError(f"dimensions={dimensions!r} is no whole number.")
+            raise OptionError(f"dimensions={dimensions!r} is no whole number.", option="dimensions")
         if not 1 <= dimensions <= width:
             raise OptionError(
-                f"dimensions={dimensions} is out of range: this model's vectors have {width}."
+                f"dimensions={dimensions} is out of range: this model's vectors have {width}.",
+                option="dimensions",
             )
         vectors = vectors[:, :dimensions]
     if normalize:

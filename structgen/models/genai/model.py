@@ -217,11 +217,13 @@ def hidden_states(
 
 def no_output(name: str) -> ModelError:
     """What is said of a model that lacks the output."""
-    return ModelError(
+    error = ModelError(
         f"{name} has no output {OUTPUT!r}, so it cannot embed. Convert it with "
         "`structgen models convert FILE.gguf OUT --hidden-states`, or use an embedder: "
         "structgen.load_embedder('all-minilm-l6-v2')."
     )
+    error.lacks = OUTPUT
+    return error
 
 
 def has_output(folder: Path | None) -> bool:

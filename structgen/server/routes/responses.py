@@ -17,6 +17,7 @@ from typing import Any, final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from structgen.options import FIELDS
 from structgen.runner import ChatChunk, ChatRequest, samples_how
 
 from ..errors import ApiError, told
@@ -41,24 +42,10 @@ from ..wire import Asked, aside, asked, check_many, json_object, read, refused
 from .text import check_model, check_sure, is_head, note, runner_of, said, tried
 
 SAME = (
+    *(FIELDS.keys() - {"max_tokens", "truncate_sequence", "best", "retries"}),
     "model",
-    "temperature",
-    "top_p",
     "tool_choice",
     "parallel_tool_calls",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "no_repeat_ngram_size",
-    "logit_bias",
-    "stop",
-    "seed",
-    "adapter",
-    "timeout",
-    "special_tokens",
-    "abstain_below",
     "grammar",
     "grammar_type",
     "structured_outputs",

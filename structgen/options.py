@@ -1,0 +1,552 @@
+"""The table of options of a call: `CallOptions` and `ManyOptions`, a row for each.
+
+A row is a name, a static type and an `Option`: how a value is checked, what the option does, what
+requests call it, and which remote servers have it. Everything that takes options reads the table:
+generators, the fields of the Runner's requests (and so the server and the adapters), remote
+models, and the flags of the command line. `structgen.decoding.options` knows how options go
+together. Knows no prompts, output types or runtime, and imports neither NumPy nor Pydantic.
+
+An option that is not given, or is None, keeps the model's own default.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypedDict
+
+from structgen.errors import OptionError
+
+if TYPE_CHECKING:
+    from structgen.sampling import LogitsProcessor
+
+
+class CancelEvent(Protocol):
+    """A `threading.Event`, or another object that can be asked whether it is set."""
+
+    def is_set(self) -> bool:
+        """Whether the call is to end."""
+
+
+# -- what values may be ------------------------------------------------------------------------
+
+
+def wrong(name: str, value: Any, what: str) -> OptionError:
+    """The error of a value: ``what`` says what is wrong with it and what to pass."""
+    return OptionError(f"{name}={value!r} {what}", option=name, value=value)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number from ``low`` to ``high``."""
+
+    low: int
+    high: int | None = None
+    kind = int
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema."""
+        most = {} if self.high is None else {"maximum": self.high}
+        return {"type": "integer", "minimum": self.low, **most}
+
+    def __call__(self, name: str, value: Any) -> int:
+        """Check a value."""
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = operator.index(value)  # NumPy integers too
+        except TypeError:
+            raise wrong(name, value, "is not a whole number.") from None
+        if number < self.low or (self.high is not None and number > self.high):
+            many = f"{self.low:,} or more"
+            bounds = many if self.high is None else f"between {self.low:,} and {self.high:,}"
+            raise wrong(name, number, f"is out of range. It must be {bounds}.")
+        return number
+
+
+@dataclass(frozen=True)
+class Real:
+    """A number from ``low``, or above it, to ``high``; or 0 where ``or_zero`` says so."""
+
+    low: float
+    high: float
+    above: bool = False
+    or_zero: bool = False
+    kind = float
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema."""
+        least = "exclusiveMinimum" if self.above else "minimum"
+        found = {"type": "number", least: self.low, "maximum": self.high}
+        return {"anyOf": [{"const": 0}, found]} if self.or_zero else found
+
+    def __call__(self, name: str, value: Any) -> float:
+        """Check a value."""
+        try:
+            if isinstance(value, (bool, str)):
+                raise TypeError
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise wrong(name, value, "is not a number.") from None
+        if self.or_zero and number == 0:
+            return number
+        if not (self.low < number or (self.low == number and not self.above)) or not (
+            number <= self.high
+        ):
+            bounds = (
+                f"above {self.low:g} and at most" if self.above else f"between {self.low:g} and"
+            )
+            zero = "0, or " if self.or_zero else ""
+            raise OptionError(
+                f"{name}={number:g} is out of range. It must be {zero}{bounds} {self.high:g}.",
+                option=name,
+                value=value,
+            )
+        return number
+
+
+@dataclass(frozen=True)
+class Word:
+    """A str; one of ``words``, if there are any."""
+
+    words: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As JSON Schema."""
+        return {"enum": list(self.words)} if self.words else {"type": "string"}
+
+    def __call__(self, name: str, value: Any) -> str:
+        """Check a value."""
+        if not isinstance(value, str):
+            raise wrong(name, value, "is not a str.")
+        if self.words and value not in self.words:
+            raise wrong(name, value, f"is unknown. Pass {' or '.join(map(repr, self.words))}.")
+        return value
+
+
+class Flag:
+    """True or False."""
+
+    schema: Mapping[str, Any] = {"type": "boolean"}
+
+    def __call__(self, name: str, value: Any) -> bool:
+        """Check a value."""
+        if isinstance(value, bool):
+            return value
+        raise wrong(name, value, "is not a bool. Pass True or False.")
+
+
+def _stop(name: str, value: Any) -> tuple[str, ...]:
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, Sequence) or not all(isinstance(s, str) for s in strings):
+        raise wrong(name, value, "is neither a string nor a list of strings.")
+    if "" in strings:
+        raise wrong(name, value, "has an empty string, which would stop at once.")
+    return tuple(strings)
+
+
+def _logit_bias(name: str, value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise wrong(name, value, "is not a mapping from token ids to numbers.")
+    bias: dict[int, float] = {}
+    for token_id, added in value.items():
+        if isinstance(token_id, str):
+            raise OptionError(
+                f"{name} has the key {token_id!r}. Keys are ids: model.encode(text) has them.",
+                option=name,
+                value=value,
+            )
+        key = Whole(0)(f"{name} key", token_id)
+        try:
+            low = added == -math.inf
+            bias[key] = -math.inf if low else Real(-1000, 1000)(f"{name}[{key}]", added)
+        except OptionError as error:
+            raise OptionError(
+                f"{error} Or -inf: never, as far as the output type leaves a choice.",
+                option=name,
+                value=value,
+            ) from None
+    return bias
+
+
+def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
+    check = Real(0, 1, above=True)
+    if not isinstance(value, Mapping):
+        return check(name, value)
+    if not value or not all(isinstance(path, str) and path[:1] == "$" for path in value):
+        raise wrong(
+            name,
+            value,
+            "is neither a number nor a mapping from JSON paths such as '$.label' to numbers.",
+        )
+    return {path: check(f"{name}[{path!r}]", number) for path, number in value.items()}
+
+
+def _processor(name: str, value: Any) -> Any:
+    if not callable(value):
+        raise wrong(name, value, "is not callable.")
+    return value
+
+
+def _cancel(name: str, value: Any) -> Any:
+    if not callable(getattr(value, "is_set", None)):
+        raise wrong(name, value, "has no is_set(). Pass a threading.Event.")
+    return value
+
+
+# -- rows --------------------------------------------------------------------------------------
+
+_SERVERS = ("openai", "compatible", "ollama", "vllm", "sglang", "llama.cpp")
+"""Kinds of remote servers, by what options they have."""
+
+
+def _at(name: str, *servers: str, **others: str) -> dict[str, str]:
+    """What some servers call an option; all of them, if none is named."""
+    return dict.fromkeys(servers or _SERVERS, name) | others
+
+
+@dataclass(frozen=True)
+class Option:
+    """What there is to know of an option, but for its name and static type.
+
+    Attributes:
+        read: checks a value, and returns it as it is used; raises `OptionError`.
+        about: what it does.
+        field: what requests call it; None: it is for Python, or requests say it in another way.
+        remote: what kinds of remote servers call it, or why none has it; None: it is not sent.
+        default: its value where it is not given.
+        is_setting: whether the model's folder may give a default: it is about choosing tokens.
+        samples: whether a value says that tokens are sampled.
+        off: what other programs write in requests for "no such limit", in place of 0.
+    """
+
+    read: Callable[[str, Any], Any]
+    about: str
+    field: str | None = None
+    remote: Mapping[str, str] | str | None = None
+    default: Any = None
+    is_setting: bool = False
+    samples: Callable[[Any], bool] = lambda value: False
+    off: int | None = None
+
+    @property
+    def kind(self) -> Any:
+        """Int or float, of one number."""
+        return getattr(self.read, "kind", None)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """What a value in a request may be, as JSON Schema."""
+        found: dict[str, Any] = {**getattr(self.read, "schema", {})}
+        return found if self.off is None else {**found, "minimum": self.off}
+
+
+_UNKNOWN_SCORES = "that takes the model's scores of whole values, which servers do not give."
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of a call by name.
+
+    Those that say how many outputs there will be, ``n`` and ``return_errors``, are `ManyOptions`,
+    because what a call returns depends on them.
+    """
+
+    max_new_tokens: Annotated[
+        int | None,
+        Option(
+            Whole(1),
+            "Most tokens to generate, the end-of-sequence token included; an output type "
+            "completes within them",
+            field="max_tokens",
+            remote={**_at("max_tokens"), "openai": "max_completion_tokens"},
+        ),
+    ]
+    max_length: Annotated[
+        int | None,
+        Option(
+            Whole(1),
+            "Most tokens in prompt and output together",
+            remote="a remote server counts the tokens of prompts itself. Pass max_new_tokens=.",
+        ),
+    ]
+    min_length: Annotated[
+        int | None,
+        Option(
+            Whole(0),
+            "Fewest tokens in prompt and output together before the text may end, as far as the "
+            "output type leaves a choice",
+            remote="a remote server is not told how long a text has to be at least. Say it in the "
+            "type: Regex, or minLength.",
+            is_setting=True,
+        ),
+    ]
+    do_sample: Annotated[
+        bool | None,
+        Option(
+            Flag(),
+            "Sample, rather than take the likeliest token. Options that only act on sampling imply "
+            "it",
+            is_setting=True,
+        ),
+    ]
+    temperature: Annotated[
+        float | None,
+        Option(
+            # Outside of these bounds the runtime's float32 arithmetic overflows.
+            Real(0.01, 100, or_zero=True),
+            "Divides the scores; 0: the likeliest token",
+            field="temperature",
+            remote=_at("temperature"),
+            is_setting=True,
+            samples=lambda value: value > 0,
+        ),
+    ]
+    top_k: Annotated[
+        int | None,
+        Option(
+            Whole(0),
+            "Sample among so many of the likeliest allowed tokens; 0: no such limit",
+            field="top_k",
+            remote=_at("top_k", "vllm", "sglang", "llama.cpp"),
+            is_setting=True,
+            samples=lambda value: value > 1,
+            off=-1,
+        ),
+    ]
+    top_p: Annotated[
+        float | None,
+        Option(
+            Real(0, 1, above=True),
+            "Sample among the likeliest allowed tokens that together have this probability",
+            field="top_p",
+            remote=_at("top_p"),
+            is_setting=True,
+            samples=lambda value: True,
+        ),
+    ]
+    min_p: Annotated[
+        float | None,
+        Option(
+            Real(0, 1),
+            "Sample among the allowed tokens whose probability is at least so much of the "
+            "likeliest one's; 0: no such limit",
+            field="min_p",
+            remote=_at("min_p", "vllm", "sglang", "llama.cpp"),
+            is_setting=True,
+            samples=lambda value: value > 0,
+        ),
+    ]
+    top_n_sigma: Annotated[
+        float | None,
+        Option(
+            Real(0, 100, above=True),
+            "Sample among the allowed tokens whose score is at most so many standard deviations "
+            "of the allowed tokens' scores below the greatest",
+            field="top_n_sigma",
+            remote=_at("top_n_sigma", "llama.cpp"),
+            is_setting=True,
+            samples=lambda value: True,
+        ),
+    ]
+    repetition_penalty: Annotated[
+        float | None,
+        Option(
+            Real(0.01, 100),
+            "Above 1 discourages tokens that prompt or output already have",
+            field="repetition_penalty",
+            remote={
+                **_at("repetition_penalty", "vllm", "sglang"),
+                "llama.cpp": "repeat_penalty",
+            },
+            is_setting=True,
+        ),
+    ]
+    frequency_penalty: Annotated[
+        float | None,
+        Option(
+            Real(-2, 2),
+            "Taken off a token's score for each time that the output has it already",
+            field="frequency_penalty",
+            remote=_at("frequency_penalty"),
+            is_setting=True,
+        ),
+    ]
+    presence_penalty: Annotated[
+        float | None,
+        Option(
+            Real(-2, 2),
+            "Taken off the score of each token that the output has already",
+            field="presence_penalty",
+            remote=_at("presence_penalty"),
+            is_setting=True,
+        ),
+    ]
+    no_repeat_ngram_size: Annotated[
+        int | None,
+        Option(
+            Whole(0),
+            "No run of so many tokens twice, as far as the output type leaves a choice; 0: no such "
+            "limit",
+            field="no_repeat_ngram_size",
+            remote="servers have no such option.",
+            is_setting=True,
+        ),
+    ]
+    seed: Annotated[
+        int | None,
+        Option(
+            Whole(0, 2**31 - 1),
+            "With the same seed and options a call gives the same output again",
+            field="seed",
+            remote=_at("seed"),
+            is_setting=True,
+        ),
+    ]
+    stop: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            _stop,
+            "Texts that end the output, itself cut before the first",
+            field="stop",
+            default=(),
+        ),
+    ]
+    logit_bias: Annotated[
+        Mapping[int, float] | None,
+        Option(
+            _logit_bias,
+            "What is added to the scores of token ids; -inf: never, as far as the output type "
+            "leaves a choice",
+            field="logit_bias",
+            remote=_at("logit_bias", *(name for name in _SERVERS if name != "ollama")),
+        ),
+    ]
+    processor: Annotated[
+        "LogitsProcessor | None",
+        Option(
+            _processor,
+            "A function that edits the scores before each choice, after the generator's own",
+            remote="scores are chosen from on the server, where no function of yours runs.",
+        ),
+    ]
+    logprobs: Annotated[
+        bool | None, Option(Flag(), "Record the log probability of each token", default=False)
+    ]
+    top_logprobs: Annotated[
+        int | None,
+        Option(Whole(0, 1000), "How many of the likeliest tokens to list beside each", default=0),
+    ]
+    trace: Annotated[
+        bool | None,
+        Option(
+            Flag(),
+            "Record what happened at each step",
+            remote="steps happen on the server, which does not tell of them.",
+            default=False,
+        ),
+    ]
+    abstain_below: Annotated[
+        float | Mapping[str, float] | None,
+        Option(
+            _abstain_below,
+            "The probability that each value which is a choice among few has to have, or such a "
+            "number for some JSON paths",
+            field="abstain_below",
+            remote=f"{_UNKNOWN_SCORES} Look at result.logprobs.",
+        ),
+    ]
+    best: Annotated[
+        bool | None,
+        Option(
+            Flag(),
+            "Write values that are a choice among few as the likeliest whole text",
+            field="best",
+            remote=_UNKNOWN_SCORES,
+            default=False,
+        ),
+    ]
+    forced: Annotated[
+        bool | None,
+        Option(
+            Flag(),
+            "Append text that is the only way on in one pass, rather than token by token",
+            remote="how text is written is the server's business.",
+            default=True,
+        ),
+    ]
+    special_tokens: Annotated[
+        Literal["template", "anywhere"] | None,
+        Option(
+            Word(("template", "anywhere")),
+            "Where in a chat names of special tokens are read as such",
+            field="special_tokens",
+            remote="the server applies the chat template.",
+            default="template",
+        ),
+    ]
+    timeout: Annotated[
+        float | None,
+        Option(Real(0, 1e9, above=True), "Most seconds for the whole call", field="timeout"),
+    ]
+    cancel: Annotated[
+        CancelEvent | None, Option(_cancel, "Once it is set, the output ends where it is")
+    ]
+    adapter: Annotated[
+        str | None,
+        Option(
+            Word(),
+            "Name of a loaded adapter to run with",
+            field="adapter",
+            remote="adapters are the server's: pass their name as the model's to from_openai.",
+        ),
+    ]
+    batch_size: Annotated[int | None, Option(Whole(1, 256), "Most outputs made side by side")]
+    retries: Annotated[
+        int | None,
+        Option(
+            Whole(0, 10_000),
+            "How often an output may go back to where a value began that a validator refused",
+            field="retries",
+            default=0,
+        ),
+    ]
+    truncate: Annotated[
+        bool | None,
+        Option(
+            Flag(),
+            "Let a prompt that is too long for the context lose what is oldest",
+            field="truncate_sequence",
+            remote="servers have no such option.",
+            default=False,
+        ),
+    ]
+
+
+class ManyOptions(CallOptions, total=False):
+    """The options of a call that makes several outputs, or gives errors in their place."""
+
+    n: Annotated[int | None, Option(Whole(1, 10_000), "How many outputs for each prompt")]
+    return_errors: Annotated[
+        bool | None,
+        Option(Flag(), "Put errors in the place of outputs that failed, of several", default=False),
+    ]
+
+
+OPTIONS: dict[str, Option] = {
+    name: row.__metadata__[0] for name, row in ManyOptions.__annotations__.items()
+}
+"""All options of a call."""
+
+FIELDS: dict[str, str] = {
+    option.field: name for name, option in OPTIONS.items() if option.field is not None
+}
+"""Fields of requests, and the options that they are."""
+
+
+def field_of(option: str | None) -> str | None:
+    """What requests call an option; its own name if they have none for it."""
+    known = OPTIONS.get(option or "")
+    return option if known is None else known.field or option
