@@ -33,6 +33,7 @@ from structgen.grammar.json_schema import (
     STRING,
     TYPE_BITS,
     Node,
+    bounds,
     child_path,
     json_key,
 )
@@ -254,9 +255,15 @@ class _Search:
                 return place, reason
             reasons.append(reason)
         if branch.types & STRING:
-            reasons.append(_why_string(nodes))
+            least, most = bounds(nodes, "length")
+            if most is not None and most < least:
+                reasons.append(f"minLength {least} is above maxLength {most}")
+            else:
+                reasons.append("no string has the length, patterns and format that are asked for")
         if branch.types & NUMBER:
-            reasons.append(_why_number(branch.types, nodes))
+            kind = "number" if branch.types & FRACTION else "integer"
+            asked = " and ".join(dict.fromkeys(_bounds(nodes)))
+            reasons.append(f"no {kind} has {asked}" if asked else f"no {kind} is left")
         if branch.types & (NULL | BOOLEAN):
             reasons.append("null, true and false are excluded")
         return path, "; ".join(reasons)
@@ -273,10 +280,9 @@ class _Search:
             if other in owed and not language.values.is_possible(owed[other]):
                 by = f"{other!r} is required by dependentRequired, as {name!r} is there"
                 return self._why_member(other, owed[other], path, by)
-        most = min((n.max_properties for n in nodes if n.max_properties is not None), default=None)
+        least, most = bounds(nodes, "properties")
         if most is not None and most < len(required):
             return path, f"maxProperties is {most}, but {len(required)} properties are required"
-        least = max((n.min_properties for n in nodes), default=0)
         if most is not None and most < least:
             return path, f"minProperties {least} is above maxProperties {most}"
         return path, "no object has the members that are asked for, in number, names and values"
@@ -288,8 +294,7 @@ class _Search:
 
     def _why_array(self, branch: Branch, nodes: list[Node], path: str) -> tuple[str, str]:
         language = self._language
-        least = max((n.min_items for n in nodes), default=0)
-        most = min((n.max_items for n in nodes if n.max_items is not None), default=None)
+        least, most = bounds(nodes, "items")
         if most is not None and most < least:
             return path, f"minItems {least} is above maxItems {most}"
         for index, conjunction in enumerate(language.required_items(branch.nodes)):
@@ -338,20 +343,6 @@ def _type_names(nodes: list[Node]) -> list[str]:
         return []
     names = [name for name, bits in TYPE_BITS.items() if types & bits == bits]
     return [name for name in names if name != "integer" or "number" not in names]
-
-
-def _why_string(nodes: list[Node]) -> str:
-    least = max((n.min_length for n in nodes), default=0)
-    most = min((n.max_length for n in nodes if n.max_length is not None), default=None)
-    if most is not None and most < least:
-        return f"minLength {least} is above maxLength {most}"
-    return "no string has the length, patterns and format that are asked for"
-
-
-def _why_number(types: int, nodes: list[Node]) -> str:
-    kind = "number" if types & FRACTION else "integer"
-    asked = _bounds(nodes)
-    return f"no {kind} has {' and '.join(dict.fromkeys(asked))}" if asked else f"no {kind} is left"
 
 
 def _bounds(nodes: list[Node]) -> list[str]:

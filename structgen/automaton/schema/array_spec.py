@@ -19,7 +19,7 @@ from typing import Any
 from structgen.automaton.texts import Text, flat
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, UnsupportedFeature
-from structgen.grammar.json_schema import FALSE, TRUE, Contains
+from structgen.grammar.json_schema import FALSE, TRUE, Contains, bounds
 
 from .language import Schema
 
@@ -160,9 +160,7 @@ class ArraySpec:
 
     def _read_nodes(self) -> None:
         """What `__init__` does, for any nodes."""
-        self.min = max(n.min_items for n in self._nodes)
-        limits = [n.max_items for n in self._nodes if n.max_items is not None]
-        self.max = min(limits) if limits else None
+        self.min, self.max = bounds(self._nodes, "items")
         self.prefix = max(len(n.prefix) for n in self._nodes)
         self.unique = any(n.unique for n in self._nodes)
         self.repeats = any(n.repeats for n in self._nodes)

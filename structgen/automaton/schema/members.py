@@ -14,7 +14,7 @@ from functools import cached_property
 
 from structgen.automaton.bits import bits
 from structgen.grammar import ir
-from structgen.grammar.json_schema import FALSE, TRUE, Keys
+from structgen.grammar.json_schema import FALSE, TRUE, Keys, bounds
 
 from . import evaluate
 from .language import Schema
@@ -98,16 +98,13 @@ class MemberTable:
         """What `__init__` does, for any nodes."""
         names: dict[str, None] = {}
         required: dict[str, None] = {}
-        limits: list[int] = []
         rules: list[Rule] = []
         for node in self._nodes:
             names.update(dict.fromkeys(node.properties))
             required.update(dict.fromkeys(node.required))
             rules += node.rules
-            if node.min_properties > self.least:
-                self.least = node.min_properties
-            if node.max_properties is not None:
-                limits.append(node.max_properties)
+        self.least, most = bounds(self._nodes, "properties")
+        limits = [] if most is None else [most]
         names.update(required)
         self.ordered = (1 << len(names)) - 1
         spoken_of = self._read_rules(rules, names, required, limits) if rules else []

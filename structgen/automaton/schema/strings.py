@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from structgen.grammar import ir
-from structgen.grammar.json_schema import FALSE, STRING, TRUE, Node
+from structgen.grammar.json_schema import FALSE, STRING, TRUE, Node, bounds
 from structgen.grammar.regex import alternate, complement, intersect
 
 
@@ -20,16 +20,10 @@ def string_regex(nodes: Sequence[Node], with_barred: bool = False) -> ir.Regex |
 
     ``with_barred``: also those strings that ``nodes`` bar one by one; see `excluding`.
     """
-    least, most = 0, None
-    patterns: dict[ir.Regex, None] = {}
-    for node in nodes:
-        least = max(least, node.min_length)
-        if node.max_length is not None:
-            most = node.max_length if most is None else min(most, node.max_length)
-        patterns.update(dict.fromkeys(node.patterns))
+    least, most = bounds(nodes, "length")
     if most is not None and least > most:
         return None
-    parts = list(patterns)
+    parts = list(dict.fromkeys([pattern for node in nodes for pattern in node.patterns]))
     if not with_barred:
         barred = [ir.literal(v) for n in nodes for v in n.excluded if isinstance(v, str)]
         if barred:

@@ -328,6 +328,18 @@ class SchemaGraph:
     said: Set[str] = FIELDS
 
 
+def bounds(nodes: Iterable[Node], kind: str) -> tuple[int, int | None]:
+    """The least and the most that ``nodes`` allow together: of ``length`` of strings, ``items`` of
+    arrays, ``properties`` of objects."""
+    least, most = 0, None
+    for node in nodes:
+        least = max(least, getattr(node, f"min_{kind}"))
+        own = getattr(node, f"max_{kind}")
+        if own is not None:
+            most = own if most is None else min(most, own)
+    return least, most
+
+
 def child_path(path: str, *steps: str | int) -> str:
     """``path`` extended the way error messages write it: ``$.properties["a b"][0]``."""
     for step in steps:
