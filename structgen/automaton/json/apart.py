@@ -23,12 +23,13 @@ from structgen.automaton.bits import bits
 from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.schema import evaluate
+from structgen.automaton.schema.array_spec import forgetting, is_forgotten
 from structgen.automaton.texts import Text, flat, put
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
 
 from . import keys
-from .language import Language
+from .language import MAX_TOLD, Language
 from .whitespace import CLOSE, array_leaf
 
 if TYPE_CHECKING:
@@ -44,13 +45,6 @@ Others: TypeAlias = "frozenset[tuple[str, Any]]"
 State: TypeAlias = "tuple[int, Alive, Others, int]"
 """Of the plan; what may still be written; unnamed members; what is being read: a label, or -1."""
 
-FORGOTTEN = -2
-"""In the place of what may still be written: it does not matter what, but how many at most."""
-
-MAX_TOLD = 100
-"""Most values for which ways to close are compared one by one."""
-
-_FEW_FORGOTTEN = 8
 _NOTHING: Others = frozenset()
 
 
@@ -336,7 +330,7 @@ class Apart:
             return POP
         label = self._label(outcome)
         conjunction, after = self._owed(state, label), self._after(state, label)
-        if _is_forgotten(alive):
+        if is_forgotten(alive):
             left: Alive = alive
         elif self._is_unnamed(label):
             left = self._beside(alive, state, after)
@@ -370,19 +364,17 @@ class Apart:
             return None
         if self._ends((state, alive, others)):
             return None
-        most = _FEW_FORGOTTEN
-        while most < len(alive):
-            most *= 2
+        forgotten = forgetting(len(alive))
         values = self._language.values
         for following in self._labels(state)[0]:
-            if not values.size_at_least(self._owed(state, following), most + 1):
+            if not values.size_at_least(self._owed(state, following), forgotten[1] + 1):
                 return None
-        return 2 * self._number((state, (FORGOTTEN, most), others), label) + 1
+        return 2 * self._number((state, forgotten, others), label) + 1
 
     def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
         """See `frames.Frame`: the plan's own frame goes on."""
         state, alive, _, label = self._states[at >> 1]
-        if not at & 1 or self._is_unnamed(label) or _is_forgotten(alive):
+        if not at & 1 or self._is_unnamed(label) or is_forgotten(alive):
             return None
         told = [self._last_value(number, state, label) for number in alive]
         return self.plan, self._plan_at(state), told
@@ -390,14 +382,14 @@ class Apart:
     def forgotten(self, at: int) -> int:
         """See `frames.Frame`."""
         alive = self._states[at >> 1][1]
-        return alive[1] if _is_forgotten(alive) else 0
+        return alive[1] if is_forgotten(alive) else 0
 
     # -- completion -----------------------------------------------------------------------------
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """See `frames.Frame`."""
         state, alive, others, label = self._states[at >> 1]
-        if _is_forgotten(alive):
+        if is_forgotten(alive):
             return b"" if not at & 1 and outcome == self._close else None
         if at & 1:
             place = state, alive, others
@@ -479,7 +471,7 @@ class Apart:
     def finish_reads(self, at: int, outcome: int) -> bool:
         """See `frames.Frame`."""
         state = self._states[at >> 1]
-        return not _is_forgotten(state[1]) and bool(
+        return not is_forgotten(state[1]) and bool(
             self._is_unnamed(state[3]) or self._otherwise(state)[1]
         )
 
@@ -653,7 +645,7 @@ class ApartObject(Apart):
         at, alive, _ = place
         leaf = self.plan.key_leaf
         allowed, others, may_close = self.plan.choices(at)
-        if not _is_forgotten(alive):
+        if not is_forgotten(alive):
             may_close = may_close and not self._ends(place)
             for label in bits(allowed):
                 if not self._may_write(place, label):
@@ -739,7 +731,7 @@ class ApartArray(Apart):
         at, alive, _ = place
         leaf = array_leaf(self._language.space)
         item, close = self.plan.may_follow(at)
-        if not _is_forgotten(alive):
+        if not is_forgotten(alive):
             item = item and self._may_write(place, 0)
             close = close and not self._ends(place)
         return leaf, (leaf.open if is_first else leaf.after_item)(item, close)
@@ -753,10 +745,6 @@ _TO_THE_END = -1
 
 _NONE = object()
 """In the place of a `json_key`: there is no such part."""
-
-
-def _is_forgotten(alive: Alive) -> bool:
-    return bool(alive) and alive[0] == FORGOTTEN
 
 
 def _loads(text: bytes) -> Any:

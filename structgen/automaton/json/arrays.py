@@ -20,19 +20,19 @@ from typing import Any
 from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.array_spec import (
-    FORGOTTEN,
     REPEATED,
     ArraySpec,
     State,
+    forgetting,
     is_forgotten,
 )
-from structgen.automaton.texts import Text, flat, joined, put, repeated
+from structgen.automaton.texts import Text, flat, put, repeated
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, json_key
 
 from .excluding import bytes_of_many
-from .language import Language
+from .language import MAX_TOLD, Language, ending
 from .whitespace import CLOSE, ITEM, array_leaf
 
 MAX_SEARCH = 20_000
@@ -94,13 +94,7 @@ class ArrayClosing:
 
     def written(self, items: tuple[Text, ...] | None, first: bool) -> Text | None:
         """Items and ``]``, after the ``[`` or after another item."""
-        if items is None:
-            return None
-        space, comma = self._language.least_space, self._language.least_comma
-        out = joined(comma, items)
-        if items and not first:
-            out = put(comma, out)
-        return put(out, (space if items or not first else b"") + b"]")
+        return ending(self._language, items, first, b"]")
 
     def items(self, state: State) -> tuple[Text, ...] | None:
         """The cheapest items that are still owed after ``state``, or None when that is hopeless."""
@@ -316,13 +310,6 @@ class ArrayClosing:
         return best
 
 
-MAX_TOLD = 100
-"""Most values of an item for which ways to close the array are compared one by one."""
-
-_FEW_FORGOTTEN = 8
-"""How many that are at least, so that states are shared."""
-
-
 class ArrayPlan:
     """The frame of an array owed to the array assertions of several nodes at once.
 
@@ -522,16 +509,14 @@ class ArrayPlan:
         count, met, seen = self._states[at >> 1]
         if not at & 1 or not spec.unique or spec.contains or spec.repeats:
             return None
-        most = _FEW_FORGOTTEN
-        while most < len(seen) + 1:
-            most *= 2
+        forgotten = forgetting(len(seen) + 1)
         if spec.max is None or count < spec.max:
-            needed = max(most, spec.min) + 1
+            needed = max(forgotten[1], spec.min) + 1
             if count < spec.prefix or not self._language.values.size_at_least(
                 spec.item(count), needed
             ):
                 return None
-        return 2 * self._state((count, met, (FORGOTTEN, most))) + 1
+        return 2 * self._state((count, met, forgotten)) + 1
 
     def untold(self, at: int, outcome: int) -> None:
         """See `frames.Frame`."""

@@ -6,15 +6,20 @@ reach into how values are built.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from structgen.automaton.core.frames import Alternative
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.schema.language import Schema
+from structgen.automaton.texts import Text, joined, put
 
 from .options import JsonOptions
 from .scalars import Scalars
 from .whitespace import Whitespace
+
+MAX_TOLD = 100
+"""Most values, or keys, for which ways to close an object or array are compared one by one."""
 
 
 class Plan(Protocol):
@@ -56,3 +61,15 @@ class Language(Schema, Protocol):
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
         """The depth from which on the values in an object or array of ``nodes`` are limited."""
+
+
+def ending(
+    language: Language, parts: Sequence[Text] | None, is_first: bool, bracket: bytes
+) -> Text | None:
+    """Items or members, as they are if ``is_first`` or after another one, and the bracket."""
+    if parts is None:
+        return None
+    out = joined(language.least_comma, parts)
+    if parts and not is_first:
+        out = put(language.least_comma, out)
+    return put(out, (language.least_space if parts or not is_first else b"") + bracket)

@@ -22,17 +22,14 @@ from structgen.automaton.core.frames import POP, Alternative
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
-from structgen.automaton.texts import Text, head, joined, put
+from structgen.automaton.texts import Text, head, put
 from structgen.automaton.work import WORK
 
 from .closing import Members
 from .keys import CLOSE, KeyLeaf, KeySymbols
-from .language import Language
+from .language import MAX_TOLD, Language, ending
 from .open_members import OpenMembers
 from .scalars import key_leaf
-
-MAX_TOLD = 100
-"""Most keys for which ways to close the object are compared one by one."""
 
 
 class ObjectPlan:
@@ -428,13 +425,8 @@ class ObjectPlan:
         return None if rest is None else put(b"{" + self._language.least_space, rest)
 
     def _close(self, members: Members | None, first: bool) -> Text | None:
-        if members is None:
-            return None
-        space, comma = self._language.least_space, self._language.least_comma
-        out = joined(comma, [text for _, text in members])
-        if members and not first:
-            out = put(comma, out)
-        return put(out, (space if members or not first else b"") + b"}")
+        texts = None if members is None else [text for _, text in members]
+        return ending(self._language, texts, first, b"}")
 
 
 class _Rest:
@@ -456,15 +448,10 @@ class _Rest:
         """The unnamed keys in it."""
         if self._keys is None:
             WORK.spend(len(self._members) >> 1)
-            self._keys = tuple(map(_key_of, self._members))
+            heads = (head(member, _LONGEST_KEY) for member in self._members)
+            decoded = (_DECODER.raw_decode(text.decode(errors="ignore")) for text in heads)
+            self._keys = tuple([key for key, _ in decoded])
         return self._keys
-
-
-def _key_of(member: Text) -> str:
-    """The key of a member's text."""
-    key, _ = _DECODER.raw_decode(head(member, _LONGEST_KEY).decode(errors="ignore"))
-    assert isinstance(key, str)
-    return key
 
 
 _DECODER = json.JSONDecoder()

@@ -466,6 +466,18 @@ class ArraySpec:
         return tuple([n for n in seen if told.keys[n] in listing.keys])
 
 
+_FEW_FORGOTTEN = 8
+"""How many that are at least, so that states are shared."""
+
+
+def forgetting(count: int) -> tuple[int, int]:
+    """What stands in the place of so many values."""
+    most = _FEW_FORGOTTEN
+    while most < count:
+        most *= 2
+    return FORGOTTEN, most
+
+
 def is_forgotten(seen: tuple[int, ...]) -> bool:
     """Whether it does not matter which values were seen, but how many at most."""
     return bool(seen) and seen[0] == FORGOTTEN
