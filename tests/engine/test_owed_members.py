@@ -27,9 +27,9 @@ def n_texts_joined(schema: Any, steps: int, monkeypatch: pytest.MonkeyPatch, **o
         n += len(parts)
         return joined(between, parts)
 
-    from structgen.automaton.json import objects
+    from structgen.automaton.json import language
 
-    monkeypatch.setattr(objects, "joined", count)
+    monkeypatch.setattr(language, "joined", count)
     constraint = structgen.compile(JsonSchema(schema), VOCABULARY, **options)
     cursor = constraint.start(max_tokens=constraint.start().min_tokens_to_finish() + 5)
     row = np.zeros((VOCABULARY.size + 31) // 32, np.uint32)
