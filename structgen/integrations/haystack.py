@@ -17,7 +17,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from structgen.errors import ModelError, OptionError
 
@@ -52,6 +52,9 @@ from pydantic import BaseModel
 from structgen.runner import ChatChunk, ChatResponse, EmbeddingResponse, Runner, Usage
 
 from .frameworks import Growing, closed_format, details_of, joined, runner_of, vectors_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "StructgenChatGenerator",
@@ -518,9 +521,10 @@ def _read(data: dict[str, Any]) -> dict[str, Any]:
 # -- embedders ---------------------------------------------------------------------------------
 
 
-@component
-class StructgenTextEmbedder(Loading):
-    """A local embedder of queries."""
+class _Embedder(Loading):
+    """What both embedders are made of."""
+
+    _WRITTEN: ClassVar[tuple[str, ...]] = ("model", "dimensions", "truncate")
 
     def __init__(
         self,
@@ -545,16 +549,29 @@ class StructgenTextEmbedder(Loading):
 
     def to_dict(self) -> dict[str, Any]:
         """Write the component, without the Runner."""
-        made: dict[str, Any] = default_to_dict(
-            self, model=self.model, dimensions=self.dimensions, truncate=self.truncate
-        )
+        fields = {name: getattr(self, name) for name in self._WRITTEN}
+        made: dict[str, Any] = default_to_dict(self, **fields)
         return made
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> StructgenTextEmbedder:
+    def from_dict(cls, data: dict[str, Any]) -> Self:
         """Read a component that `to_dict` wrote."""
-        made: StructgenTextEmbedder = default_from_dict(cls, data)
+        made: Self = default_from_dict(cls, data)
         return made
+
+    def _request(self, texts: list[str], input_type: str) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "input": texts,
+            "input_type": input_type,
+            "dimensions": self.dimensions,
+            "truncate_sequence": self.truncate,
+        }
+
+
+@component
+class StructgenTextEmbedder(_Embedder):
+    """A local embedder of queries."""
 
     @component.output_types(embedding=list[float], meta=dict[str, Any])
     def run(self, text: str) -> dict[str, Any]:
@@ -575,12 +592,14 @@ class StructgenTextEmbedder(Loading):
     def _fields(self, text: str) -> dict[str, Any]:
         if not isinstance(text, str):
             raise OptionError("A text is wanted. For documents take StructgenDocumentEmbedder.")
-        return _embedding_fields(self, [text], "query")
+        return self._request([text], "query")
 
 
 @component
-class StructgenDocumentEmbedder(Loading):
+class StructgenDocumentEmbedder(_Embedder):
     """A local embedder of documents."""
+
+    _WRITTEN = (*_Embedder._WRITTEN, "meta_fields_to_embed", "embedding_separator")
 
     def __init__(
         self,
@@ -602,30 +621,10 @@ class StructgenDocumentEmbedder(Loading):
             meta_fields_to_embed: of each document's ``meta``, what stands before its content.
             embedding_separator: what stands between these.
         """
-        self.model = model
-        self.runner = runner
-        self.dimensions = dimensions
-        self.truncate = truncate
+        # No super(): `component` makes another class of this one.
+        _Embedder.__init__(self, model, runner=runner, dimensions=dimensions, truncate=truncate)
         self.meta_fields_to_embed = meta_fields_to_embed or []
         self.embedding_separator = embedding_separator
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write the component, without the Runner."""
-        made: dict[str, Any] = default_to_dict(
-            self,
-            model=self.model,
-            dimensions=self.dimensions,
-            truncate=self.truncate,
-            meta_fields_to_embed=self.meta_fields_to_embed,
-            embedding_separator=self.embedding_separator,
-        )
-        return made
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> StructgenDocumentEmbedder:
-        """Read a component that `to_dict` wrote."""
-        made: StructgenDocumentEmbedder = default_from_dict(cls, data)
-        return made
 
     @component.output_types(documents=list[Document], meta=dict[str, Any])
     def run(self, documents: list[Document]) -> dict[str, Any]:
@@ -655,17 +654,7 @@ class StructgenDocumentEmbedder(Loading):
             meta = (one.meta.get(name) for name in self.meta_fields_to_embed)
             parts = [str(value) for value in meta if value is not None]
             texts.append(self.embedding_separator.join([*parts, one.content or ""]))
-        return _embedding_fields(self, texts, "document")
-
-
-def _embedding_fields(embedder: Any, texts: list[str], input_type: str) -> dict[str, Any]:
-    return {
-        "model": embedder.model,
-        "input": texts,
-        "input_type": input_type,
-        "dimensions": embedder.dimensions,
-        "truncate_sequence": embedder.truncate,
-    }
+        return self._request(texts, "document")
 
 
 def _with_vectors(documents: Sequence[Document], made: EmbeddingResponse) -> dict[str, Any]:

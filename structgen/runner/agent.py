@@ -175,9 +175,6 @@ class ToolRequest:
     round: int
 
 
-Approve: TypeAlias = "Callable[[ToolRequest], bool | str | Awaitable[bool | str]]"
-"""True: it runs. False, or a str that says why: it does not, and the model is told."""
-
 Asked: TypeAlias = "AsyncGenerator[ChatChunk | ChatResponse, None]"
 """One answer of the model: its chunks, if it is streamed, and then the whole."""
 

@@ -22,8 +22,7 @@ from mcp.shared.exceptions import MCPError
 from structgen import OptionError, Runner
 from structgen.cli.commands import cli
 from structgen.errors import ModelNotFound
-from structgen.integrations.mcp import Models, serve_http, server_of
-from structgen.integrations.mcp.arguments import FORMS, Generate
+from structgen.integrations.mcp import FORMS, Generate, Models, serve_http, server_of
 
 TEXT, VECTORS = "smollm2-135m-instruct", "all-minilm-l6-v2"
 

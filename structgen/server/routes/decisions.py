@@ -28,11 +28,12 @@ from structgen.runner import (
     EmbeddingResponse,
     RerankRequest,
     RerankResponse,
+    Usage,
 )
 
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
-from ..items import items_of, messages_in, text_of
+from ..items import items_of, messages_in, text_of, usage_of
 from ..openapi import answers, body
 from ..shapes import DOCUMENTS, INPUT, DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
 from ..wire import aside, check_many, json_object, read, refused
@@ -68,21 +69,11 @@ async def decisions(request: Request) -> dict[str, Any]:
         if one.get("choice", "") is None:  # none was likely enough
             one = {"type": "refusal"}
         found.append({"name": question.get("name"), **one})
-    tokens = made.usage.prompt_tokens
     return {
         "object": "decision",
         "model": made.model,
         "answers": found,
-        "usage": {
-            "input_tokens": tokens,
-            "input_tokens_details": {
-                "cached_tokens": made.usage.prompt_tokens_details.cached_tokens,
-                "cache_write_tokens": 0,
-            },
-            "output_tokens": 0,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": tokens,
-        },
+        "usage": usage_of(Usage(**dict(made.usage))),
     }
 
 

@@ -1,0 +1,763 @@
+"""MCP: a server whose tools are a Runner's generate, extract, classify, decide and embed.
+
+    structgen mcp smollm2-135m-instruct            # over stdio, as hosts start it
+    structgen mcp smollm2-135m-instruct --http     # over streamable HTTP, on this machine
+
+In this order: what the tools take and what they return (a class for each, whose JSON Schema is the
+tool's), a call of a tool as a request of the Runner's, the tools as MCP lists and calls them with
+errors and progress, and the transports. HTTP listens to this machine only: there are no keys, and
+the ``mcp`` package refuses names that lead here from elsewhere (DNS rebinding). The other side,
+servers of tools for a Runner, is `structgen.McpServer`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import json
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+import uvicorn
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
+from structgen.grammar.json_schema import closed
+from structgen.runner import Runner, request_error
+
+try:
+    from mcp.server.lowlevel import Server
+    from mcp.server.stdio import stdio_server
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import (
+        INVALID_PARAMS,
+        CallToolRequestParams,
+        CallToolResult,
+        ListToolsResult,
+        TextContent,
+        ToolAnnotations,
+    )
+    from mcp_types import Tool as McpTool
+except ImportError as error:
+    raise OptionError(
+        "structgen.integrations.mcp needs the package mcp, which is not installed: "
+        "pip install 'structgen[mcp]'."
+    ) from error
+
+__all__ = ["Models", "serve_http", "serve_stdio", "server_of"]
+
+_log = logging.getLogger("structgen")
+
+# -- what the tools take ---------------------------------------------------------------------------
+
+MAX_TEXTS = 2_048
+"""Most texts of one call of ``embed``."""
+
+_USUAL_TOKENS = 512
+
+Text = Annotated[str, Field(min_length=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Labels: TypeAlias = (
+    Annotated[list[Text], Field(min_length=2)]
+    | Annotated[dict[Text, str | None], Field(min_length=2)]
+)
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Arguments(_Shape):
+    """What all tools take."""
+
+    model: str | None = None
+    """Id of the model; by default the first."""
+
+
+class Writing(Arguments):
+    """What tools take whose model writes."""
+
+    max_tokens: Annotated[int, Field(ge=1)] = _USUAL_TOKENS
+    """Most tokens of the answer. An answer that has a form is always whole within them."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0: the likeliest token each time; above 0: sampled."""
+    seed: int | None = None
+    """The same seed gives the same answer."""
+
+
+class Generate(Writing):
+    """Write an answer to a prompt with a language model on this machine. With json_schema, regex,
+    choices or grammar the answer has exactly that form: pass at most one of them."""
+
+    prompt: Text
+    """What to answer."""
+    system: str | None = None
+    """Instructions that stand before the prompt."""
+    json_schema: dict[str, Any] | bool | None = None
+    """A JSON Schema that the answer satisfies. Objects have no members but those that it names."""
+    regex: Text | None = None
+    """A Python regular expression that the whole answer matches."""
+    choices: Annotated[list[str], Field(min_length=1)] | None = None
+    """Texts of which the answer is one."""
+    grammar: Text | None = None
+    """A grammar that the answer follows, as Lark or GBNF writes it."""
+
+
+FORMS = ("json_schema", "regex", "choices", "grammar")
+"""Fields of `Generate` that say the form of the answer."""
+
+
+class Extract(Writing):
+    """Read facts out of a text, as a JSON value that satisfies a JSON Schema, with a language
+    model on this machine. The value always satisfies the schema."""
+
+    text: Text
+    """The text."""
+    json_schema: dict[str, Any]
+    """A JSON Schema of the value. Names and descriptions in it tell the model what to look for.
+    Objects have no members but those that it names."""
+    instructions: str | None = None
+    """What else the model should know."""
+
+
+class Classify(Arguments):
+    """Put a text into one of several classes, with the probability of each, by a language model on
+    this machine."""
+
+    text: Text
+    """The text."""
+    labels: Labels
+    """The classes: a list, or an object of each class and what it means (or null)."""
+    instructions: Text = "Which class does the text belong to?"
+    """The question that the class answers."""
+    abstain_below: Probability | None = None
+    """If the likeliest class has a lower probability, the label is null."""
+
+
+class PredicateQuestion(_Shape):
+    """A question that yes or no answers."""
+
+    type: Literal["predicate"]
+    instructions: Text
+    """The question, or a statement that is true or not."""
+
+
+class ChoiceQuestion(_Shape):
+    """A question that one of several options answers."""
+
+    type: Literal["choice"]
+    instructions: Text
+    """The question."""
+    options: Labels
+    """The options: a list, or an object of each option and what it means (or null)."""
+
+
+class ScoreQuestion(_Shape):
+    """A question that a level of an ordered scale answers."""
+
+    type: Literal["score"]
+    instructions: Text
+    """The question."""
+    levels: Annotated[list[Text], Field(min_length=2)]
+    """The levels, the lowest first."""
+
+
+Question = Annotated[
+    PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")
+]
+
+
+class Decide(Arguments):
+    """Answer typed questions about a text, with the probability of every allowed answer, by a
+    language model on this machine."""
+
+    text: Text
+    """What the questions are about."""
+    questions: Annotated[dict[Text, Question], Field(min_length=1)]
+    """The questions by name, such as {"urgent": {"type": "predicate", "instructions": "Is it
+    urgent?"}}."""
+    abstain_below: Probability | None = None
+    """An answer whose likeliest label has a lower probability is marked as abstained."""
+
+
+class Embed(Arguments):
+    """Make a vector of each text, with an embedding model on this machine. Texts that mean similar
+    things have vectors with a large dot product."""
+
+    texts: Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
+    """The texts."""
+    input_type: Literal["query", "document"] | None = None
+    """What the texts are in a search: some models want to know."""
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    """Keep so many numbers of each vector."""
+    truncate: bool = False
+    """Whether texts that are too long are cut, rather than refused."""
+
+
+# -- what they return ------------------------------------------------------------------------------
+
+
+class Result(_Shape):
+    """What all tools return."""
+
+    model: str
+    """Id of the model that answered."""
+    prompt_tokens: int
+    """Tokens that it read."""
+
+
+class Written(Result):
+    """What tools return whose model writes."""
+
+    completion_tokens: int
+    """Tokens that it wrote."""
+    shortened: list[str]
+    """JSON paths of the values that the limit on tokens cut short; "$" is the whole answer."""
+
+
+class Generated(Written):
+    """An answer."""
+
+    text: str
+    """The answer."""
+    value: Any
+    """The JSON value that the answer is, with json_schema; else null."""
+    finish_reason: Literal["stop", "length"]
+    """``length``: the text was cut at max_tokens, which happens to free text only."""
+
+
+class Extracted(Written):
+    """Facts."""
+
+    value: Any
+    """A JSON value that satisfies the schema."""
+
+
+class LabelProbability(BaseModel):
+    """How likely a class is."""
+
+    label: str
+    probability: float
+
+
+class Classified(Result):
+    """A class."""
+
+    label: str | None
+    """The likeliest class; null if it is less likely than abstain_below."""
+    probabilities: list[LabelProbability]
+    """Of all classes, the likeliest first."""
+
+
+class _Answer(_Shape):
+    confidence: float
+    """1: one answer has all the probability; 0: all have the same."""
+    margin: float
+    """By how much the likeliest answer is likelier than the next."""
+    mass: float
+    """How much the model wanted to give one of the allowed answers at all."""
+    error_bound: float
+    """No probability is further off than this."""
+    abstained: bool
+    """Whether the likeliest is below abstain_below."""
+    informative: bool
+    """False: the model answers nearly the same without the text."""
+
+
+class PredicateAnswer(_Answer):
+    """The answer to a question of yes or no."""
+
+    type: Literal["predicate"]
+    probability: float
+    """Of yes."""
+
+
+class OptionProbability(BaseModel):
+    """How likely an option is."""
+
+    value: str
+    probability: float
+
+
+class ChoiceAnswer(_Answer):
+    """The answer to a choice."""
+
+    type: Literal["choice"]
+    choice: str | None
+    """The likeliest option; null where the model abstained."""
+    probabilities: list[OptionProbability]
+    """Of all options, the likeliest first."""
+
+
+class LevelProbability(BaseModel):
+    """How likely a level is."""
+
+    value: int
+    label: str
+    probability: float
+
+
+class ScoreAnswer(_Answer):
+    """The answer to a score."""
+
+    type: Literal["score"]
+    score: float
+    """The mean level; the lowest is 0."""
+    probabilities: list[LevelProbability]
+    """Of all levels, the lowest first."""
+
+
+class Decided(Result):
+    """Answers."""
+
+    answers: dict[
+        str,
+        Annotated[PredicateAnswer | ChoiceAnswer | ScoreAnswer, Field(discriminator="type")],
+    ]
+    """By the names of the questions."""
+
+
+class Embedded(Result):
+    """Vectors."""
+
+    vectors: list[list[float]]
+    """One for each text, in their order."""
+    dimensions: int
+    """How many numbers each has."""
+
+
+# -- a call as a request of the Runner's -----------------------------------------------------------
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+
+Told: TypeAlias = "Callable[[float, str], Awaitable[None]]"
+"""Is awaited with how far a call has come, which always grows, and what that means."""
+
+_EACH = 16  # pieces of text, one or more tokens, between two words of progress
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Which models the tools may be asked for: ids of the Runner's.
+
+    Attributes:
+        text: that write and decide; the first unless a call names one.
+        embedding: that make vectors; the same. None: there is no tool ``embed``.
+    """
+
+    text: Sequence[str]
+    embedding: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[ArgumentsT]):
+    """A tool.
+
+    Attributes:
+        name: the tool's.
+        title: for people.
+        takes: the class of its
+        returns: the class of its result.
+        call: asks the Runner.
+    """
+
+    name: str
+    title: str
+    takes: type[ArgumentsT]
+    returns: type[BaseModel]
+    call: Callable[[Runner, str, ArgumentsT, Told], Awaitable[BaseModel]]
+
+
+async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> Generated:
+    """Write an answer."""
+    messages = [{"role": "user", "content": asked.prompt}]
+    if asked.system is not None:
+        messages.insert(0, {"role": "system", "content": asked.system})
+    fields: dict[str, Any] = {}
+    forms = [name for name in FORMS if getattr(asked, name) is not None]
+    if len(forms) > 1:
+        raise RequestError(
+            f"{' and '.join(forms)} both say what form the answer has. Pass one.", param=forms[1]
+        )
+    for name in forms:
+        form = getattr(asked, name)
+        if isinstance(form, dict):
+            form = closed(form)
+        fields = {"grammar": form, "grammar_type": _KINDS.get(name) or _dialect(form)}
+    written = await _written(runner, model, asked, {"messages": messages, **fields}, told)
+    return Generated(
+        text=written.text,
+        value=None if asked.json_schema is None else json.loads(written.text),
+        finish_reason=written.finish_reason,
+        **written.told,
+    )
+
+
+_KINDS = {"json_schema": "json_schema", "regex": "regex", "choices": "choice"}
+
+
+def _dialect(grammar: str) -> str:
+    return "gbnf" if "::=" in grammar else "lark"  # which Lark has not
+
+
+async def extract(runner: Runner, model: str, asked: Extract, told: Told) -> Extracted:
+    """Read facts out of a text."""
+    schema = json.dumps(asked.json_schema, ensure_ascii=False)
+    system = (
+        "Extract the facts of the user's text as JSON. Take them from the text alone. "
+        f"The JSON satisfies this schema: {schema}"
+    )
+    if asked.instructions is not None:
+        system += f"\n{asked.instructions}"
+    fields = {
+        "messages": [
+            {"role": "system", "content": system},
+            {"role": "user", "content": asked.text},
+        ],
+        "grammar": closed(asked.json_schema),
+        "grammar_type": "json_schema",
+    }
+    written = await _written(runner, model, asked, fields, told)
+    return Extracted(value=json.loads(written.text), **written.told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """What a model has written, and what the results of all tools say of it."""
+
+    text: str
+    finish_reason: Any
+    told: dict[str, Any]
+
+
+async def _written(
+    runner: Runner, model: str, asked: Writing, fields: dict[str, Any], told: Told
+) -> _Text:
+    """The answer to a chat, with words of progress while it grows."""
+    for name in ("max_tokens", "temperature", "seed"):
+        fields[name] = getattr(asked, name)
+    fields["stream_options"] = {"include_usage": True}
+    text, reason, shortened, usage = "", None, None, None
+    number = 0
+    async with runner.astream_chat(fields, model=model) as chunks:
+        async for chunk in chunks:
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                text += choice.delta.content or ""
+                reason = choice.finish_reason or reason
+                shortened = choice.shortened or shortened
+            number += 1
+            if number % _EACH == 0:
+                await told(number, f"{len(text):,} characters written")
+    assert usage is not None
+    said = {
+        "model": model,
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "shortened": shortened or [],
+    }
+    return _Text(text, reason, said)
+
+
+async def classify(runner: Runner, model: str, asked: Classify, told: Told) -> Classified:
+    """Put a text into a class."""
+    question = {"type": "choice", "instructions": asked.instructions, "options": asked.labels}
+    made = await runner.adecide(
+        state=asked.text,
+        questions={"label": question},
+        abstain_below=asked.abstain_below,
+        model=model,
+    )
+    answer = made.answers["label"]
+    return Classified(
+        model=model,
+        prompt_tokens=made.usage.prompt_tokens,
+        label=answer["choice"],
+        probabilities=[
+            LabelProbability(label=one["value"], probability=one["probability"])
+            for one in answer["probabilities"]
+        ],
+    )
+
+
+async def decide(runner: Runner, model: str, asked: Decide, told: Told) -> Decided:
+    """Answer questions about a text."""
+    made = await runner.adecide(
+        state=asked.text,
+        questions={name: one.model_dump() for name, one in asked.questions.items()},
+        abstain_below=asked.abstain_below,
+        model=model,
+    )
+    return Decided(model=model, prompt_tokens=made.usage.prompt_tokens, answers=made.answers)
+
+
+async def embed(runner: Runner, model: str, asked: Embed, told: Told) -> Embedded:
+    """Make vectors."""
+    made = await runner.aembed(
+        input=asked.texts,
+        input_type=asked.input_type,
+        dimensions=asked.dimensions,
+        truncate_sequence=asked.truncate,
+        model=model,
+    )
+    vectors = [one.embedding for one in made.data if isinstance(one.embedding, list)]
+    return Embedded(
+        model=model,
+        prompt_tokens=made.usage.prompt_tokens,
+        vectors=vectors,
+        dimensions=len(vectors[0]),
+    )
+
+
+_WRITING: tuple[Tool[Any], ...] = (
+    Tool("generate", "Generate", Generate, Generated, generate),
+    Tool("extract", "Extract facts", Extract, Extracted, extract),
+    Tool("classify", "Classify", Classify, Classified, classify),
+    Tool("decide", "Decide", Decide, Decided, decide),
+)
+
+_EMBED: Tool[Any] = Tool("embed", "Embed", Embed, Embedded, embed)
+
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "generate": {"grammar": FORMS, "messages": ("prompt",)},
+    "extract": {"grammar": ("json_schema",), "messages": ("text",)},
+    "classify": {"questions": ("labels",), "state": ("text",)},
+    "decide": {"state": ("text",)},
+    "embed": {"input": ("texts",), "truncate_sequence": ("truncate",)},
+}
+"""What the tools call fields of the Runner's."""
+
+
+def tools_of(models: Models) -> dict[str, Tool[Any]]:
+    """The tools that there are with these models, by name."""
+    found = (*(_WRITING if models.text else ()), *((_EMBED,) if models.embedding else ()))
+    return {tool.name: tool for tool in found}
+
+
+def models_of(tool: Tool[Any], models: Models) -> Sequence[str]:
+    """The models that may be asked by a tool."""
+    return models.embedding if tool is _EMBED else models.text
+
+
+async def called(
+    runner: Runner, tool: Tool[Any], models: Models, given: Arguments, told: Told
+) -> BaseModel:
+    """The result of a tool.
+
+    Raises:
+        ModelNotFound: the arguments name a model that the tool has not.
+        RequestError: an argument is wrong; the message calls it as the tool does.
+        StructgenError: as the Runner raises.
+    """
+    known = models_of(tool, models)
+    model = known[0] if given.model is None else given.model
+    if model not in known:
+        raise ModelNotFound(f"There is no model {model!r} here. There are: {', '.join(known)}.")
+    if not runner.is_model_loaded(model):
+        await told(0, f"loading {model}")
+    try:
+        return await tool.call(runner, model, given, told)
+    except RequestError as error:
+        raise _named(error, tool, given) from error
+
+
+def _named(error: RequestError, tool: Tool[Any], given: Arguments) -> RequestError:
+    """The error in the tool's words."""
+    param = error.param
+    said = str(error).replace("truncate_sequence=True", "truncate=true")
+    for ours, theirs in _NAMES[tool.name].items():
+        if param is not None and param.startswith(ours):
+            name = next((one for one in theirs if getattr(given, one) is not None), theirs[0])
+            renamed = name + param[len(ours) :]
+            return RequestError(said.replace(param, renamed), param=renamed)
+    return RequestError(said, param=param)
+
+
+# -- the tools as MCP lists and calls them ---------------------------------------------------------
+
+_INSTRUCTIONS = (
+    "Language models on this machine. Answers have exactly the form that is asked for: a JSON "
+    "Schema, a regular expression, one of several texts, a grammar."
+)
+
+
+def server_of(runner: Runner, models: Models) -> Server[Any]:
+    """A server of the tools ``generate``, ``extract``, ``classify``, ``decide`` and ``embed``.
+
+    Args:
+        runner: which is asked; it stays open.
+        models: ids of its models that the tools may be asked for.
+
+    Cost: loads nothing.
+    """
+    tools = tools_of(models)
+    listed = [_listed(tool, models) for tool in tools.values()]
+    schemas = {tool.name: tool.input_schema for tool in listed}
+
+    async def on_list_tools(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=listed)
+
+    async def on_call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
+        tool = tools.get(params.name)
+        if tool is None:
+            raise MCPError(
+                INVALID_PARAMS, f"There is no tool {params.name!r}. There are: {', '.join(tools)}."
+            )
+
+        async def told(progress: float, message: str) -> None:
+            await context.session.report_progress(progress, None, message)
+
+        try:
+            given = _read(tool, params.arguments or {})
+            result = await called(runner, tool, models, given, told)
+        except StructgenError as error:
+            return _text(str(error), is_error=True)
+        except Exception:
+            _log.exception("the tool %s", tool.name)
+            return _text(f"{tool.name} failed; the server's log says why.", is_error=True)
+        structured = result.model_dump(mode="json")
+        answer = _text(json.dumps(structured, ensure_ascii=False))
+        answer.structured_content = structured
+        return answer
+
+    return Server(
+        "structgen",
+        version=_version(),
+        title="structgen",
+        instructions=_INSTRUCTIONS,
+        get_tool_input_schema=schemas.get,
+        on_list_tools=on_list_tools,
+        on_call_tool=on_call_tool,
+    )
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("structgen")
+    except importlib.metadata.PackageNotFoundError:  # run from its sources
+        return ""
+
+
+def _listed(tool: Tool[Any], models: Models) -> McpTool:
+    takes = tool.takes.model_json_schema()
+    takes["properties"]["model"] |= {"enum": [*models_of(tool, models), None]}
+    description = " ".join((tool.takes.__doc__ or "").split())
+    takes.pop("description", None)
+    return McpTool(
+        name=tool.name,
+        title=tool.title,
+        description=description,
+        input_schema=takes,
+        output_schema=tool.returns.model_json_schema(mode="serialization"),
+        annotations=ToolAnnotations(title=tool.title, read_only_hint=True, open_world_hint=False),
+    )
+
+
+def _read(tool: Tool[Any], given: dict[str, Any]) -> Any:
+    """The arguments of a call.
+
+    Raises:
+        RequestError: one is unknown, missing or wrong.
+    """
+    try:
+        return tool.takes.model_validate(given)
+    except ValidationError as error:
+        raise request_error(tool.takes, error) from None
+
+
+def _text(text: str, *, is_error: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
+
+
+# -- the transports --------------------------------------------------------------------------------
+
+HOST = "127.0.0.1"
+PATH = "/mcp"
+
+
+def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
+    """Serve the program that has started this one, until it closes standard input.
+
+    An interrupt ends the process at once, as SIGTERM does; those of models end with it.
+
+    Args:
+        runner: which is asked; it stays open.
+        models: ids of its models that the tools may be asked for.
+        lazy: load them when they are first asked for. Else they are loaded from the start, while
+            the host is answered.
+    """
+
+    async def run() -> None:
+        server = server_of(runner, models)
+        async with _loading(runner, models, lazy), stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    # A thread waits for the next line, and nothing else could make it stop.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        asyncio.run(run())
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def serve_http(
+    runner: Runner,
+    models: Models,
+    *,
+    port: int,
+    lazy: bool = False,
+    on_start: Callable[[str], None] | None = None,
+) -> None:
+    """Serve programs of this machine over streamable HTTP, until the process is told to stop.
+
+    Args:
+        runner: see `serve_stdio`.
+        models: see `serve_stdio`.
+        port: to listen on; 0: one that is free.
+        lazy: see `serve_stdio`.
+        on_start: is told the address.
+
+    Raises:
+        OptionError: the port is taken.
+    """
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise OptionError(f"The port {port} cannot be listened on: {error.strerror}.") from None
+    with listening:
+        server: Server[Any] = server_of(runner, models)
+        app = server.streamable_http_app(streamable_http_path=PATH, host=HOST)
+        config = uvicorn.Config(app, log_level="warning", ws="none")
+
+        async def run() -> None:
+            async with _loading(runner, models, lazy):
+                await uvicorn.Server(config).serve(sockets=[listening])
+
+        if on_start is not None:
+            on_start(f"http://{HOST}:{listening.getsockname()[1]}{PATH}")
+        asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def _loading(runner: Runner, models: Models, lazy: bool) -> AsyncIterator[None]:
+    """Load models meanwhile: hosts wait only seconds for the first answer."""
+    task = asyncio.create_task(_load(runner, () if lazy else (*models.text, *models.embedding)))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _load(runner: Runner, models: Sequence[str]) -> None:
+    for model in models:
+        try:
+            await runner.aload(model)
+        except StructgenError as error:  # which a call that needs it is told, too
+            _log.error("%s cannot be loaded: %s", model, error)
