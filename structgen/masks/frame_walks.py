@@ -273,16 +273,8 @@ class FrameWalks:
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
         """What ``leaf`` does from its state ``q`` with whole tokens."""
-        walker = self._walker
-        last = walker.strings.last(leaf, q) if continuation == BOTTOM else None
-        if last is not None:
-            return last
-        memo = self._store.walks if leaf.is_shared else self._walks
-        found = memo.kept[(leaf.number << 32 | q) << NODE_BITS]  # the root is node 0
-        if found is None:
-            anew = self._walk_of_grammar if leaf.of_grammar else walker.walk_anew
-            found = anew(leaf, q, ROOT, memo)
-        return found
+        last = self._walker.strings.last(leaf, q) if continuation == BOTTOM else None
+        return self._leaf_walk(leaf, q, ROOT) if last is None else last
 
     def walks_after_text(
         self,

@@ -23,9 +23,7 @@ class GenerationalCache(dict[_K, _V]):
     """A cache in two generations: `turn` drops what was not asked for since the last `turn`.
 
     An approximation of least-recently-used. The dictionary is the young generation, so that hits
-    cost what a dictionary's do: ``cache[key]`` gives the value, or None where there is none. A
-    cache that has never turned has an empty dictionary say so, which takes no call of ours: most of
-    what a new mask asks for is not there.
+    cost what a dictionary's do: ``cache[key]`` gives the value, or None where there is none.
     """
 
     __slots__ = ("__dict__", "__weakref__")
@@ -41,25 +39,18 @@ class GenerationalCache(dict[_K, _V]):
 
         def __getitem__(self, key: _K) -> _V | None: ...  # type: ignore[override]
 
-    __missing__: Any = _NOTHING.get
+    def __missing__(self, key: _K) -> _V | None:
+        if not self.old:  # as in most caches
+            return None
+        found = self.old.pop(key, None)
+        if found is not None:
+            self[key] = found
+        return found
 
     def rotate(self) -> None:
         """Start a new generation and forget the one before the last."""
         self.old = self.copy()
         self.clear()
-        self.__class__ = _Turned
-
-
-class _Turned(GenerationalCache[_K, _V]):
-    """A cache that has an old generation."""
-
-    __slots__ = ()
-
-    def __missing__(self, key: _K) -> _V | None:
-        found = self.old.pop(key, None)
-        if found is not None:
-            self[key] = found
-        return found
 
 
 class Weighed(Protocol):

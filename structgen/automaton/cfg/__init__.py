@@ -9,7 +9,7 @@ grammars, and grammars beside them).
 from __future__ import annotations
 
 from .embedded_terminals import MARK, NamedTokenLeaf, spelling
-from .lexer import Lexer
+from .lexer import Lexer, as_flags
 from .machine import CfgMachine
 from .nonterminals import NonterminalAutomata
 from .places import TEXT_END, unpack
@@ -24,6 +24,7 @@ __all__ = [
     "NonterminalAutomata",
     "Spellings",
     "Terminals",
+    "as_flags",
     "spelling",
     "unpack",
 ]

@@ -755,19 +755,15 @@ class Lexer(Leaf):
             live |= mask
         return self._minterm_bytes.width(live) > _WIDE
 
-    def following_bytes(self, outcome: int) -> npt.NDArray[np.bool_]:
-        """The bytes that may follow where terminals end with ``outcome``: bool [256]."""
-        return self.bytes_under(*(condition for condition, _ in self.outcomes[outcome]))
-
-    def bytes_under(self, *conditions: int) -> npt.NDArray[np.bool_]:
-        """The bytes that may follow under any of ``conditions``: bool [256]."""
+    def following(self, outcome: int) -> int:
+        """The bytes that may follow where terminals end with ``outcome``, as a mask."""
         mask = 0
-        for condition in conditions:
+        for condition in self.conditions_of[outcome]:
             mask |= self.mask_under(condition)
-        return as_flags(mask)
+        return mask
 
     def mask_under(self, condition: int) -> int:
-        """`bytes_under` as a mask."""
+        """The bytes that may follow under ``condition``, as a mask."""
         found = self._under.get(condition)
         if found is None:
             rest = self.terminals.lookahead
@@ -834,10 +830,7 @@ class Lexer(Leaf):
             for mask, to in self._sets.moves(symbol) if node == GROUND else ():
                 if to == symbol:
                     back |= mask
-            under = 0
-            if self.labels[q] >= 0:
-                for condition in self.conditions_of[self.labels[q]]:
-                    under |= self.mask_under(condition)
+            under = self.following(self.labels[q]) if self.labels[q] >= 0 else 0
             inside = self._minterm_bytes.ascii(back)
             found = self._staying[q] = bytes([b for b in inside if not under >> b & 1])
         return found

@@ -7,7 +7,6 @@ nothing of what it keeps but that, and what it was made from.
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections import OrderedDict
@@ -168,26 +167,12 @@ class SharedAutomata:
 
     def _drop(self, key: Hashable) -> None:
         self.n_bytes -= self._weights.pop(key, 0)  # 0 where it is new
-        dropped = self._kept.pop(key)
-        if sys.getrefcount(dropped) > _OWN_REFERENCES:
-            self._hold(key, dropped)
-
-    def _hold(self, key: Hashable, automaton: Any) -> None:
-        """Remember ``automaton`` for as long as others keep it."""
+        # It is found for as long as others hold it.
         if len(self._held) >= self._most_held:
             self._held = {k: ref for k, ref in self._held.items() if ref() is not None}
             # Where all are held still, they are not gone through for each that comes.
             self._most_held = 2 * max(self._max_count, len(self._held))
-        self._held[key] = weakref.ref(automaton)
-
-
-def _own_references() -> int:
-    one = object()
-    return sys.getrefcount(one)
-
-
-_OWN_REFERENCES = _own_references()
-"""To what only one variable holds, as they are counted: versions of Python differ."""
+        self._held[key] = weakref.ref(self._kept.pop(key))
 
 
 AUTOMATA = SharedAutomata()

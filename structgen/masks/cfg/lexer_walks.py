@@ -28,11 +28,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import Lexer, Spellings
+from structgen.automaton.cfg import Lexer, Spellings, as_flags
 from structgen.automaton.work import WORK
 from structgen.masks.grouping import StateRows
 from structgen.masks.leaf_walks import walker_of
-from structgen.masks.node_sets import NODE_BITS, Node, NodeSet, NodeSets, as_mask
+from structgen.masks.node_sets import NODE_BITS, Node, NodeSet, NodeSets
 from structgen.masks.walk_store import ROOT, LeafWalk, WalkStore
 from structgen.storage import GenerationalCache, fork_safe
 from structgen.vocabulary import Trie, Vocabulary
@@ -524,6 +524,7 @@ class Walks:
         lexer: the lexer.
         nodes: nodes of the trie, and sets of them.
         states: where bytes lead from the lexer's states.
+        known: what is known of the lexer; of one that grammars share, to all of them.
         charge, cache: see `Shared`.
     """
 
@@ -540,9 +541,8 @@ class Walks:
         self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.lookahead.anything
         self._inside: dict[int, tuple[int, ...]] = {}
-        # Those of a lexer that grammars share are theirs as well.
-        self._known = shared.known_to(lexer)
-        self._walks = self._known.walks
+        self.known = shared.known_to(lexer)
+        self._walks = self.known.walks
         # States in which one terminal is read that has a name, those of one text excepted.
         self._named: dict[int, tuple[int, bytes]] = {}
         self._ends: GenerationalCache[int, tuple[int, ...]] = shared.cache()
@@ -565,18 +565,6 @@ class Walks:
             self._walks[key] = found
             self.charge(400 + 8 * len(found.ids) + 4 * self.n_words * len(found.rows))
         return found
-
-    def spaces(self, ignore: frozenset[int]) -> GenerationalCache[int, Spaces]:
-        """What is known of the terminals ``ignore``, wherever they are ignored: `nonterminal_walks`
-        fills it."""
-        return self._known.spaces.setdefault(ignore, self.cache())
-
-    @property
-    def prefixes(
-        self,
-    ) -> GenerationalCache[tuple[tuple[int, ...], frozenset[int], Node], Prefixes]:
-        """`Known.prefixes` of the lexer."""
-        return self._known.prefixes
 
     def _of_states(self, q: int, node: int) -> LexerWalk:
         split = self.lexer.split(q)
@@ -705,14 +693,14 @@ class Walks:
         """Which bytes may follow an outcome: bool [256]."""
         found = self._allowed.get(outcome)
         if found is None:
-            found = self._allowed[outcome] = self.lexer.following_bytes(outcome)
+            found = self._allowed[outcome] = as_flags(self.allowed_mask(outcome))
         return found
 
     def allowed_mask(self, outcome: int) -> int:
         """Which bytes may follow an outcome, as a mask."""
         found = self._allowed_masks.get(outcome)
         if found is None:
-            found = self._allowed_masks[outcome] = as_mask(self.allowed_after(outcome))
+            found = self._allowed_masks[outcome] = self.lexer.following(outcome)
         return found
 
     def goes_on(self, node: int, outcome: int) -> int:

@@ -125,7 +125,14 @@ class CfgMaskEngine:
         return packed(row), None, _NO_BITS
 
     def _compute(self, state: int) -> Mask:
-        parts = self._whole(state) if self.machine.is_free else self._by_place(state)
+        parts = (
+            self._whole(state)
+            if self.machine.is_free
+            else {
+                walk.number: walk
+                for walk in [self._walks.walk(q, node) for q, _, node in self._steps(state)]
+            }
+        )
         parts.pop(NOTHING[-1], None)
         if self.machine.is_accepting(state):
             parts[self._end.number] = self._end
@@ -144,10 +151,6 @@ class CfgMaskEngine:
             self._walks.charge(400 + len(row) * is_new)
         self._walks.charge(_PER_STATE)
         return found
-
-    def _by_place(self, state: int) -> dict[int, LexerWalk | NonterminalWalk]:
-        walks = [self._walks.walk(q, node) for q, _, node in self._steps(state)]
-        return {walk.number: walk for walk in walks}
 
     def _whole(self, state: int) -> dict[int, LexerWalk | NonterminalWalk]:
         """The walks whose tokens are those of ``state``, goals walked once for all stacks."""

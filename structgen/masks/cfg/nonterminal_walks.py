@@ -64,7 +64,7 @@ class NonterminalWalks:
         self._free: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._found: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._goals_found: GenerationalCache[int, NonterminalWalk] = walks.cache()
-        self._spaces = walks.spaces(machine.ignore)
+        self._spaces = walks.known.spaces.setdefault(machine.ignore, walks.cache())
         # What is known of goal states: their terminals, the goals they call, and the bytes that
         # any of those begins with.
         self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
@@ -413,7 +413,7 @@ class NonterminalWalks:
     def _prefixes(self, texts: list[tuple[int, bytes]], start: int) -> Prefixes:
         """What any number of ``texts`` (and their numbers) do from a node on."""
         key = (tuple([number for number, _ in texts]), self._machine.ignore, start)
-        found = self._walks.prefixes[key]
+        found = self._walks.known.prefixes[key]
         if found is not None:
             return found
         nodes, anything = self._walks.nodes, self._anything
@@ -447,6 +447,6 @@ class NonterminalWalks:
                     known.update(dict.fromkeys(new))
         few, packed, size = gathered(ids, rows, self._n_words)
         found = Prefixes(few, packed, nodes.join(todo), tuple(bound))
-        self._walks.prefixes[key] = found
+        self._walks.known.prefixes[key] = found
         self._walks.charge(500 + size)
         return found

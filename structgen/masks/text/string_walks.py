@@ -75,9 +75,7 @@ class AfterQuotes:
             nodes = arrays.node[chosen]
             ids = [token for node in nodes.tolist() for token in self._store.nodes.tokens_of(node)]
             going_on = np.sort(nodes[self._store.trie.n_children[nodes] > 0])
-            node: Node | None = None
-            if len(going_on):
-                node = self._store.nodes.of(going_on)
+            node = self._store.nodes.of(going_on) if len(going_on) else None
             found = self._quoted[key] = (array("i", ids).tobytes(), node)
             self._store.charge(4 * len(ids) + 300)
         return found
@@ -348,12 +346,7 @@ class StringWalks:
                 if not (0x22 in firsts and leaf.symbols.label(start) >= 0):
                     return row, ids, exits, ends  # as it nearly always is
         found = WalkBuilder()
-        if row is not None:
-            found.add_row(row)
-        found.parts.append(ids)
-        found.ends.update(dict.fromkeys(ends))
-        for outcome, where in exits:
-            found.exits[outcome] = [where]
+        found.include((row, ids, exits, ends))
         found.include(self._leaf_walk(leaf, leaf.in_text(start), text, memo))
         return self._store.finished(found)
 
