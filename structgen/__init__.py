@@ -8,8 +8,10 @@
     text = generator("Create a character")       # str, always a whole, valid Character
     hero = generator.parse("Create a character") # Character
 
-This module is the public surface: every name a user needs, nothing else. Names are imported when
-they are first used, so that ``import structgen`` costs milliseconds and the engine alone
+This module is the public surface: what most programs need. All errors are in `structgen.errors`;
+traces and confidence in `structgen.insight`, tools and sessions in `structgen.runner`, output types
+in `structgen.types`, pieces of streams in `structgen.decoding`. Names are imported when they are
+first used, so that ``import structgen`` costs milliseconds and the engine alone
 (`Vocabulary`, `compile`) never loads a model runtime.
 """
 
@@ -18,67 +20,43 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from structgen import errors
 from structgen.errors import (
     Abstained,
-    Attempt,
     BatchError,
     BudgetTooSmall,
-    CompileLimitExceeded,
-    ConversionError,
-    DownloadError,
-    GrammarError,
     IncompleteOutput,
     ModelError,
-    ModelNotFound,
     OptionError,
     OutputTypeError,
     Overloaded,
     ParseError,
-    PatternError,
     PromptError,
     Refused,
     RemoteError,
     RequestError,
-    SchemaError,
-    SessionError,
     StructgenError,
-    TokenNotAllowed,
-    ToolServerError,
-    TruncationWarning,
-    UnenforcedWarning,
-    UninformativeWarning,
-    Unsatisfiable,
     UnsupportedFeature,
-    ValidationFailed,
-    VocabularyError,
-    WorkerDied,
 )
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from structgen import asgi, decisions, models, runner, types
-    from structgen.constraint import Constraint, Cursor, Explanation, compile, fill_masks, warm_up
+    from structgen import asgi, decisions, insight, models, runner, types
+    from structgen.constraint import Constraint, Cursor, compile, fill_masks, warm_up
     from structgen.decoding import (
         AsyncGenerator,
         AsyncStream,
-        AsyncValueStream,
-        Chunk,
         Draft,
-        Enforcement,
         GenerationResult,
         Stream,
         Think,
-        ValueStream,
     )
     from structgen.generator import Generator
-    from structgen.insight import Alternative, Confidence, Trace, TraceStep, ValueConfidence
-    from structgen.masks import cache_info
-    from structgen.models.embedding import Embedder, EmbeddingResult, Ranked
+    from structgen.models.embedding import Embedder
     from structgen.remote import AsyncRemoteModel, RemoteModel, from_openai
-    from structgen.runner import McpServer, Runner, Tool, ToolFailure
-    from structgen.sampling import TokenLogprob, TopToken
+    from structgen.runner import Runner, Tool
     from structgen.text_model import TextModel, generate
     from structgen.types import (
         Call,
@@ -88,12 +66,9 @@ if TYPE_CHECKING:
         Regex,
         SpecialToken,
         Tagged,
-        TaggedText,
-        TaggedValue,
         Template,
         Text,
         ToolCalls,
-        ToolSyntax,
     )
     from structgen.values import Partial
     from structgen.vocabulary import Vocabulary
@@ -103,94 +78,58 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Abstained",
-    "Alternative",
     "AsyncGenerator",
     "AsyncModel",
     "AsyncRemoteModel",
     "AsyncStream",
-    "AsyncValueStream",
-    "Attempt",
     "BatchError",
     "BudgetTooSmall",
     "Call",
     "Cfg",
     "Choice",
-    "Chunk",
-    "CompileLimitExceeded",
-    "Confidence",
     "Constraint",
-    "ConversionError",
     "Cursor",
-    "DownloadError",
     "Draft",
     "Embedder",
-    "EmbeddingResult",
-    "Enforcement",
-    "Explanation",
     "GenerationResult",
     "Generator",
-    "GrammarError",
     "IncompleteOutput",
     "JsonSchema",
-    "McpServer",
     "ModelError",
-    "ModelNotFound",
     "OptionError",
     "OutputTypeError",
     "Overloaded",
     "ParseError",
     "Partial",
-    "PatternError",
     "PromptError",
-    "Ranked",
     "Refused",
     "Regex",
     "RemoteError",
     "RemoteModel",
     "RequestError",
     "Runner",
-    "SchemaError",
-    "SessionError",
     "SpecialToken",
     "Stream",
     "StructgenError",
     "Tagged",
-    "TaggedText",
-    "TaggedValue",
     "Template",
     "Text",
     "TextModel",
     "Think",
-    "TokenLogprob",
-    "TokenNotAllowed",
     "Tool",
     "ToolCalls",
-    "ToolFailure",
-    "ToolServerError",
-    "ToolSyntax",
-    "TopToken",
-    "Trace",
-    "TraceStep",
-    "TruncationWarning",
-    "UnenforcedWarning",
-    "UninformativeWarning",
-    "Unsatisfiable",
     "UnsupportedFeature",
-    "ValidationFailed",
-    "ValueConfidence",
-    "ValueStream",
     "Vocabulary",
-    "VocabularyError",
-    "WorkerDied",
     "__version__",
     "asgi",
-    "cache_info",
     "compile",
     "decisions",
+    "errors",
     "fill_masks",
     "from_onnx_genai",
     "from_openai",
     "generate",
+    "insight",
     "load",
     "load_async",
     "load_embedder",
@@ -201,29 +140,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Alternative": "structgen.insight",
     "AsyncGenerator": "structgen.decoding",
     "AsyncModel": "structgen.workers",
     "AsyncRemoteModel": "structgen.remote",
     "AsyncStream": "structgen.decoding",
-    "AsyncValueStream": "structgen.decoding",
     "Call": "structgen.types",
     "Cfg": "structgen.types",
     "Choice": "structgen.types",
-    "Chunk": "structgen.decoding",
-    "Confidence": "structgen.insight",
     "Constraint": "structgen.constraint",
     "Cursor": "structgen.constraint",
     "Embedder": "structgen.models.embedding",
-    "EmbeddingResult": "structgen.models.embedding",
     "Draft": "structgen.decoding",
-    "Enforcement": "structgen.decoding",
-    "Explanation": "structgen.constraint",
     "GenerationResult": "structgen.decoding",
     "Generator": "structgen.generator",
     "JsonSchema": "structgen.types",
-    "McpServer": "structgen.runner",
-    "Ranked": "structgen.models.embedding",
     "Partial": "structgen.values",
     "Regex": "structgen.types",
     "RemoteModel": "structgen.remote",
@@ -231,24 +161,13 @@ _HOMES = {
     "SpecialToken": "structgen.types",
     "Stream": "structgen.decoding",
     "Tagged": "structgen.types",
-    "TaggedText": "structgen.types",
-    "TaggedValue": "structgen.types",
     "Template": "structgen.types",
     "Text": "structgen.types",
     "TextModel": "structgen.text_model",
     "Think": "structgen.decoding",
-    "TokenLogprob": "structgen.sampling",
     "Tool": "structgen.runner",
     "ToolCalls": "structgen.types",
-    "ToolFailure": "structgen.runner",
-    "ToolSyntax": "structgen.types",
-    "TopToken": "structgen.sampling",
-    "Trace": "structgen.insight",
-    "TraceStep": "structgen.insight",
-    "ValueConfidence": "structgen.insight",
-    "ValueStream": "structgen.decoding",
     "Vocabulary": "structgen.vocabulary",
-    "cache_info": "structgen.masks",
     "compile": "structgen.constraint",
     "fill_masks": "structgen.constraint",
     "from_openai": "structgen.remote",
@@ -434,7 +353,7 @@ def from_onnx_genai(
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("asgi", "decisions", "models", "runner", "types"):
+    if name in ("asgi", "decisions", "insight", "models", "runner", "types"):
         return importlib.import_module(f"structgen.{name}")
     home = _HOMES.get(name)
     if home is None:

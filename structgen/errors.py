@@ -462,7 +462,7 @@ class Abstained(StructgenError):
 
     Attributes:
         text: the output.
-        values: the `structgen.ValueConfidence` of each value it is not sure enough of.
+        values: the `structgen.insight.ValueConfidence` of each value it is not sure enough of.
     """
 
     def __init__(self, message: str, *, text: str, values: tuple[Any, ...]) -> None:

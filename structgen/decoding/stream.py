@@ -254,7 +254,7 @@ class AsyncStream(AsyncIterator[Chunk], Generic[T_co]):
 class AsyncValueStream(AsyncIterator[Partial[T_co]]):
     """An output being generated: an asynchronous iterator over its value as far as it is written.
 
-    What `structgen.ValueStream` is, for asynchronous code. It has one reader.
+    What `structgen.decoding.ValueStream` is, for asynchronous code. It has one reader.
     """
 
     def __init__(

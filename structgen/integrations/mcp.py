@@ -7,7 +7,7 @@ In this order: what the tools take and what they return (a class for each, whose
 tool's), a call of a tool as a request of the Runner's, the tools as MCP lists and calls them with
 errors and progress, and the transports. HTTP listens to this machine only: there are no keys, and
 the ``mcp`` package refuses names that lead here from elsewhere (DNS rebinding). The other side,
-servers of tools for a Runner, is `structgen.McpServer`.
+servers of tools for a Runner, is `structgen.runner.McpServer`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ Opening: TypeAlias = "Callable[[contextlib.AsyncExitStack, TextIO], Any]"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What is known of a server before it is connected to: see `structgen.McpServer`."""
+    """What is known of a server before it is connected to: see `structgen.runner.McpServer`."""
 
     name: str
     opening: Opening

@@ -10,8 +10,8 @@ import cfg_cases
 import lark
 import pytest
 
-from structgen import Unsatisfiable
 from structgen.automaton.cfg.machine import CfgMachine
+from structgen.errors import Unsatisfiable
 from structgen.grammar import cfg, ir
 
 SCALE = float(os.environ.get("STRUCTGEN_TEST_SCALE", "1"))

@@ -13,8 +13,9 @@ from engine.walks import TINY, accepts, minimum, walk
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import structgen
-from structgen import OutputTypeError, PatternError, Regex
+from structgen import OutputTypeError, Regex
 from structgen.automaton.schema import evaluate
+from structgen.errors import PatternError
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.types.regexes import TextPattern
 
@@ -132,7 +133,7 @@ def test_mistakes() -> None:
         structgen.types.lower(Annotated[int, A])
     with pytest.raises(PatternError, match="backreference"):
         structgen.types.lower(A + Regex(r"(a)\1"))
-    with pytest.raises(structgen.Unsatisfiable):
+    with pytest.raises(structgen.errors.Unsatisfiable):
         structgen.compile(A & "b", TINY)
 
 

@@ -22,17 +22,9 @@ import pytest
 from forking import Forks, serve
 
 import structgen
-from structgen import (
-    BudgetTooSmall,
-    Cfg,
-    CompileLimitExceeded,
-    JsonSchema,
-    OptionError,
-    Regex,
-    Vocabulary,
-    VocabularyError,
-)
+from structgen import BudgetTooSmall, Cfg, JsonSchema, OptionError, Regex, Vocabulary
 from structgen.automaton.work import WORK, Limits, within
+from structgen.errors import CompileLimitExceeded, VocabularyError
 from structgen.insight.json_places import ByteReader
 
 MEGABYTES = 1200
@@ -452,7 +444,7 @@ def test_a_deep_text_under_a_tight_budget() -> None:
     cursor = constraint.start(max_tokens=2 * depth + 2)
     for _ in range(depth):
         cursor.accept(ord("["))
-    with pytest.raises(structgen.TokenNotAllowed):
+    with pytest.raises(structgen.errors.TokenNotAllowed):
         cursor.accept(ord("["))
     assert cursor.min_tokens_to_finish() == depth + 2
     for byte in b"x" + b"]" * depth:
@@ -523,9 +515,9 @@ def test_items_that_cannot_be_so_many_are_told_when_compiled(array: Any) -> None
     cursor = constraint.start()
     accept(cursor, '{"b":')
     assert mask_of(cursor)
-    with pytest.raises(structgen.TokenNotAllowed):
+    with pytest.raises(structgen.errors.TokenNotAllowed):
         accept(cursor, "[")
-    with pytest.raises(structgen.Unsatisfiable):
+    with pytest.raises(structgen.errors.Unsatisfiable):
         structgen.compile(JsonSchema(array), BYTES)
 
 

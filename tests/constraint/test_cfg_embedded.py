@@ -31,16 +31,10 @@ from engine.walks import (
 from jsonschema_rs import validator_for
 
 import structgen
-from structgen import (
-    Cfg,
-    CompileLimitExceeded,
-    Constraint,
-    GrammarError,
-    UnsupportedFeature,
-    Vocabulary,
-)
+from structgen import Cfg, Constraint, UnsupportedFeature, Vocabulary
 from structgen.automaton.cfg.embedding import EmbeddingMachine
 from structgen.automaton.cfg.machine import CfgMachine
+from structgen.errors import CompileLimitExceeded, GrammarError
 from structgen.grammar import cfg, ir
 from structgen.insight.json_places import ByteReader
 from structgen.types import OutputType

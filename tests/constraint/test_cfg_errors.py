@@ -11,17 +11,10 @@ from click.testing import CliRunner
 from engine.walks import TINY
 
 import structgen
-from structgen import (
-    Cfg,
-    CompileLimitExceeded,
-    GrammarError,
-    OptionError,
-    PatternError,
-    Unsatisfiable,
-    UnsupportedFeature,
-)
+from structgen import Cfg, OptionError, UnsupportedFeature
 from structgen.cli.commands import cli
 from structgen.constraint.check_grammar import problems
+from structgen.errors import CompileLimitExceeded, GrammarError, PatternError, Unsatisfiable
 
 
 def refused(grammar: str, kind: type[Exception], start: str | None = None) -> str:

@@ -26,10 +26,11 @@ from fakes import END as EOS
 from fakes import PAD, SIZE, TOKENS, FakeModel
 
 import structgen
-from structgen import Cfg, Constraint, Generator, GrammarError, TokenNotAllowed, Vocabulary
+from structgen import Cfg, Constraint, Generator, Vocabulary
 from structgen.automaton.cfg.embedded_terminals import NamedTokenLeaf
 from structgen.automaton.core.leaf import LiteralLeaf
 from structgen.constraint.check_grammar import problems
+from structgen.errors import GrammarError, TokenNotAllowed
 
 CALL, END, TOOL, STOP = "<|call|>", "<|end|>", "<tool>", "<|stop|>"
 

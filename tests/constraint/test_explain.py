@@ -151,7 +151,7 @@ def test_what_is_said_is_what_is_done() -> None:
             for byte in broken:
                 cursor.accept(byte)
             allowed = cursor.is_accepting
-        except structgen.TokenNotAllowed:
+        except structgen.errors.TokenNotAllowed:
             allowed = False
         assert allowed == (row.how == ANNOTATION), (row, broken)
 
@@ -274,7 +274,7 @@ def test_the_depth_that_is_told_is_the_depth_that_is_kept(max_depth: int | None)
                 for byte in b"[" * levels + b"]" * levels:
                     cursor.accept(byte)
                 kept = cursor.is_accepting
-            except structgen.TokenNotAllowed:
+            except structgen.errors.TokenNotAllowed:
                 kept = False
             assert kept == (levels <= depth or not told)
         assert told or (max_depth is None and "uniqueItems" not in schema)
@@ -425,7 +425,7 @@ def test_every_keyword_of_a_corpus_has_one_row(corpus: str) -> None:
             continue  # a metaschema of its own has keywords of its own
         try:
             check_complete(group["schema"], group["draft"], documents=documents)
-        except structgen.SchemaError:
+        except structgen.errors.SchemaError:
             continue  # refused at compile: there is no constraint to explain
         seen += 1
     assert seen > {"sample": 100, "suite": 1500}[corpus]
@@ -433,7 +433,7 @@ def test_every_keyword_of_a_corpus_has_one_row(corpus: str) -> None:
 
 def test_an_unknown_dialect_is_told() -> None:
     old = {"$schema": "http://json-schema.org/draft-03/schema#", "minimum": 3}
-    with pytest.raises(structgen.SchemaError, match="names no draft"):
+    with pytest.raises(structgen.errors.SchemaError, match="names no draft"):
         explained(JsonSchema(old))
     unknown = (REFERENCE, "names no draft that is known; read as draft4")
     assert how(old, "$schema", dialect="draft4") == unknown

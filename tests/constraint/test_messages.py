@@ -179,7 +179,7 @@ def test_unknown_formats_have_a_suggestion(name: str, meant: str) -> None:
 @pytest.mark.parametrize("rules", ["start: X\nX: /[xyz]+/", 'start: A "x"\nA: /a+/'])
 def test_a_grammar_that_the_vocabulary_cannot_write(rules: str) -> None:
     few = structgen.Vocabulary.from_tokens([b"a", b"b", b""], [2])
-    with pytest.raises(structgen.Unsatisfiable, match="no text that this vocabulary can write"):
+    with pytest.raises(Unsatisfiable, match="no text that this vocabulary can write"):
         structgen.compile(structgen.Cfg(rules), few)
-    with pytest.raises(structgen.Unsatisfiable, match="no text matches the grammar: rule 'start'"):
+    with pytest.raises(Unsatisfiable, match="no text matches the grammar: rule 'start'"):
         structgen.compile(structgen.Cfg('start: start "a"'), few)

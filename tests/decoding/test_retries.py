@@ -23,15 +23,8 @@ from pydantic import (
 )
 
 import structgen
-from structgen import (
-    Cfg,
-    Generator,
-    OptionError,
-    ParseError,
-    Regex,
-    Template,
-    ValidationFailed,
-)
+from structgen import Cfg, Generator, OptionError, ParseError, Regex, Template
+from structgen.errors import ValidationFailed
 from structgen.sampling import Logits, TokenIds
 from structgen.types import lower
 
@@ -482,7 +475,7 @@ def test_other_grammars_are_checked_whole() -> None:
     )
     result = generator.result("x", retries=100)
     assert "!" not in result.text
-    assert result.attempts[0] == structgen.Attempt("$", "aa!", "Value error, calm down")
+    assert result.attempts[0] == structgen.errors.Attempt("$", "aa!", "Value error, calm down")
     assert Generator(FakeModel("ab"), Cfg("start: /ab/"))("x", retries=3) == "ab"
     past = Generator(FakeModel("2999-01-01"), PastDate)
     assert past.parse("x", retries=50, temperature=1.0, seed=1).year < 2999

@@ -20,7 +20,6 @@ from structgen import (
     BatchError,
     BudgetTooSmall,
     Call,
-    Chunk,
     Draft,
     Generator,
     IncompleteOutput,
@@ -29,6 +28,7 @@ from structgen import (
     ToolCalls,
     Vocabulary,
 )
+from structgen.decoding import Chunk
 from structgen.decoding.thinking import CHAT_REQUEST, TEXT_REQUEST, ThinkTags, think_tags
 from structgen.models.genai import TextModel
 

@@ -23,17 +23,8 @@ from engine.walks import (
     states_on_the_way,
     try_accept,
 )
-from structgen import (
-    BatchError,
-    Choice,
-    CompileLimitExceeded,
-    Cursor,
-    JsonSchema,
-    OptionError,
-    Regex,
-    Vocabulary,
-    VocabularyError,
-)
+from structgen import BatchError, Choice, Cursor, JsonSchema, OptionError, Regex, Vocabulary
+from structgen.errors import CompileLimitExceeded, VocabularyError
 
 WORDS = n_words(TINY)
 

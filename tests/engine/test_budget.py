@@ -16,18 +16,10 @@ from engine import oracle, strategies
 from engine.test_json_schema import RANDOM, compile_or_none
 from engine.test_masks import BY_OUTPUT, OUTPUTS, PERSON, build
 from engine.walks import TINY, allowed, examples, minimum, read_mask, seeds, walk
-from structgen import (
-    BudgetTooSmall,
-    Choice,
-    CompileLimitExceeded,
-    JsonSchema,
-    Regex,
-    TokenNotAllowed,
-    Unsatisfiable,
-    Vocabulary,
-)
+from structgen import BudgetTooSmall, Choice, JsonSchema, Regex, Vocabulary
 from structgen.constraint import Cursor
 from structgen.constraint.engine import Engine
+from structgen.errors import CompileLimitExceeded, TokenNotAllowed, Unsatisfiable
 from structgen.masks.reach import Reach
 
 
@@ -235,7 +227,7 @@ def test_what_a_budget_forbids_raises() -> None:
     a = TINY.tokens.index(b"a")
     cursor.accept(a)
     cursor.accept(a)
-    with pytest.raises(structgen.TokenNotAllowed, match="budget"):
+    with pytest.raises(structgen.errors.TokenNotAllowed, match="budget"):
         cursor.accept(a)
     assert set(allowed(cursor)) == set(TINY.eos_token_ids)
 
@@ -296,7 +288,7 @@ def test_json_escapes_what_the_vocabulary_cannot_write(missing: list[int]) -> No
 
 
 def test_json_needs_all_of_ascii() -> None:
-    with pytest.raises(structgen.Unsatisfiable, match="no token for '1\\{'"):
+    with pytest.raises(structgen.errors.Unsatisfiable, match="no token for '1\\{'"):
         structgen.compile(JsonSchema({"type": "null"}), lacking(0x31, 0x7B, 0xC2, 0x04))
 
 

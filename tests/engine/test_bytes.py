@@ -25,7 +25,6 @@ from engine.test_masks import OUTPUTS
 from engine.walks import TINY, allowed, examples, minimum, read_mask, seeds
 from structgen import (
     Cfg,
-    CompileLimitExceeded,
     Constraint,
     JsonSchema,
     OptionError,
@@ -36,9 +35,9 @@ from structgen import (
     Template,
     ToolCalls,
     Vocabulary,
-    VocabularyError,
     types,
 )
+from structgen.errors import CompileLimitExceeded, VocabularyError
 
 
 class Person(BaseModel):
@@ -131,7 +130,7 @@ def test_all_kinds_of_types_are_read_again(name: str) -> None:
 def test_random_schemas_are_read_again(r: random.Random) -> None:
     try:
         constraint = compile_or_none(strategies.document(r))
-    except structgen.Unsatisfiable:
+    except structgen.errors.Unsatisfiable:
         return
     if constraint is not None:
         check_same(constraint, again(constraint), r, 1)
@@ -267,7 +266,7 @@ def test_hostile_bytes_give_errors_of_structgen_only(name: str, seed: int) -> No
     for _ in range(25):
         hostile = changed(data, mutate)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", structgen.UnenforcedWarning)
+            warnings.simplefilter("ignore", structgen.errors.UnenforcedWarning)
             try:
                 read = Constraint.from_bytes(hostile, TINY, max_work=20_000, max_memory_bytes=10**8)
                 cursor = read.start()

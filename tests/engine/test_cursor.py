@@ -33,7 +33,8 @@ from engine.walks import (
     try_accept,
     walk,
 )
-from structgen import Choice, JsonSchema, Regex, TokenNotAllowed, Unsatisfiable, Vocabulary
+from structgen import Choice, JsonSchema, Regex, Vocabulary
+from structgen.errors import TokenNotAllowed, Unsatisfiable
 
 
 def token(text: bytes) -> int:

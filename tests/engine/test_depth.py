@@ -16,7 +16,8 @@ from engine import oracle, strategies
 from engine.walks import TINY, examples, minimum, would_accept
 from engine.walks import accepts as reads
 from engine.walks import walk as random_walk
-from structgen import JsonSchema, Unsatisfiable, Vocabulary
+from structgen import JsonSchema, Vocabulary
+from structgen.errors import Unsatisfiable
 
 # Tokens that open and close several values at once.
 TEXTS = [

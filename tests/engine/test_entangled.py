@@ -25,8 +25,9 @@ from engine.walks import (
     walk,
     would_accept,
 )
-from structgen import CompileLimitExceeded, JsonSchema, Unsatisfiable, UnsupportedFeature
+from structgen import JsonSchema, UnsupportedFeature
 from structgen.automaton.schema import branches
+from structgen.errors import CompileLimitExceeded, Unsatisfiable
 
 Schema = dict[str, Any]
 

@@ -11,16 +11,8 @@ import pytest
 
 import structgen
 from engine.walks import TINY, accepts
-from structgen import (
-    CompileLimitExceeded,
-    JsonSchema,
-    OptionError,
-    PatternError,
-    Regex,
-    SchemaError,
-    Unsatisfiable,
-    UnsupportedFeature,
-)
+from structgen import JsonSchema, OptionError, Regex, UnsupportedFeature
+from structgen.errors import CompileLimitExceeded, PatternError, SchemaError, Unsatisfiable
 
 
 def compile_schema(schema: Any, **options: Any) -> structgen.Constraint:
@@ -605,12 +597,12 @@ def test_all_that_is_valid_and_refused(keyword: str, value: Any) -> None:
         compile_schema({"items": schema})
     assert caught.value.path.startswith("$.items")
     assert caught.value.fix
-    with pytest.warns(structgen.UnenforcedWarning):
+    with pytest.warns(structgen.errors.UnenforcedWarning):
         compile_schema({"items": schema}, on_unsupported="warn")
 
 
 def test_or_left_out_with_a_warning() -> None:
-    with pytest.warns(structgen.UnenforcedWarning) as caught:
+    with pytest.warns(structgen.errors.UnenforcedWarning) as caught:
         constraint = compile_schema(BEYOND, on_unsupported="warn")
     assert len(caught) == 2
     assert all(Path(warning.filename) == Path(__file__) for warning in caught)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import structgen
 from engine import oracle, strategies
 from engine.walks import TINY, accepts, examples, minimum, walk
-from structgen import CompileLimitExceeded, JsonSchema, Unsatisfiable, UnsupportedFeature
+from structgen import JsonSchema, UnsupportedFeature
 from structgen.constraint.constraint import Constraint
+from structgen.errors import CompileLimitExceeded, Unsatisfiable
 
 EVERYTHING = {"whitespace": "flexible", "property_order": "any", "spelling": "any"}
 """The options under which every valid text is accepted."""

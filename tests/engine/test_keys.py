@@ -13,10 +13,11 @@ import structgen
 from engine import strategies
 from engine.test_json_schema import EVERYTHING, RANDOM, compile_or_none
 from engine.walks import TINY, allowed, examples
-from structgen import JsonSchema, Unsatisfiable, Vocabulary
+from structgen import JsonSchema, Vocabulary
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.json.keys import CLOSE, KeyLeaf
 from structgen.constraint.constraint import Constraint
+from structgen.errors import Unsatisfiable
 
 
 def key_leaves(constraint: Constraint) -> list[KeyLeaf]:
@@ -104,7 +105,7 @@ def test_a_witness_is_not_written_over(schema: Any, options: dict[str, Any]) -> 
         try:
             for byte in text.encode():
                 cursor.accept(byte)
-        except structgen.TokenNotAllowed:
+        except structgen.errors.TokenNotAllowed:
             return False
         return cursor.is_accepting
 

@@ -9,8 +9,9 @@ import pytest
 import regex_oracle
 
 from engine.walks import seeds
-from structgen import CompileLimitExceeded, PatternError, UnsupportedFeature
+from structgen import UnsupportedFeature
 from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.errors import CompileLimitExceeded, PatternError
 from structgen.grammar import ir
 from structgen.grammar.regex.read import parse_ecma, parse_python
 

@@ -27,7 +27,7 @@ def orders(schema: Any, of: str, **options: Any) -> set[str]:
         try:
             for byte in ("{" + ",".join(f'"{name}":null' for name in order) + "}").encode():
                 cursor.accept(byte)
-        except structgen.TokenNotAllowed:
+        except structgen.errors.TokenNotAllowed:
             continue
         assert cursor.is_accepting
         found.add("".join(order))
@@ -121,7 +121,7 @@ def test_the_order_inside_a_member_that_two_parts_describe() -> None:
             try:
                 for byte in text.encode():
                     cursor.accept(byte)
-            except structgen.TokenNotAllowed:
+            except structgen.errors.TokenNotAllowed:
                 assert way != order
             else:
                 assert way == order

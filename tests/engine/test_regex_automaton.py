@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import structgen
 from engine.walks import TINY, accepts, examples, minimum, seeds, walk
-from structgen import CompileLimitExceeded, PatternError, Regex, Unsatisfiable, UnsupportedFeature
+from structgen import Regex, UnsupportedFeature
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf, TextLeaf
 from structgen.automaton.json.values import JsonLanguage
@@ -24,6 +24,7 @@ from structgen.automaton.regex.encoding import JsonString, Utf8
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.strings import string_regex
 from structgen.constraint.constraint import Constraint
+from structgen.errors import CompileLimitExceeded, PatternError, Unsatisfiable
 from structgen.grammar import ir
 from structgen.grammar.formats import format_regex
 from structgen.grammar.json_schema.graph import Node

@@ -314,7 +314,7 @@ def test_alternatives_that_share_parts(name: str) -> None:
 
 def test_one_of_two_equal_alternatives_never_holds() -> None:
     whole = SHARING["equal"][0]
-    with pytest.raises(structgen.Unsatisfiable):
+    with pytest.raises(structgen.errors.Unsatisfiable):
         structgen.compile(JsonSchema({"oneOf": [whole, whole]}), TINY)
     schema = {"oneOf": [whole, whole, {"type": "object", "required": ["z"]}]}
     assert structgen.compile(JsonSchema(schema), TINY).allows('{"z": 1}')

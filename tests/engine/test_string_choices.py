@@ -62,7 +62,7 @@ def test_any_boolean_combination_is_exact(seed: int, monkeypatch: pytest.MonkeyP
     }
     try:
         constraint = structgen.compile(JsonSchema(schema), TINY)
-    except structgen.Unsatisfiable:
+    except structgen.errors.Unsatisfiable:
         constraint = None
     for value in VALUES:
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 
 import structgen
 from engine.walks import allowed, examples, minimum, seeds
-from structgen import JsonSchema, TokenNotAllowed, Vocabulary
+from structgen import JsonSchema, Vocabulary
 from structgen.automaton.core.leaf import ENDED
 from structgen.automaton.json.excluding import ExcludingLeaf, bytes_of_many
 from structgen.automaton.json.numbers import NumberSpec
 from structgen.automaton.json.scalars import name_leaf, number_leaf, string_leaf
 from structgen.constraint.constraint import Constraint
 from structgen.constraint.cursor import Cursor
+from structgen.errors import TokenNotAllowed
 from structgen.grammar import ir
 
 ONE = Decimal(1)

@@ -34,8 +34,9 @@ from engine.walks import (
     replay,
     would_accept,
 )
-from structgen import JsonSchema, StructgenError, Unsatisfiable, Vocabulary
+from structgen import JsonSchema, StructgenError, Vocabulary
 from structgen.automaton.schema.array_spec import needed_by_others
+from structgen.errors import Unsatisfiable
 
 Schema = dict[str, Any]
 

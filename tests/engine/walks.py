@@ -277,7 +277,7 @@ def accepts(constraint: Constraint, text: str | bytes, rng: random.Random) -> bo
 
 
 def try_accept(cursor: Cursor, token_id: int) -> bool:
-    from structgen import TokenNotAllowed
+    from structgen.errors import TokenNotAllowed
 
     try:
         cursor.accept(token_id)

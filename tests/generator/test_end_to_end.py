@@ -372,9 +372,9 @@ def test_a_tokenizer_that_hides_its_bytes_is_an_error_that_names_the_fix():
     def decode(ids):
         return "".join({0: "A", 1: "?"}.get(i, "") for i in ids)
 
-    with pytest.raises(structgen.VocabularyError, match=r"token 1 .* folder=.* vocabulary="):
+    with pytest.raises(structgen.errors.VocabularyError, match=r"token 1 .* folder=.* vocabulary="):
         folders.token_bytes(decode, find, 3)
-    with pytest.raises(structgen.VocabularyError, match=r"no plain token 'A'.* folder="):
+    with pytest.raises(structgen.errors.VocabularyError, match=r"no plain token 'A'.* folder="):
         folders.token_bytes(decode, lambda spelling: -1, 3)
 
 

@@ -11,7 +11,8 @@ import pytest
 from engine.walks import TINY, accepts, allowed, brute_force_ids, minimum, seeds, walk
 
 import structgen
-from structgen import Cfg, GrammarError
+from structgen import Cfg
+from structgen.errors import GrammarError
 from structgen.grammar import cfg
 
 

@@ -14,8 +14,9 @@ import pytest
 from engine.walks import TINY
 
 import structgen
-from structgen import Cfg, CompileLimitExceeded, GrammarError, Vocabulary
+from structgen import Cfg, Vocabulary
 from structgen.constraint.check_grammar import problems
+from structgen.errors import CompileLimitExceeded, GrammarError
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.cfg import embedded
 from structgen.grammar.cfg import lark as loader

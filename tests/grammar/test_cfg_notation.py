@@ -12,8 +12,9 @@ from cfg_cases import accepts
 from engine.walks import TINY, allowed, brute_force_ids, states_on_the_way, walk
 
 import structgen
-from structgen import Cfg, GrammarError
+from structgen import Cfg
 from structgen.automaton.cfg.machine import CfgMachine
+from structgen.errors import GrammarError
 from structgen.grammar import cfg, ir
 
 JSON_GBNF = r"""

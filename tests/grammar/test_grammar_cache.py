@@ -11,8 +11,9 @@ import pytest
 import real_tokenizers
 
 import structgen
-from structgen import Cfg, GrammarError, Unsatisfiable
+from structgen import Cfg
 from structgen.automaton.cfg import machine
+from structgen.errors import GrammarError, Unsatisfiable
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.cfg import lark as loader
 from structgen.grammar.cfg import library as grammars

@@ -16,8 +16,8 @@ import pytest
 from grammar_sentences import SentenceGenerator, mutations
 
 import structgen
-from structgen import Cfg, TokenNotAllowed, Vocabulary
-from structgen.errors import OptionError
+from structgen import Cfg, Vocabulary
+from structgen.errors import OptionError, TokenNotAllowed
 from structgen.grammar.cfg import library as grammars
 
 ROUNDS = int(os.environ.get("STRUCTGEN_FUZZ_ROUNDS", "1"))

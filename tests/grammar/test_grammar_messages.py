@@ -14,10 +14,11 @@ from click.testing import CliRunner
 from engine.walks import TINY
 
 import structgen
-from structgen import Cfg, GrammarError, JsonSchema, OutputTypeError, Regex, Vocabulary
+from structgen import Cfg, JsonSchema, OutputTypeError, Regex, Vocabulary
 from structgen.cli.commands import cli, main
 from structgen.constraint.check_grammar import problems
 from structgen.constraint.explain import explain
+from structgen.errors import GrammarError
 from structgen.grammar import cfg
 
 MARK = codecs.BOM_UTF8

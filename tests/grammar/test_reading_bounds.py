@@ -10,8 +10,9 @@ import pytest
 from guards import ends_soon
 
 import structgen
-from structgen import Cfg, CompileLimitExceeded, GrammarError, Vocabulary
+from structgen import Cfg, Vocabulary
 from structgen.constraint.check_grammar import problems
+from structgen.errors import CompileLimitExceeded, GrammarError
 from structgen.types import lower
 
 BYTES = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b""], [256])

@@ -9,7 +9,8 @@ import pytest
 from engine.walks import EOS, TINY, allowed, ids_of, minimum
 
 import structgen
-from structgen import BudgetTooSmall, OptionError, TokenNotAllowed, Vocabulary, VocabularyError
+from structgen import BudgetTooSmall, OptionError, Vocabulary
+from structgen.errors import TokenNotAllowed, VocabularyError
 from structgen.integrations.numpy import Sequences
 
 PAD = 5

@@ -11,7 +11,8 @@ from doc_blocks import run
 from engine.walks import EOS, TINY, allowed
 
 import structgen
-from structgen import CompileLimitExceeded, JsonSchema, VocabularyError
+from structgen import JsonSchema
+from structgen.errors import CompileLimitExceeded, VocabularyError
 from structgen.integrations.llama_cpp import StructgenLogitsProcessor, vocabulary
 
 SCHEMA = JsonSchema(
@@ -44,7 +45,7 @@ def test_what_goes_wrong_is_raised_by_the_criterion():
     a = TINY.tokens.index(b"x")
     found = processor(np.array([8, a], np.intc), wide)
     assert set(np.flatnonzero(found > -np.inf)) == set(TINY.eos_token_ids)
-    with pytest.raises(structgen.TokenNotAllowed, match="against the mask"):
+    with pytest.raises(structgen.errors.TokenNotAllowed, match="against the mask"):
         processor.stop(ids, scores)
     processor(ids, wide)  # another call
     assert not processor.stop(ids, wide)

@@ -11,7 +11,8 @@ import real_tokenizers
 from doc_blocks import run
 
 import structgen
-from structgen import JsonSchema, OptionError, Regex, TokenNotAllowed, VocabularyError
+from structgen import JsonSchema, OptionError, Regex
+from structgen.errors import TokenNotAllowed, VocabularyError
 
 torch = pytest.importorskip("torch", reason="transformers and torch are not installed")
 transformers = pytest.importorskip("transformers")

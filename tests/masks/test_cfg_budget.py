@@ -12,9 +12,10 @@ import real_tokenizers
 from engine.walks import TINY, allowed, minimum, read_mask, would_accept
 
 import structgen
-from structgen import Cfg, Constraint, TokenNotAllowed
+from structgen import Cfg, Constraint
 from structgen.automaton.cfg.machine import CfgMachine
 from structgen.constraint.engine import Engine
+from structgen.errors import TokenNotAllowed
 from structgen.masks.cfg.masks import CfgReach
 from structgen.masks.leaf_walks import walker_of
 

@@ -62,7 +62,7 @@ def check_one_walk(rng):
             before = len(inside.trail(cursor)) + cursor.is_finished
             try:
                 cursor.accept(token)
-            except structgen.TokenNotAllowed:
+            except structgen.errors.TokenNotAllowed:
                 assert token not in allowed
             else:
                 assert token in allowed
@@ -176,7 +176,7 @@ def test_grammars_share_the_budget_of_their_vocabulary():
     rows = {id(m[0]): len(m[0]) for engine in engines for m in engine.ready.values()}
     n_bytes = sum(rows.values())
     assert spent >= n_bytes + 200 * sum(len(engine.ready) for engine in engines)
-    assert structgen.cache_info().n_bytes >= spent
+    assert structgen.masks.cache_info().n_bytes >= spent
 
     # The budget is spent by one of them, and what the others hold goes, too.
     idle = engines[0]
@@ -257,7 +257,7 @@ def test_masks_stay_right_when_the_budget_runs_out():
         assert walker.store.turns > 3
         store = walker.store
         assert store.used + store.held <= store.budget + 10_000  # one entry may go over
-        info = structgen.cache_info()
+        info = structgen.masks.cache_info()
         assert info.entries > 0
         assert info.n_bytes >= walker.store.used
     finally:
@@ -278,7 +278,7 @@ def test_one_wide_pattern_stays_within_the_budget():
             cursor = constraint.start(max_tokens)
             for _ in range(12):
                 cursor.fill_mask(mask)
-                info = structgen.cache_info()
+                info = structgen.masks.cache_info()
                 most = max(most, walker.store.used + walker.store.held)
                 assert info.constraints > 0
                 bits = np.unpackbits(mask.view(np.uint8), bitorder="little")

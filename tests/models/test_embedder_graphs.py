@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import structgen
-from structgen import EmbeddingResult, Ranked, load_embedder
+from structgen import load_embedder
 from structgen.errors import (
     ModelError,
     ModelNotFound,
@@ -27,7 +27,7 @@ from structgen.errors import (
     TruncationWarning,
 )
 from structgen.models import progress
-from structgen.models.embedding import embedder, session
+from structgen.models.embedding import EmbeddingResult, Ranked, embedder, session
 from structgen.models.embedding.embedder import Embedder
 from structgen.models.embedding.pooling import finish, pool
 

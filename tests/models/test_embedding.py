@@ -14,9 +14,10 @@ import onnx_ir as ir
 import pytest
 
 import structgen
-from structgen import EmbeddingResult, models
+from structgen import models
 from structgen.models import cache, fetch
 from structgen.models.catalogue import File
+from structgen.models.embedding import EmbeddingResult
 from structgen.models.embedding.embedder import Embedder
 from structgen.models.progress import silent
 from structgen.storage import user_folder

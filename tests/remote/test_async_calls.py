@@ -157,7 +157,7 @@ def test_timeouts_and_errors(server: ChatServer) -> None:
 def test_retries(server: ChatServer) -> None:
     async def work(model: structgen.AsyncRemoteModel) -> None:
         assert (await Generator(model, Person).parse("?", retries=1)).name == "Ann"
-        with pytest.raises(structgen.ValidationFailed, match="None of 2 answers"):
+        with pytest.raises(structgen.errors.ValidationFailed, match="None of 2 answers"):
             await Generator(model, int).parse("?", retries=1)
 
     run(server, work, "no", ANN)

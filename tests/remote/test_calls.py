@@ -189,7 +189,7 @@ def test_retries_show_the_model_what_was_wrong(server: ChatServer, remote: Any) 
 
 def test_after_the_last_retry_all_attempts_are_told(server: ChatServer, remote: Any) -> None:
     generator = Generator(remote("no", "nor this", '{"name": "ann"}'), Person)
-    with pytest.raises(structgen.ValidationFailed) as caught:
+    with pytest.raises(structgen.errors.ValidationFailed) as caught:
         generator.parse("Who?", retries=2)
     assert [one.text for one in caught.value.attempts] == ["no", "nor this", '{"name": "ann"}']
     assert "None of 3 answers is Person" in str(caught.value)
@@ -418,7 +418,7 @@ def test_probabilities_and_compiled_constraints_are_refused(remote: Any) -> None
 
 def test_keywords_that_nothing_enforces_are_said(remote: Any) -> None:
     schema = JsonSchema({"type": "array", "items": {"type": "string", "pattern": r"(a)\1"}})
-    with pytest.warns(structgen.UnenforcedWarning):
+    with pytest.warns(structgen.errors.UnenforcedWarning):
         generator = Generator(remote('{"value":["aa"]}'), schema, on_unsupported="warn")
     enforcement = generator.result("?").enforcement
     assert enforcement is not None

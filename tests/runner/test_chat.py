@@ -11,7 +11,8 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, Field, field_validator
 
-from structgen import ModelNotFound, RequestError, Runner
+from structgen import RequestError, Runner
+from structgen.errors import ModelNotFound
 
 
 class Person(BaseModel):

@@ -19,16 +19,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel, Field
 
-from structgen import (
-    McpServer,
-    ModelNotFound,
-    RequestError,
-    Runner,
-    SessionError,
-    StructgenError,
-    Tool,
-)
-from structgen.runner import AgenticToolCall, ChatResponse, Sessions
+from structgen import RequestError, Runner, StructgenError, Tool
+from structgen.errors import ModelNotFound, SessionError
+from structgen.runner import AgenticToolCall, ChatResponse, McpServer, Sessions
 from structgen.runner.telemetry import Traces
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))

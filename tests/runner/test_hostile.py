@@ -17,16 +17,8 @@ import pytest
 from mixed import tiny_model
 from pydantic import BaseModel
 
-from structgen import (
-    IncompleteOutput,
-    ModelError,
-    ModelNotFound,
-    RequestError,
-    Runner,
-    SessionError,
-    StructgenError,
-    WorkerDied,
-)
+from structgen import IncompleteOutput, ModelError, RequestError, Runner, StructgenError
+from structgen.errors import ModelNotFound, SessionError, WorkerDied
 from structgen.runner import Sessions
 
 

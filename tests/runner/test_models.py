@@ -19,15 +19,9 @@ from mixed import EMBEDDER, SMALL, all_at_once, tiny_model
 from pydantic import BaseModel
 
 import structgen
-from structgen import (
-    ModelError,
-    OptionError,
-    RequestError,
-    Runner,
-    StructgenError,
-    WorkerDied,
-)
+from structgen import ModelError, OptionError, RequestError, Runner, StructgenError
 from structgen.decisions import Choice, Predicate, Score
+from structgen.errors import ModelNotFound, WorkerDied
 from structgen.runner import ModelConfig
 from structgen.runner.hosts import TextHost
 
@@ -395,16 +389,16 @@ def test_a_closed_runner_is_told() -> None:
         Runner({"a": SMALL}, max_concurrency=0)
     with pytest.raises(OptionError, match="no model"):
         Runner({"a": 3})
-    with pytest.raises(structgen.ModelNotFound):
+    with pytest.raises(ModelNotFound):
         Runner({"a": SMALL}, default="b")
 
 
 def test_a_name_that_no_model_has_is_refused_at_once() -> None:
     for models in ({"a": "smolm"}, {"a": {"source": "smolm"}}, "smolm"):
-        with pytest.raises(structgen.ModelNotFound, match=r"Did you mean smollm2-135m-instruct"):
+        with pytest.raises(ModelNotFound, match=r"Did you mean smollm2-135m-instruct"):
             Runner(models)
     with Runner() as runner:
-        with pytest.raises(structgen.ModelNotFound, match="smollm2-135m-instruct"):
+        with pytest.raises(ModelNotFound, match="smollm2-135m-instruct"):
             runner.add_model("a", "smolm")
         runner.add_model("repository", "org/name")  # only asked for when it is wanted
 

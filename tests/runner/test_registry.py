@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from structgen import ModelError, ModelNotFound, OptionError, Overloaded
+from structgen import ModelError, OptionError, Overloaded
+from structgen.errors import ModelNotFound
 from structgen.runner import ModelConfig, registry
 from structgen.runner.registry import Registry
 from structgen.workers import STRANGER, Stranger

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structgen import OptionError, SessionError
+from structgen import OptionError
+from structgen.errors import SessionError
 from structgen.runner.sessions import Sessions
 
 HELLO = {"role": "user", "content": "Hello"}

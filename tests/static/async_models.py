@@ -13,15 +13,14 @@ from structgen import (
     AsyncGenerator,
     AsyncModel,
     AsyncStream,
-    AsyncValueStream,
     Call,
-    Chunk,
     GenerationResult,
     Generator,
     Partial,
     Regex,
     TextModel,
 )
+from structgen.decoding import AsyncValueStream, Chunk
 
 
 class Person(BaseModel):

@@ -13,7 +13,6 @@ from structgen import (
     AsyncGenerator,
     AsyncRemoteModel,
     AsyncStream,
-    AsyncValueStream,
     Call,
     Generator,
     JsonSchema,
@@ -21,8 +20,8 @@ from structgen import (
     Regex,
     RemoteModel,
     Stream,
-    ValueStream,
 )
+from structgen.decoding import AsyncValueStream, ValueStream
 
 
 class Person(BaseModel):
@@ -50,7 +49,7 @@ def values(model: RemoteModel) -> None:
     assert_type(Generator(model).parse("x"), str)
     result = Generator(model, int).result("x", temperature=0.5)
     assert_type(result.value, int)
-    assert_type(result.enforcement, structgen.Enforcement | None)
+    assert_type(result.enforcement, structgen.decoding.Enforcement | None)
     for partial in Generator(model, Person).stream_values("x"):
         assert_type(partial, Partial[Person])
 

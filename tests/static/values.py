@@ -21,7 +21,6 @@ from structgen import (
     Call,
     Cfg,
     Choice,
-    Chunk,
     Constraint,
     GenerationResult,
     Generator,
@@ -32,11 +31,10 @@ from structgen import (
     Tagged,
     TextModel,
     ToolCalls,
-    ValueStream,
     Vocabulary,
 )
 from structgen.decisions import Answers, Decider, Predicate
-from structgen.decoding import Prompt
+from structgen.decoding import Chunk, Prompt, ValueStream
 from structgen.types import TaggedValue
 
 T = TypeVar("T")

@@ -218,7 +218,7 @@ def test_generated_classes(group: int) -> None:
         options = OPTIONS[seed // GROUPS % len(OPTIONS)]
         try:
             constraint = structgen.compile(made, BYTES, **options)
-        except structgen.Unsatisfiable:
+        except structgen.errors.Unsatisfiable:
             continue  # bounds that leave nothing
         except structgen.UnsupportedFeature:
             continue  # said with its path, which test_types.py looks at

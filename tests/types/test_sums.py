@@ -19,12 +19,11 @@ from structgen import (
     OutputTypeError,
     Regex,
     Tagged,
-    TaggedText,
     Template,
     Text,
     ToolCalls,
 )
-from structgen.types import lower
+from structgen.types import TaggedText, lower
 
 
 class Point(BaseModel):

@@ -39,13 +39,11 @@ from structgen import (
     Regex,
     SpecialToken,
     Tagged,
-    TaggedText,
-    TaggedValue,
     Template,
     Text,
     Vocabulary,
 )
-from structgen.types import lower
+from structgen.types import TaggedText, TaggedValue, lower
 from structgen.types.tagged import ReadTag, read_tags, tagged_type
 
 
@@ -412,7 +410,7 @@ def test_lowering_takes_steps_in_proportion_to_the_kinds_of_tags() -> None:
 def test_what_tags_take_too_much_of_is_told_with_its_limit(count: int) -> None:
     # Each begin may end where another one begins: while they are lowered, or built.
     tags = TaggedText(*(Tagged(f"<<t{i}<", int, "<") for i in range(count)))
-    with pytest.raises(structgen.CompileLimitExceeded) as error:
+    with pytest.raises(structgen.errors.CompileLimitExceeded) as error:
         structgen.compile(tags, TINY, max_work=20_000)
     assert error.value.limit == 20_000
     assert error.value.actual > 20_000
@@ -421,7 +419,7 @@ def test_what_tags_take_too_much_of_is_told_with_its_limit(count: int) -> None:
 
 def test_a_terminal_that_takes_too_much_is_told_with_its_limit() -> None:
     grammar = structgen.Cfg("%declare J\nstart: J", terminals={"J": Regex("(a|b)*a(a|b){400}")})
-    with pytest.raises(structgen.CompileLimitExceeded) as error:
+    with pytest.raises(structgen.errors.CompileLimitExceeded) as error:
         structgen.compile(grammar, TINY, max_work=2_000)
     assert (error.value.limit, error.value.terminal) == (2_000, "terminal J")
 
@@ -430,7 +428,7 @@ def test_an_error_of_a_type_in_a_tag_keeps_what_it_says() -> None:
     pattern = r"(a)\1"
     inside = Annotated[str, Field(pattern=pattern)]
     for output in (Tagged("<a>", inside, "</a>"), structgen.Text("a") + inside):
-        with pytest.raises(structgen.PatternError, match=r"^In ") as error:
+        with pytest.raises(structgen.errors.PatternError, match=r"^In ") as error:
             structgen.compile(output, TINY)
         assert error.value.pattern == pattern
 

@@ -34,12 +34,11 @@ from structgen import (
     ParseError,
     Regex,
     ToolCalls,
-    ToolSyntax,
     Vocabulary,
 )
 from structgen.decoding import encode, tool_syntax
 from structgen.models.genai import TextModel
-from structgen.types import NEUTRAL, lower
+from structgen.types import NEUTRAL, ToolSyntax, lower
 from structgen.values import GrowingValue
 
 LETTERS = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_token_ids=[256])

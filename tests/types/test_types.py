@@ -468,7 +468,7 @@ def test_bounds_of_decimals_keep_every_digit() -> None:
 def test_hostile_limits_of_decimals_end(limits: dict[str, Any]) -> None:
     decimal = Annotated[Decimal, Field(**limits)]
     for output_type in (decimal, list[decimal]):
-        with contextlib.suppress(UnsupportedFeature, structgen.CompileLimitExceeded):
+        with contextlib.suppress(UnsupportedFeature, structgen.errors.CompileLimitExceeded):
             assert allowed(structgen.compile(output_type, BYTES).start())
 
 
@@ -1216,7 +1216,7 @@ def test_patterns_of_pythons_engine() -> None:
     ],
 )
 def test_numbers_that_are_no_json_are_told_alone(schema: Any, message: str) -> None:
-    with pytest.raises(structgen.SchemaError, match=message) as caught:
+    with pytest.raises(structgen.errors.SchemaError, match=message) as caught:
         lower(JsonSchema(schema))
     assert caught.value.__context__ is None
 

@@ -12,9 +12,9 @@ from byte_walks import BYTES, walk
 from pydantic import AfterValidator, BaseModel
 
 import structgen
-from structgen import Call, Regex, Tagged, TaggedText, Template, ToolCalls
+from structgen import Call, Regex, Tagged, Template, ToolCalls
 from structgen.errors import ParseError
-from structgen.types import lower
+from structgen.types import TaggedText, lower
 from structgen.values import GrowingValue, Partial
 
 

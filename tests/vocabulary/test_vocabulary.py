@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
 from tokenizers import models as kinds
 
-from structgen import Vocabulary, VocabularyError
+from structgen import Vocabulary
+from structgen.errors import VocabularyError
 from structgen.vocabulary.trie import MAX_TOKEN_BYTES, Trie
 
 KINDS = pytest.mark.parametrize("kind", real_tokenizers.KINDS)

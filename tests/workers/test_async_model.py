@@ -372,14 +372,14 @@ def test_retries_are_those_of_this_process(
             stream = generator.stream(prompt, **options)
             assert "".join([piece async for piece in stream]) == stream.result.text
             return facts(stream.result)
-        except structgen.ValidationFailed as error:
+        except structgen.errors.ValidationFailed as error:
             return str(error), error.attempts, str(error.__cause__)
 
     for output_type in CHECKED:
         generator: Any = Generator(worker, output_type)
         try:
             expected = facts(Generator(model, output_type).result(prompt, **options))
-        except structgen.ValidationFailed as error:
+        except structgen.errors.ValidationFailed as error:
             expected = str(error), error.attempts, str(error.__cause__)
         assert asyncio.run(there(generator, is_stream=False)) == expected
         assert asyncio.run(there(generator, is_stream=True)) == expected
@@ -564,14 +564,14 @@ def test_a_process_that_dies_fails_its_calls_and_comes_back(worker: AsyncModel) 
         await anext(stream)
         os.kill(pid, signal.SIGKILL)
         failed = await asyncio.gather(*calls, return_exceptions=True)
-        with pytest.raises(structgen.WorkerDied):
+        with pytest.raises(structgen.errors.WorkerDied):
             async for _ in stream:
                 pass
         return failed, await Generator(worker, Regex("ok"))("x")
 
     failed, after = asyncio.run(main())
     for error in failed:
-        assert isinstance(error, structgen.WorkerDied)
+        assert isinstance(error, structgen.errors.WorkerDied)
         assert "SIGKILL" in str(error)
     assert len({id(error) for error in failed}) == 3
     assert after == "ok"
@@ -580,7 +580,7 @@ def test_a_process_that_dies_fails_its_calls_and_comes_back(worker: AsyncModel) 
 
 
 def test_a_model_that_cannot_be_loaded() -> None:
-    with pytest.raises(structgen.ModelNotFound, match="no-such-model"):
+    with pytest.raises(structgen.errors.ModelNotFound, match="no-such-model"):
         asyncio.run(structgen.load_async("no-such-model"))
     with pytest.raises(structgen.OptionError, match="threads"):
         asyncio.run(structgen.load_async("smollm2-135m-instruct", threads=0))
