@@ -25,7 +25,7 @@ from engines import Refused, Structgen
 from mask_cases import Case, Workload
 from masks import Timeout, time_limit, tokenizer_path, walk
 
-import structgen
+from structgen.masks import cache_info
 
 GROWTH = 0.1
 
@@ -52,8 +52,7 @@ def use(engine: Structgen, case: Case) -> str:
 
 def gauge() -> str:
     """What structgen says its caches hold."""
-    info = getattr(structgen, "cache_info", None)
-    return "" if info is None else str(info())
+    return str(cache_info())
 
 
 def main() -> int:
