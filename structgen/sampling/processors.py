@@ -241,7 +241,9 @@ class LogitBias:
         beyond = [token_id for token_id in bias if token_id >= size]
         if beyond:
             raise OptionError(
-                f"logit_bias has token {beyond[0]:,}, but the vocabulary has {size:,} ids."
+                f"logit_bias has token {beyond[0]:,}, but the vocabulary has {size:,} ids.",
+                option="logit_bias",
+                value=bias,
             )
         self._token_ids = np.fromiter(bias.keys(), np.int64, len(bias))
         self._bias = np.fromiter(bias.values(), np.float32, len(bias))

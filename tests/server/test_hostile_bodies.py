@@ -157,8 +157,9 @@ def test_reading_stops_soon_after_the_first_error(kind: type[BaseModel], body: A
 
 
 def test_many_values_that_are_right_are_all_read() -> None:
-    bias = dict.fromkeys(map(str, range(MANY)), 1.0)
-    assert ChatRequest(messages="a", logit_bias=bias).logit_bias == bias
+    bias = {str(token_id): 1.0 for token_id in range(MANY)}
+    read = ChatRequest(messages="a", logit_bias=bias).logit_bias
+    assert read == dict.fromkeys(range(MANY), 1.0)
 
 
 # -- off the event loop -----------------------------------------------------------------------
