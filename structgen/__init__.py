@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from structgen import asgi, decisions, insight, models, runner, types
     from structgen.constraint import Constraint, Cursor, compile, fill_masks, warm_up
     from structgen.decoding import (
-        AsyncGenerator,
         AsyncStream,
+        AsyncTypedGenerator,
         Draft,
         GenerationResult,
         Stream,
@@ -78,10 +78,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Abstained",
-    "AsyncGenerator",
     "AsyncModel",
     "AsyncRemoteModel",
     "AsyncStream",
+    "AsyncTypedGenerator",
     "BatchError",
     "BudgetTooSmall",
     "Call",
@@ -140,7 +140,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncGenerator": "structgen.decoding",
+    "AsyncTypedGenerator": "structgen.decoding",
     "AsyncModel": "structgen.workers",
     "AsyncRemoteModel": "structgen.remote",
     "AsyncStream": "structgen.decoding",
@@ -230,9 +230,9 @@ async def load_async(
 ) -> AsyncModel:
     """Load a model into a process of its own, for asynchronous code.
 
-    ``Generator(model, output_type)`` of it is an `AsyncGenerator`. Use it with ``async with``, or
-    call its ``aclose``, to end the process; it also ends when the model is dropped and when this
-    process ends.
+    ``Generator(model, output_type)`` of it is an `AsyncTypedGenerator`. Use it with ``async with``,
+    or call its ``aclose``, to end the process; it also ends when the model is dropped and when
+    this process ends.
 
     Args:
         name: as in `load`.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import (
-    AsyncGenerator,
     AsyncMaker,
+    AsyncTypedGenerator,
     Calls,
     GeneratorOptions,
     Output,
@@ -160,22 +160,22 @@ class Generator(Calls[T_co]):
         model: AsyncMaker,
         output_type: Own[TextT] | None = None,
         **options: Unpack[GeneratorOptions],
-    ) -> AsyncGenerator[TextT]: ...
+    ) -> AsyncTypedGenerator[TextT]: ...
 
     @overload
     def __new__(  # type: ignore[misc, overload-overlap]
         cls, model: AsyncMaker, output_type: TypeForm[T_co], **options: Unpack[GeneratorOptions]
-    ) -> AsyncGenerator[T_co]: ...
+    ) -> AsyncTypedGenerator[T_co]: ...
 
     @overload
     def __new__(  # type: ignore[misc]
         cls, model: AsyncMaker, output_type: Choices[ItemT], **options: Unpack[GeneratorOptions]
-    ) -> AsyncGenerator[ItemT]: ...
+    ) -> AsyncTypedGenerator[ItemT]: ...
 
     @overload
     def __new__(  # type: ignore[misc]
         cls, model: AsyncMaker, output_type: Functions, **options: Unpack[GeneratorOptions]
-    ) -> AsyncGenerator[Call]: ...
+    ) -> AsyncTypedGenerator[Call]: ...
 
     @overload
     def __new__(
@@ -205,7 +205,8 @@ class Generator(Calls[T_co]):
 
         Args:
             model: from `structgen.load` or `structgen.from_onnx_genai`; or one that makes its own
-                kind of generator, which is then returned: an asynchronous one an `AsyncGenerator`.
+                kind of generator, which is then returned: an asynchronous one an
+                `AsyncTypedGenerator`.
             output_type: what every output will be: a Pydantic class, dataclass, Literal, Enum, list
                 of choices, Regex, JsonSchema, int, date, …, or a `Constraint` compiled before for
                 this model's vocabulary. None: free text.

@@ -58,7 +58,7 @@ COMMON_ERRORS = {
 NAMES = COMMON_ERRORS | {
     "errors",
     "insight",
-    "AsyncGenerator",
+    "AsyncTypedGenerator",
     "AsyncModel",
     "AsyncRemoteModel",
     "AsyncStream",

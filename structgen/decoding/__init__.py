@@ -14,7 +14,7 @@ over piece by piece. `results` is what comes of it; `tasks` is what a generator 
 from __future__ import annotations
 
 from . import chat, options
-from .async_calls import AsyncGenerator, Take
+from .async_calls import AsyncTypedGenerator, Take
 from .batch import Rows, batch_pays, make_all, shares_much
 from .call_validation import (
     check_adapter,
@@ -53,9 +53,9 @@ from .tools import as_model_writes, tool_syntax, written_in
 
 __all__ = [
     "AskOptions",
-    "AsyncGenerator",
     "AsyncMaker",
     "AsyncStream",
+    "AsyncTypedGenerator",
     "AsyncValueStream",
     "Calls",
     "Chunk",

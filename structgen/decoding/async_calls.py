@@ -1,8 +1,8 @@
 """The calls of asynchronous generators: their signatures, for one prompt and for several.
 
-Owns `AsyncGenerator`, what ``Generator(model, output_type)`` is for an asynchronous model, and how
-each call turns a result into what it returns. How outputs are made, and where, is left to whoever
-inherits from it.
+Owns `AsyncTypedGenerator`, what ``Generator(model, output_type)`` is for an asynchronous model, and
+how each call turns a result into what it returns. How outputs are made, and where, is left to
+whoever inherits from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Take: TypeAlias = Callable[[GenerationResult[Any]], Any]
 """What a call returns of a result."""
 
 
-class AsyncGenerator(ABC, Generic[T_co]):
+class AsyncTypedGenerator(ABC, Generic[T_co]):
     """Produces outputs of one type from prompts, without blocking the event loop.
 
     What ``Generator(model, output_type)`` is for an asynchronous model. Every call takes one

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .async_calls import AsyncGenerator
+from .async_calls import AsyncTypedGenerator
 
 
 class AsyncMaker(Protocol):
-    """An asynchronous model: it makes an `AsyncGenerator`."""
+    """An asynchronous model: it makes an `AsyncTypedGenerator`."""
 
     @property
-    def make_generator(self) -> Callable[..., AsyncGenerator[Any]]:
+    def make_generator(self) -> Callable[..., AsyncTypedGenerator[Any]]:
         """Called with an output type and the options of `structgen.Generator`."""

@@ -7,15 +7,14 @@ output an `Exchange`, sent by `drivers`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator as Pieces
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 from structgen.decoding import (
-    AsyncGenerator,
     AsyncMaker,
     AsyncStream,
+    AsyncTypedGenerator,
     AsyncValueStream,
     Chunk,
     GenerationResult,
@@ -148,7 +147,7 @@ class RemoteGenerator(Generator[T_co]):
 
 
 @final
-class AsyncRemoteGenerator(AsyncGenerator[T_co]):
+class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
     """What ``Generator(model, output_type)`` is for the model of an asynchronous client.
 
     Attributes:
@@ -219,7 +218,7 @@ class AsyncRemoteGenerator(AsyncGenerator[T_co]):
 class RemoteStream(AsyncStream[T_co]):
     """The answer of a remote model, piece by piece."""
 
-    def __init__(self, exchange: Exchange, pieces: Pieces[Chunk, None]) -> None:
+    def __init__(self, exchange: Exchange, pieces: AsyncGenerator[Chunk, None]) -> None:
         """Read ``pieces``, of which the exchange is made."""
         self._exchange = exchange
         self._pieces = pieces

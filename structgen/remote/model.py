@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final, overload
 
 from structgen.asking import Asked, AskedAsync
-from structgen.decoding import AsyncGenerator
+from structgen.decoding import AsyncTypedGenerator
 from structgen.errors import ModelError, OptionError
 from structgen.generator import Generator
 
@@ -72,7 +72,7 @@ class AsyncRemoteModel(AskedAsync):
         self.dialect = dialect
         self.request = request
 
-    def make_generator(self, output_type: Any = None, **options: Any) -> AsyncGenerator[Any]:
+    def make_generator(self, output_type: Any = None, **options: Any) -> AsyncTypedGenerator[Any]:
         """What ``Generator(model, output_type)`` returns."""
         return AsyncRemoteGenerator(self, output_type, **options)
 
@@ -116,7 +116,7 @@ def from_openai(
 
     Args:
         client: an ``openai.OpenAI`` or ``openai.AsyncOpenAI``, with the server's ``base_url`` and
-            key; with an asynchronous one generators are `structgen.AsyncGenerator`.
+            key; with an asynchronous one generators are `structgen.AsyncTypedGenerator`.
         model: what the server calls the model.
         dialect: which server it is, which says how output types travel and what it enforces:
             ``"openai"``, ``"openai-non-strict"``, ``"json-schema"`` (any other that takes JSON

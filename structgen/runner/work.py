@@ -84,13 +84,12 @@ def samples_how(request: Sampled, defaults: Mapping[str, Any] | None) -> dict[st
         defaults: the model's own settings; None: they are not known yet.
     """
     settings = settings_of(search_of(request), defaults or {})
-    samples = settings.get("do_sample")
-    temperature, top_p = request.temperature, request.top_p
-    if temperature is None:
-        temperature = settings.get("temperature", 1.0) if samples else 0.0
-    if top_p is None:
-        top_p = settings.get("top_p") or 1.0 if samples else 1.0
-    return {"temperature": float(temperature), "top_p": float(top_p)}
+    if not settings.get("do_sample"):
+        return {"temperature": 0.0, "top_p": 1.0}
+    return {
+        "temperature": float(settings.get("temperature", 1.0)),
+        "top_p": float(settings.get("top_p") or 1.0),
+    }
 
 
 def limits(request: Sampled, context_length: int) -> tuple[dict[str, Any], Any]:

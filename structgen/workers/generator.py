@@ -1,4 +1,4 @@
-"""WorkerGenerator: the `AsyncGenerator` of a model that runs in another process.
+"""WorkerGenerator: the `AsyncTypedGenerator` of a model that runs in another process.
 
 It owns what happens here and what there. Here: the output type is compiled, so that its errors are
 raised at once, options are checked, and texts become values by the user's own classes. There, and
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from structgen.constraint import Constraint
 from structgen.decoding import (
-    AsyncGenerator,
     AsyncStream,
+    AsyncTypedGenerator,
     AsyncValueStream,
     Chunk,
     Draft,
@@ -71,7 +71,7 @@ class Hosted(Protocol):
 
 
 @final
-class WorkerGenerator(AsyncGenerator[T_co]):
+class WorkerGenerator(AsyncTypedGenerator[T_co]):
     """Produces outputs of one type from prompts, in the process of its model. Immutable.
 
     Times of a result count from when its call reached the process, waiting for others included. Its

@@ -43,7 +43,8 @@ class AsyncModel(AskedAsync):
     """A text model that runs in a process of its own. Safe to share by tasks, loops and threads.
 
     Make one with `structgen.load_async` or `TextModel.to_async`. Ask it for values,
-    ``await model(prompt, output_type)``; ``Generator(model, output_type)`` is an `AsyncGenerator`.
+    ``await model(prompt, output_type)``; ``Generator(model, output_type)`` is an
+    `AsyncTypedGenerator`.
     Calls that are under way at once share the model pass by pass, or as a batch.
     The process is started by the first call, and started anew after it has died. It
     ends with `aclose`, ``async with``, when the model is dropped, and when this process ends.

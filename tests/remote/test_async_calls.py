@@ -42,7 +42,7 @@ def run(
 def test_values_texts_and_results(server: ChatServer) -> None:
     async def work(model: structgen.AsyncRemoteModel) -> None:
         generator = Generator(model, Person)
-        assert isinstance(generator, structgen.AsyncGenerator)
+        assert isinstance(generator, structgen.AsyncTypedGenerator)
         assert await generator("?") == '{"name": "Ann", "age": 3}'
         assert await generator.parse("?") == Person(name="Ann", age=3)
         result = await generator.result("?", temperature=0)

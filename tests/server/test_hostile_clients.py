@@ -306,6 +306,7 @@ def test_the_server_says_nothing_of_listening_where_it_cannot(
     [
         ({"temperature": 0.7}, (0.7, 0.9)),
         ({"temperature": 0}, (0.0, 1.0)),
+        ({"temperature": 0, "top_p": 0.5}, (0.0, 1.0)),
         ({}, (0.0, 1.0)),
         ({"top_p": 0.5}, (0.3, 0.5)),
         ({"top_k": 5}, (0.3, 0.9)),

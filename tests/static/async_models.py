@@ -10,9 +10,9 @@ from typing_extensions import assert_type
 
 import structgen
 from structgen import (
-    AsyncGenerator,
     AsyncModel,
     AsyncStream,
+    AsyncTypedGenerator,
     Call,
     GenerationResult,
     Generator,
@@ -39,7 +39,7 @@ async def loaded() -> AsyncModel:
 async def generators(model: AsyncModel, other: TextModel) -> None:
     assert_type(other.to_async(), AsyncModel)
     people = Generator(model, Person)
-    assert_type(people, AsyncGenerator[Person])
+    assert_type(people, AsyncTypedGenerator[Person])
     assert_type(await people("x", max_new_tokens=3, cancel=asyncio.Event()), str)
     assert_type(await people.parse("x"), Person)
     assert_type(await people.result([{"role": "user", "content": "x"}]), GenerationResult[Person])

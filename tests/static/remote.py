@@ -10,9 +10,9 @@ from typing_extensions import assert_type
 
 import structgen
 from structgen import (
-    AsyncGenerator,
     AsyncRemoteModel,
     AsyncStream,
+    AsyncTypedGenerator,
     Call,
     Generator,
     JsonSchema,
@@ -73,7 +73,7 @@ async def asked_asynchronously(model: AsyncRemoteModel) -> None:
 
 
 async def asynchronous_values(model: AsyncRemoteModel) -> None:
-    assert_type(Generator(model, Person), AsyncGenerator[Person])
+    assert_type(Generator(model, Person), AsyncTypedGenerator[Person])
     assert_type(await Generator(model, Person).parse("x"), Person)
     assert_type(await Generator(model, int | str).batch(["x"]), list[int | str])
     async with Generator(model, Person).stream("x") as stream:

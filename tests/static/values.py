@@ -17,7 +17,7 @@ from typing_extensions import TypeForm, assert_type
 
 import structgen
 from structgen import (
-    AsyncGenerator,
+    AsyncTypedGenerator,
     Call,
     Cfg,
     Choice,
@@ -197,7 +197,7 @@ def wider(model: TextModel) -> None:
 class Elsewhere:
     """An asynchronous model."""
 
-    def make_generator(self, output_type: Any, **options: Any) -> AsyncGenerator[Any]:
+    def make_generator(self, output_type: Any, **options: Any) -> AsyncTypedGenerator[Any]:
         raise NotImplementedError
 
 
@@ -218,7 +218,7 @@ def mistakes(model: TextModel) -> None:
 
 
 async def other_models() -> None:
-    assert_type(Generator(Elsewhere(), Person), AsyncGenerator[Person])
+    assert_type(Generator(Elsewhere(), Person), AsyncTypedGenerator[Person])
     assert_type(await Generator(Elsewhere(), Answer).parse("x"), Literal["yes", "no"])
     assert_type(await Generator(Elsewhere()).batch(["x"]), list[str])
     assert_type(await Generator(Elsewhere(), [greet, pay]).parse("x"), Call)
