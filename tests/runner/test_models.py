@@ -19,7 +19,7 @@ from mixed import EMBEDDER, SMALL, all_at_once, tiny_model
 from pydantic import BaseModel
 
 import structgen
-from structgen import ModelError, OptionError, RequestError, Runner, StructgenError
+from structgen import ModelError, OptionError, PromptError, RequestError, Runner, StructgenError
 from structgen.decisions import Choice, Predicate, Score
 from structgen.errors import ModelNotFound, WorkerDied
 from structgen.runner import ModelConfig
@@ -498,17 +498,18 @@ def test_a_conversation_stays_in_the_process_that_has_read_it(tmp_path: Path) ->
 
 
 def test_a_stream_that_fails_leaves_nothing_behind(several: Runner) -> None:
-    asked: Any = {"model": "small", "messages": "-", "max_tokens": 1, "stop": [""]}
+    asked: Any = {"model": "small", "messages": "word " * 20_000, "max_tokens": 1}
 
     async def tried() -> weakref.ref[Any]:
         stream = several.astream_chat(asked)
-        with pytest.raises(RequestError):
-            await anext(stream)
+        with pytest.raises(PromptError):
+            async for _ in stream:
+                pass
         return weakref.ref(stream)
 
     stream = several.stream_chat(asked)
-    with pytest.raises(RequestError):
-        next(stream)
+    with pytest.raises(PromptError):
+        list(stream)
     found = [weakref.ref(stream), asyncio.run(tried())]
     del stream
     end = time.monotonic() + 60

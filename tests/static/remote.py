@@ -21,7 +21,7 @@ from structgen import (
     RemoteModel,
     Stream,
 )
-from structgen.decoding import AsyncValueStream, ValueStream
+from structgen.decoding import AsyncValueStream, Enforcement, ValueStream
 
 
 class Person(BaseModel):
@@ -49,7 +49,7 @@ def values(model: RemoteModel) -> None:
     assert_type(Generator(model).parse("x"), str)
     result = Generator(model, int).result("x", temperature=0.5)
     assert_type(result.value, int)
-    assert_type(result.enforcement, structgen.decoding.Enforcement | None)
+    assert_type(result.enforcement, Enforcement | None)
     for partial in Generator(model, Person).stream_values("x"):
         assert_type(partial, Partial[Person])
 
