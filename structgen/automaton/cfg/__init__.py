@@ -13,7 +13,7 @@ from .lexer import Lexer, as_flags
 from .machine import CfgMachine
 from .nonterminals import NonterminalAutomata
 from .places import TEXT_END, unpack
-from .terminals import Spellings, Terminals
+from .terminals import Terminals
 
 __all__ = [
     "MARK",
@@ -22,7 +22,6 @@ __all__ = [
     "Lexer",
     "NamedTokenLeaf",
     "NonterminalAutomata",
-    "Spellings",
     "Terminals",
     "as_flags",
     "spelling",

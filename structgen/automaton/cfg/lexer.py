@@ -22,7 +22,7 @@ from structgen.automaton import liveness
 from structgen.automaton.bits import bits
 from structgen.automaton.core.leaf import Leaf, Row
 from structgen.automaton.core.shared import AUTOMATA
-from structgen.automaton.regex.alphabet import NO_ATOM, Alphabet
+from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import GROUND, Utf8
 from structgen.automaton.regex.expressions import NONE
 from structgen.automaton.regex.lookarounds import Moves
@@ -656,39 +656,6 @@ class Lexer(Leaf):
                 found = (text, states, self.label(at))
         self._literals[q] = found
         return found
-
-    def alone(self, q: int) -> tuple[int, int] | None:
-        """The terminal that is read in ``q``, and its state: where nothing else is read or held of
-        the rest, it may end wherever it can, and no character has been begun."""
-        symbol, node = self._keys[q]
-        condition, threads = self._sets.keys[symbol]
-        if node != GROUND or len(threads) != 1 or condition != self.terminals.lookahead.anything:
-            return None
-        v, state = threads[0]
-        return (v, state) if self._sets.variants[v][1] is None else None
-
-    def inside(self, q: int) -> tuple[int, int, str] | None:
-        """As `alone` where a character has been begun: the terminal, a state of it, and what tells
-        how the two belong together: the bytes that are left in any alphabet."""
-        symbol, node = self._keys[q]
-        condition, threads = self._sets.keys[symbol]
-        if node == GROUND or len(threads) != 1 or condition != self.terminals.lookahead.anything:
-            return None
-        v, state = threads[0]
-        if self._sets.variants[v][1] is not None:
-            return None
-        minterm, bounds = self._encoding.left(node)
-        if minterm != NO_ATOM:
-            # Whatever the character will be, it leads to one state.
-            state = next((to for m, to in self.terminals.moves(state) if m >> minterm & 1), -1)
-        return (
-            None if state < 0 else (v, state, f"{'to' if minterm != NO_ATOM else 'from'} {bounds}")
-        )
-
-    def before(self, terminal: int, state: int) -> int:
-        """The lexer state of which `alone` says ``terminal`` and ``state``."""
-        symbol = self._sets.state(self.terminals.lookahead.anything, ((terminal, state),))
-        return self.state((symbol, GROUND))
 
     def first_bytes(self, q: int) -> int:
         """The bytes that can follow, as a mask."""

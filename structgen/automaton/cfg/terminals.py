@@ -8,14 +8,12 @@ condition is a regular language, a state of `LookaheadAutomaton`, and ``end(stat
 ``[a-z]+`` may end before anything but a letter. A lookahead is such a condition too. A lookbehind
 runs beside the threads from the terminal's start, and may not look beyond that.
 
-`Assertions` collects lookarounds and rejects those that cannot be enforced. `Spellings` names a
-terminal's states by the first text that leads there, so that grammars can share what they know of a
-terminal. Rules, bytes and tokens are unknown here.
+`Assertions` collects lookarounds and rejects those that cannot be enforced. Rules, bytes and tokens
+are unknown here.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 from structgen.automaton import liveness
@@ -232,7 +230,6 @@ class Terminals:
         unwritable = {
             char for char, minterm in minterms.items() if not self._writable >> minterm & 1
         }
-        self._contents = [(t.pattern, int(t.flags), t.splits, chars.ranges) for t in terminals]
         self.starts: list[int] = []
         for i, (terminal, text, parsed) in enumerate(zip(terminals, texts, trees, strict=True)):
             if parsed is None:
@@ -249,10 +246,6 @@ class Terminals:
             self.starts.append(start)
             if parsed is not None and start >= 0 and may_be_large(terminal.pattern):
                 check_growth(self._names[i], start, self.moves)
-
-    def content(self, terminal: int) -> bytes:
-        """What tells a terminal from all others, in this grammar or another: a digest."""
-        return hashlib.sha256(repr(self._contents[terminal]).encode()).digest()
 
     # -- the automata -------------------------------------------------------------------------
 
@@ -591,62 +584,3 @@ class Terminals:
             error.terminal = self._names[terminal]
             raise error
         return False
-
-
-MAX_SPELLINGS = 200
-"""Most states of a terminal that are looked at for their names."""
-
-
-class Spellings:
-    """The names of one terminal's states.
-
-    Args:
-        terminals: the grammar's.
-        terminal: its number; not embedded, and none that matches nothing.
-    """
-
-    def __init__(self, terminals: Terminals, terminal: int) -> None:
-        self._terminals = terminals
-        start = terminals.starts[terminal]
-        self._texts = {start: ""}
-        self._ends = {terminals.end(start): ""}
-        self._level = [start]
-        self._reached = {"": start}
-
-    def of_state(self, state: int) -> str | None:
-        """The name of ``state``; None where it is too far from the start."""
-        while state not in self._texts and self._look_further():
-            pass
-        return self._texts.get(state)
-
-    def of_end(self, condition: int) -> str | None:
-        """The name of the first state in which the terminal ends under ``condition``, if any."""
-        while condition not in self._ends and self._look_further():
-            pass
-        return self._ends.get(condition)
-
-    def state(self, text: str) -> int:
-        """The state of that name."""
-        found = self._reached.get(text)
-        if found is None:
-            terminals = self._terminals
-            minterm = 1 << terminals.alphabet.minterm(ord(text[-1]))
-            moves = terminals.moves(self.state(text[:-1]))
-            found = self._reached[text] = next(to for mask, to in moves if mask & minterm)
-        return found
-
-    def _look_further(self) -> bool:
-        """Name what is one character further; False if there is nothing, or there are too many."""
-        terminals, texts = self._terminals, self._texts
-        first = terminals.alphabet.representatives
-        level, self._level = self._level, []
-        if len(texts) > MAX_SPELLINGS:
-            return False
-        # Levels are in order of their names, and minterms in order of their first code points.
-        for state in level:
-            for bit, to in sorted((mask & -mask, to) for mask, to in terminals.moves(state)):
-                if to not in texts:
-                    texts[to] = text = texts[state] + chr(first[bit.bit_length() - 1])
-                    self._ends.setdefault(terminals.end(to), text)
-                    self._level.append(to)
-        return bool(self._level)

@@ -109,15 +109,6 @@ class Utf8:
         """Mask of the minterms that can complete from ``node``."""
         return self._reach[node]
 
-    def left(self, node: int) -> tuple[int, tuple[int, ...]]:
-        """What is left of a character that has been begun in UTF-8: its minterm, where only one is
-        possible, else `NO_ATOM`; and how many bytes, in the latter case with the bounds of the
-        code point."""
-        kind, remaining, *more = self._keys[node]
-        if kind == "_uniform_tail":
-            return more[0], (remaining,)
-        return NO_ATOM, (remaining, *more)
-
     def spell(self, code_point: int) -> bytes:
         """The shortest spelling of ``code_point``."""
         return chr(code_point).encode()

@@ -7,12 +7,8 @@ which some token continues with a byte that the terminal's end allows; after a n
 - `Search` makes one walk: depth first in Python while few nodes survive, level by level in NumPy
   once there are many. Where a state leads back to itself by a class of bytes, the whole run is one
   comparison (`byte_runs`), and what leaves it is walked from all those places at once.
-- `TerminalWalks` shares walks of single terminals among all grammars over a vocabulary. A terminal
-  does the same in every grammar: strings, numbers, names and white space recur. A walk is known by
-  the terminal's content, the text that leads to the state it begins in (`cfg.terminals.Spellings`),
-  and the node; so nothing shared is numbered by a grammar.
-- `Walks` are the walks of one lexer. Grammars with the same terminals have one lexer, and find its
-  walks by its own numbers (`Shared.known_to`).
+- `Walks` are the walks of one lexer. Grammars with the same terminals have one lexer, and share
+  what is `Known` of it.
 - `LexerWalks` gives the same walks in the terms of `leaf_walks`, for grammars inside a `Machine`.
 
 What follows a terminal is the business of `masks` and `nonterminal_walks`.
@@ -20,7 +16,6 @@ What follows a terminal is the business of `masks` and `nonterminal_walks`.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
@@ -28,17 +23,17 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import Lexer, Spellings, as_flags
+from structgen.automaton.cfg import Lexer, as_flags
 from structgen.automaton.work import WORK
 from structgen.masks.grouping import StateRows
 from structgen.masks.leaf_walks import walker_of
 from structgen.masks.node_sets import NODE_BITS, Node, NodeSet, NodeSets
 from structgen.masks.walk_store import ROOT, LeafWalk, WalkStore
-from structgen.storage import GenerationalCache, fork_safe
+from structgen.storage import GenerationalCache
 from structgen.vocabulary import Trie, Vocabulary
 
 from .byte_runs import Order, order_of
-from .tokens import Bits, Ids, LexerWalk, Rows, gathered, gathered_arrays, new_number
+from .tokens import Bits, LexerWalk, gathered, gathered_arrays, new_number
 
 _MAX_VISITS = 400
 _SMALL = 400
@@ -310,41 +305,8 @@ def _as_row(row: Mapping[int, int]) -> npt.NDArray[np.int32]:
     return out
 
 
-class SharedWalk(NamedTuple):
-    """A `LexerWalk` in no grammar's numbers.
-
-    Attributes:
-        ids: as there.
-        rows: as there.
-        exits: where the terminal may end: texts that lead to such an end, with the nodes.
-        ends: texts that lead to the states of ``LexerWalk.ends``, and whether they stand for all
-            states inside a character that begins there; None where a state has no name.
-    """
-
-    ids: Ids
-    rows: Rows
-    exits: tuple[tuple[str, int], ...]
-    ends: tuple[tuple[str, bool], ...] | None
-
-
 Spaces: TypeAlias = "tuple[tuple[LexerWalk, ...], tuple[tuple[int, int], ...]]"
 """What is ignored does from a node: its walks, and where it ends: conditions and nodes."""
-
-
-class Prefixes(NamedTuple):
-    """What any number of texts do from a node, at least none.
-
-    Attributes:
-        ids: tokens that end with them or on the way.
-        rows: further ones, as packed masks.
-        node: where something else may follow.
-        bound: where it may follow under a condition: conditions and nodes.
-    """
-
-    ids: Ids
-    rows: Rows
-    node: int
-    bound: tuple[tuple[int, int], ...]
 
 
 class Known(NamedTuple):
@@ -353,159 +315,20 @@ class Known(NamedTuple):
     Attributes:
         walks: by state and node (``state << NODE_BITS | node``).
         spaces: for the terminals that are ignored, by condition and node.
-        prefixes: any number of some texts, what is ignored between them: by the numbers of the
-            texts, what is ignored, and the node.
     """
 
     walks: GenerationalCache[int, LexerWalk]
     spaces: dict[frozenset[int], GenerationalCache[int, Spaces]]
-    prefixes: GenerationalCache[tuple[tuple[int, ...], frozenset[int], Node], Prefixes]
 
 
-class Shared:
-    """The walks that all grammars over one vocabulary share.
-
-    Attributes:
-        nodes: nodes of the trie, and sets of them.
-        walks: of terminals, by the name of the state and the node where they begin.
-        charge: counts bytes of what is remembered.
-        cache: makes a cache under the same budget.
-    """
-
-    def __init__(self, store: WalkStore) -> None:
-        self.charge, self.cache, self.nodes = store.charge, store.cache, store.nodes
-        self.walks: GenerationalCache[tuple[bytes, Node], SharedWalk] = store.cache()
-        self._known: weakref.WeakKeyDictionary[Lexer, Known] = weakref.WeakKeyDictionary()
-
-    def known_to(self, lexer: Lexer) -> Known:
-        """What is known of ``lexer`` that holds for all grammars that have it."""
-        found = self._known.get(lexer)
-        if found is None:
-            found = Known(self.cache(), {}, self.cache())
-            if lexer.permits is None:
-                self._known[lexer] = found
-        return found
-
-
-class _Names(NamedTuple):
-    """What states of a lexer are called in all grammars, as far as asked for."""
-
-    names: dict[int, tuple[int, bytes] | None]
-    spellings: dict[int, Spellings]
-    outcomes: dict[tuple[int, str], int]
-
-
-class TerminalWalks:
-    """The shared walks in the numbers of one lexer.
-
-    Attributes:
-        shared: what it takes them from.
-    """
-
-    def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
-        self._lexer = lexer
-        self.shared = shared_of(vocabulary)
-        # They go with the lexer: grammars with the same terminals have them, too.
-        known: _Names = lexer.attached.setdefault(TerminalWalks, _Names({}, {}, {}))
-        self._names, self._spellings, self._outcomes = known
-
-    def name(self, q: int) -> tuple[int, bytes] | None:
-        """The terminal that alone is read in ``q``, and what tells the state from all others;
-        None where there is more to the state than that."""
-        if q in self._names:
-            return self._names[q]
-        found = None
-        alone = self._lexer.alone(q)
-        left = b""
-        if alone is None:
-            inside = self._lexer.inside(q)
-            if inside is not None:
-                alone = inside[:2]
-                left = b"\xff" + inside[2].encode()
-        if alone is not None:
-            terminal, state = alone
-            text = self._spelling(terminal).of_state(state)
-            if text is not None:
-                content = self._lexer.terminals.content(terminal)
-                found = terminal, content + text.encode() + left
-        self._names[q] = found
-        return found
-
-    def get(self, name: tuple[int, bytes], node: int) -> LexerWalk | None:
-        """The walk at ``node``, if it is known; without its `ends`."""
-        terminal, state = name
-        found = self.shared.walks[state, node]
-        if found is None:
-            return None
-        exits = []
-        for text, at in found.exits:
-            outcome = self._outcomes.get((terminal, text))
-            if outcome is None:
-                to = self._spelling(terminal).state(text)
-                outcome = self._lexer.label(self._lexer.before(terminal, to))
-                self._outcomes[terminal, text] = outcome
-            exits.append((outcome, at))
-        return LexerWalk(found.ids, found.rows, tuple(exits), None, new_number())
-
-    def ends(self, name: tuple[int, bytes], node: int) -> tuple[int, ...] | None:
-        """`LexerWalk.ends` of the walk at ``node``, if they are known."""
-        terminal, state = name
-        found = self.shared.walks[state, node]
-        if found is None or found.ends is None:
-            return None
-        spelling, before = self._spelling(terminal), self._lexer.before
-        ends = [(before(terminal, spelling.state(text)), inside) for text, inside in found.ends]
-        return tuple([~q if inside else q for q, inside in ends])
-
-    def put(self, name: tuple[int, bytes], node: int, walk: LexerWalk) -> None:
-        """Share a walk, if where it leaves its terminal has names."""
-        terminal, state = name
-        spelling = self._spelling(terminal)
-        exits: list[tuple[str, int]] = []
-        size = 600 + 36 * len(walk.ids) + sum([row.nbytes for row in walk.rows])
-        for outcome, at in walk.exits:
-            # One terminal ends in one way at a time.
-            (condition,) = self._lexer.conditions_of[outcome]
-            text = spelling.of_end(condition)
-            if text is None:
-                return
-            self._outcomes[terminal, text] = outcome
-            exits.append((text, at))
-            size += 150
-        ends = self._named_ends(spelling, walk.ends)
-        self.shared.walks[state, node] = SharedWalk(walk.ids, walk.rows, tuple(exits), ends)
-        self.shared.charge(size)
-
-    def _named_ends(
-        self, spelling: Spellings, ends: tuple[int, ...] | None
-    ) -> tuple[tuple[str, bool], ...] | None:
-        found: list[tuple[str, bool]] = []
-        for end in ends or ():
-            alone = self._lexer.alone(end if end >= 0 else ~end)
-            text = None if alone is None else spelling.of_state(alone[1])
-            if text is None:
-                return None
-            found.append((text, end < 0))
-        return None if ends is None else tuple(found)
-
-    def _spelling(self, terminal: int) -> Spellings:
-        found = self._spellings.get(terminal)
-        if found is None:
-            found = self._spellings[terminal] = Spellings(self._lexer.terminals, terminal)
-        return found
-
-
-_all_shared: weakref.WeakKeyDictionary[Vocabulary, Shared] = weakref.WeakKeyDictionary()
-_lock = fork_safe(threading.Lock())
-
-
-def shared_of(vocabulary: Vocabulary) -> Shared:
-    """What the grammars over ``vocabulary`` share."""
-    with _lock:
-        found = _all_shared.get(vocabulary)
-        if found is None:
-            found = _all_shared[vocabulary] = Shared(walker_of(vocabulary).store)
-        return found
+def _known(lexer: Lexer, store: WalkStore) -> Known:
+    """What is known of ``lexer`` over a vocabulary: of one that grammars share, to all of them."""
+    by_store: weakref.WeakKeyDictionary[WalkStore, Known]
+    by_store = lexer.attached.setdefault(Walks, weakref.WeakKeyDictionary())
+    found = by_store.get(store)
+    if found is None:
+        found = by_store[store] = Known(store.cache(), {})
+    return found
 
 
 _FEW = 10
@@ -525,61 +348,39 @@ class Walks:
         nodes: nodes of the trie, and sets of them.
         states: where bytes lead from the lexer's states.
         known: what is known of the lexer; of one that grammars share, to all of them.
-        charge, cache: see `Shared`.
+        charge, cache: see `WalkStore`.
     """
 
     def __init__(self, lexer: Lexer, vocabulary: Vocabulary) -> None:
         self.lexer = lexer
         self.trie: Trie = vocabulary.trie
         self.order: Order = order_of(vocabulary)
-        self._terminals = TerminalWalks(lexer, vocabulary)
-        shared = self._terminals.shared
-        self.nodes: NodeSets = shared.nodes
+        store = walker_of(vocabulary).store
+        self.nodes: NodeSets = store.nodes
         self.n_words = (vocabulary.size + 31) // 32
         self.states = StateRows(lambda: lexer, _free_of_charge, lambda q: lexer.loop(q) is not None)
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
         self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.lookahead.anything
         self._inside: dict[int, tuple[int, ...]] = {}
-        self.known = shared.known_to(lexer)
+        self.known = _known(lexer, store)
         self._walks = self.known.walks
-        # States in which one terminal is read that has a name, those of one text excepted.
-        self._named: dict[int, tuple[int, bytes]] = {}
-        self._ends: GenerationalCache[int, tuple[int, ...]] = shared.cache()
-        self.charge, self.cache = shared.charge, shared.cache
+        self.charge, self.cache = store.charge, store.cache
 
     def walk(self, q: int, node: int) -> LexerWalk:
         """The walk from lexer state ``q`` at ``node``."""
         key = q << NODE_BITS | node
         found = self._walks[key]
         if found is None:
-            name = self._named.get(q)
-            if name is not None:
-                found = self._terminals.get(name, node)
-            if found is None:
-                literal = self.lexer.literal(q)
-                if literal is None:
-                    found = self._of_states(q, node)
-                else:
-                    found = self._literal(*literal, node)
+            literal = self.lexer.literal(q)
+            if literal is not None:
+                found = self._literal(*literal, node)
+            else:
+                split = self.lexer.split(q)
+                parts = [(part, node) for part in split] if len(split) > 1 else self._apart(q, node)
+                found = self._joined(parts) if parts else Search(self, q, node).walk()
             self._walks[key] = found
             self.charge(400 + 8 * len(found.ids) + 4 * self.n_words * len(found.rows))
-        return found
-
-    def _of_states(self, q: int, node: int) -> LexerWalk:
-        split = self.lexer.split(q)
-        if len(split) > 1:
-            return self._joined([(part, node) for part in split])
-        name = self._terminals.name(q)
-        found = None
-        if name is not None:
-            self._named[q] = name
-            found = self._terminals.get(name, node)
-        if found is None:
-            apart = self._apart(q, node)
-            found = self._joined(apart) if apart else Search(self, q, node).walk()
-            if name is not None:
-                self._terminals.put(name, node, found)
         return found
 
     def _apart(self, q: int, node: int) -> list[tuple[int, int]]:
@@ -594,37 +395,6 @@ class Walks:
         if found and len(found) < len(node.members):
             found.append(self.nodes.of(node.members[~large]))
         return [(q, part) for part in found] if len(found) > 1 else []
-
-    def ends(self, q: int, node: int) -> tuple[int, ...]:
-        """`LexerWalk.ends` of the walk from ``q`` at ``node``.
-
-        Cost: where another grammar made the walk, and some of its ends have no names, it is made
-        again.
-        """
-        walked = self.walk(q, node)
-        if walked.ends is not None:
-            return walked.ends
-        # Not put into the walk: masks are known by the numbers of their walks.
-        key = q << NODE_BITS | node
-        found = self._ends[key]
-        if found is None:
-            found = self._ends[key] = self._find_ends(q, node)
-            self.charge(100)
-        return found
-
-    def _find_ends(self, q: int, node: int) -> tuple[int, ...]:
-        split = self.lexer.split(q)
-        name = self._terminals.name(q)
-        ends = None
-        parts = [(part, node) for part in split]
-        if len(parts) == 1:
-            ends = None if name is None else self._terminals.ends(name, node)
-            parts = self._apart(q, node)
-        if ends is None and parts:
-            ends = tuple(dict.fromkeys(end for part in parts for end in self.ends(*part)))
-        elif ends is None:
-            ends = Search(self, q, node).walk().ends or ()
-        return ends
 
     def _literal(self, text: bytes, states: list[int], outcome: int, node: int) -> LexerWalk:
         """The walk of a terminal that is one text."""
@@ -659,12 +429,9 @@ class Walks:
         for part in parts:
             for outcome, node in part.exits:
                 exits.setdefault(outcome, []).append(node)
-        ends: dict[int, None] = {}
-        for part in parts:
-            ends.update(dict.fromkeys(part.ends or ()))
-        are_known = all(part.ends is not None for part in parts)
+        ends = dict.fromkeys(end for part in parts for end in part.ends)
         joined = tuple((outcome, self.nodes.join(nodes)) for outcome, nodes in exits.items())
-        return LexerWalk(ids, rows, joined, tuple(ends) if are_known else None, new_number())
+        return LexerWalk(ids, rows, joined, tuple(ends), new_number())
 
     def inside_characters(self, q: int) -> tuple[int, ...]:
         """The states in which a token can end inside a character that begins in ``q``."""
@@ -757,6 +524,6 @@ class LexerWalks:
                 ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
         exits = tuple([exit_ for exit_ in found.exits if walks.nodes.goes_on(exit_[1])])
         ends: dict[int, None] = {}
-        for end in walks.ends(q, node):
+        for end in found.ends:
             ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
         return row, ids.tobytes(), exits, tuple(ends)

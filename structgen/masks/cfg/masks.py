@@ -180,12 +180,6 @@ class CfgMaskEngine:
                 begun.setdefault(key, []).append(join(nodes))
         for (at, after), starts in begun.items():
             tops = graph.places[at]
-            if len(starts) > 1:
-                # White space that has ended leads where white space that goes on does, and both
-                # together where one was before it.
-                both = join(starts)
-                if all(frames.is_known(top, after, both) for top, _ in tops):
-                    starts = [both]
             WORK.spend(len(tops) * len(starts) >> 2)
             for start in starts:
                 spaces, spots = frames.spaced(after, start)
@@ -228,7 +222,7 @@ class CfgMaskEngine:
             return {
                 (q, place)
                 for begin, place, node in self._steps(state)
-                for end in self._walks.ends(begin, node)
+                for end in self._walks.walk(begin, node).ends
                 for q in ((end,) if end >= 0 else inside(~end))
             }
 

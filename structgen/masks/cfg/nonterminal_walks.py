@@ -11,8 +11,7 @@ in which no demand leads to a dead end (`CfgMachine.is_free`): elsewhere what a 
 depends on the whole stack.
 
 Terminals of one text are read here, byte by byte, without states of the lexer; all others are
-`lexer_walks`' business. Where a goal begins again after a prefix, all nodes that prefixes lead to
-are walked as one (`NonterminalWalks._repeated`).
+`lexer_walks`' business.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from structgen.automaton.work import WORK
 from structgen.masks.node_sets import NODE_BITS
 from structgen.storage import GenerationalCache
 
-from .lexer_walks import Prefixes, Spaces, Walks
+from .lexer_walks import Spaces, Walks
 from .tokens import Bits, Ids, Rows, gathered, new_number
 
 _STATE_BITS = 40
@@ -72,8 +71,6 @@ class NonterminalWalks:
         self._entries: dict[Spot, int] = {}
         self._alone: dict[int, _Target] = {}
         self._texts = machine.lexer.terminals.literals
-        self._repeats: dict[int, tuple[list[tuple[int, bytes]], _Targets]] = {}
-        self._is_start: dict[int, bool] = {}
         self._is_neutral: dict[int, bool] = {}
         self._meeting: dict[int, bool] = {}
         self._ignored = tuple((self._first(t), t) for t in sorted(machine.ignore))
@@ -110,12 +107,6 @@ class NonterminalWalks:
                 found = self._walk(state, targets, calls, condition, node, available)
             self._found[key] = found
         return found
-
-    def is_known(self, state: int, condition: int, node: int) -> bool:
-        """Whether `top` has been asked this before, or what is the same."""
-        if condition == self._anything or self._meets(state, condition):
-            return self._free[state << NODE_BITS | node] is not None
-        return self._found[(condition << _STATE_BITS | state) << NODE_BITS | node] is not None
 
     def goal(self, goal: int, condition: int, node: int, available: int) -> NonterminalWalk:
         """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
@@ -322,7 +313,6 @@ class NonterminalWalks:
                     ended.setdefault(after << _STATE_BITS | to, []).append(at)
         # Where goals are gone on with.
         steps: list[tuple[int, int, int]] = []
-        again: list[int] = []
         for key, places in ended.items():
             after, to = key >> _STATE_BITS, key & _STATE_MASK
             at = places[0] if len(places) == 1 else join(places)
@@ -330,9 +320,6 @@ class NonterminalWalks:
             for walk in spaces:
                 ids += walk.ids
                 rows += walk.rows
-            if begin < 0 and after == anything and self._starts_again(~begin, to):
-                again += [where for then, where in spots if then == anything]
-                spots = tuple([spot for spot in spots if spot[0] != anything])
             for then, where in spots:
                 steps.append((to, then, where))
         for first, goal in calls:
@@ -345,12 +332,6 @@ class NonterminalWalks:
                     for after, at in ends:
                         steps.append((to, after, at))
         closed: dict[int, list[int]] = {}
-        if again:
-            for some, more, ends, _ in self._repeated(~begin, again):
-                ids += some
-                rows += more
-                for then, where in ends:
-                    closed.setdefault(then, []).append(where)
         for to, after, at in steps:
             if not is_final[to]:
                 known = known_tops[to << NODE_BITS | at] if after == anything else None
@@ -367,86 +348,3 @@ class NonterminalWalks:
             return NOTHING
         self._walks.charge(200 + size)
         return few, packed, ends, new_number()
-
-    # -- goals that begin again -------------------------------------------------------------------
-
-    def _starts_again(self, goal: int, state: int) -> bool:
-        """Whether ``state``, after the first terminal of ``goal``, is the goal's beginning again:
-        ``unary: "-" unary``."""
-        found = self._is_start.get(state)
-        if found is None:
-            goals = self._goals
-            found = False
-            if not goals.accepts[state] and list(goals.symbols(state)) == [~goal]:
-                found = goals.is_final[goals.go(state, ~goal)]
-            self._is_start[state] = found
-        return found
-
-    def _repeated(self, goal: int, where: list[int]) -> list[NonterminalWalk]:
-        """The walks of a goal from all nodes that its prefixes lead to, any number of them, from
-        ``where`` on.
-
-        Tokens of a hundred hyphens are a chain of nodes: one set of them, not a walk for each.
-        """
-        repeats = self._repeats.get(goal)
-        if repeats is None:
-            targets, _ = self._start_of(goal)
-            go = self._goals.go
-            texts: list[tuple[int, bytes]] = []
-            others: _Targets = []
-            for target in targets:
-                if target[3] and self._starts_again(goal, go(~goal, target[2])):
-                    texts.append((target[4], target[3]))
-                else:
-                    others.append(target)
-            repeats = self._repeats[goal] = sorted(texts), others
-        prefixes, others = repeats
-        nodes = self._walks.nodes
-        found = self._prefixes(prefixes, nodes.join(where))
-        out: list[NonterminalWalk] = [(found.ids, found.rows, (), new_number())]
-        for then, there in found.bound:
-            out.append(self.goal(goal, then, there, self._available(there, then)))
-        available = nodes.bytes_after(found.node)
-        out.append(self._walk(~goal, others, (), self._anything, found.node, available))
-        return out
-
-    def _prefixes(self, texts: list[tuple[int, bytes]], start: int) -> Prefixes:
-        """What any number of ``texts`` (and their numbers) do from a node on."""
-        key = (tuple([number for number, _ in texts]), self._machine.ignore, start)
-        found = self._walks.known.prefixes[key]
-        if found is not None:
-            return found
-        nodes, anything = self._walks.nodes, self._anything
-        bytes_after, spaces_begin = nodes.bytes_after, self._spaces_begin
-        ids: list[int] = []
-        rows: list[Bits] = []
-        bound: list[Spot] = []
-        # What is ignored may lead back to a node that is known; texts only lead deeper.
-        todo = nodes.real(start).tolist()
-        known = dict.fromkeys(todo)
-        for node in todo:
-            for number, text in texts:
-                here, at = nodes.read(text, number, node)
-                ids += here
-                if at < 0 or at in known:
-                    continue
-                if not bytes_after(at) & spaces_begin:
-                    known[at] = None
-                    todo.append(at)
-                    continue
-                spaces, spots = self.spaced(anything, at)
-                for walk in spaces:
-                    ids += walk.ids
-                    rows += walk.rows
-                for then, there in spots:
-                    if then != anything:
-                        bound.append((then, there))
-                        continue
-                    new = [n for n in nodes.real(there).tolist() if n not in known]
-                    todo += new
-                    known.update(dict.fromkeys(new))
-        few, packed, size = gathered(ids, rows, self._n_words)
-        found = Prefixes(few, packed, nodes.join(todo), tuple(bound))
-        self._walks.known.prefixes[key] = found
-        self._walks.charge(500 + size)
-        return found

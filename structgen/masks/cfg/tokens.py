@@ -42,14 +42,14 @@ class LexerWalk(NamedTuple):
         rows: further ones, as packed masks.
         exits: ``(outcome, node)`` pairs: where terminals may end and a token goes on.
         ends: lexer states in which those tokens end; ``~q`` for all those inside a character that
-            begins in ``q`` (`Walks.inside_characters`). None: not known (`Walks.ends`).
+            begins in ``q`` (`Walks.inside_characters`).
         number: what no other walk of this process has, of a lexer or a goal.
     """
 
     ids: Ids
     rows: Rows
     exits: tuple[tuple[int, int], ...]
-    ends: tuple[int, ...] | None
+    ends: tuple[int, ...]
     number: int
 
 
