@@ -18,7 +18,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
@@ -137,11 +137,9 @@ def read(
     """
     if not readings:
         return [], Usage()
-    for reading in readings:
-        check_fits(model, len(reading.token_ids))
 
-    def place(i: int) -> tuple[bool, list[int]]:
-        return readings[i].keep is None, readings[i].token_ids.tolist()
+    def place(i: int) -> tuple[bool, bytes]:
+        return readings[i].keep is None, readings[i].token_ids.astype(">i4").tobytes()
 
     order = sorted(range(len(readings)), key=place)
     longest = max(len(one.token_ids) + one.texts.longest for one in readings)
@@ -265,6 +263,9 @@ of the state: half the sum of the absolute differences. See docs/decisions.md fo
 ORDERS = 4
 """In how many orders options are told at most, unless asked otherwise."""
 
+MOST_TOKENS = 1 << 21
+"""Most tokens of all prompts of a call: hours of work, and 8 MB."""
+
 _KEPT = 256
 """Most compiled sets of labels, and most priors, that are kept."""
 
@@ -353,18 +354,55 @@ class Asker:
         self._priors = functools.lru_cache(_KEPT)(_Prior)
 
     def ask(self, state: str, questions: Mapping[str, Question]) -> Passes[Found]:
-        """Begin to read the distributions of some questions about a state.
+        """Read the distributions of some questions about a state.
 
-        Prompts are made and labels compiled before this returns; the rest is passes of the model.
+        It yields after each prompt that it makes, too: there may be thousands of them.
 
         Raises:
-            PromptError: now or in a pass: something does not fit the context.
+            PromptError: something does not fit the context, or there are too many tokens in all.
         """
-        readings = {
-            name: [self._reading(state, question, labels) for labels in self._orders_of(question)]
-            for name, question in questions.items()
+        orders = {name: self._orders_of(question) for name, question in questions.items()}
+        priors = {
+            question: self._priors(question)
+            for question in questions.values()
+            if self._settings.debias_of(question) in ("prior", "contextual")
         }
-        return self._asked(questions, readings)
+        asked = yield from _made(
+            self._reading(state, questions[name], labels)
+            for name, some in orders.items()
+            for labels in some
+        )
+        unknown = yield from _made(
+            reading
+            for question, prior in priors.items()
+            if prior.distribution is None
+            for reading in self._of_prior(question, prior)
+        )
+        names = [name for name, some in orders.items() for _ in some]
+        every = [
+            replace(one, is_enough=self._divides(priors.get(questions[name])))
+            for name, one in zip(names, asked, strict=True)
+        ]
+        settings = self._settings
+        parts, usage = yield from read(
+            self.model, [*every, *unknown], settings.tolerance, adapter=settings.adapter
+        )
+        found: dict[str, Distribution] = {}
+        changes: dict[str, float] = {}
+        trace: dict[str, tuple[str, ...]] = {}
+        at = 0
+        for name, some in orders.items():
+            mine = parts[at : at + len(some)]
+            prompts = [one.token_ids for one in asked[at : at + len(some)]]
+            at += len(some)
+            found[name] = mine[0] if len(some) == 1 else distributions.mean(mine)
+            prior = priors.get(questions[name])
+            if prior is not None and prior.distribution is not None:
+                prompts += prior.prompts
+                changes[name] = distributions.distance(found[name], prior.distribution)
+                found[name] = distributions.without_prior(found[name], prior.distribution)
+            trace[name] = tuple(map(self._shown, prompts))
+        return Found(found, changes, usage, trace)
 
     def prompt_ids(self, state: str, question: Question) -> TokenIds:
         """The tokens that the model gets for one question, int32 ``[n]``."""
@@ -382,47 +420,6 @@ class Asker:
             *(asdict(self.template), debias, orders),
         ]
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
-
-    def _asked(
-        self, questions: Mapping[str, Question], readings: Mapping[str, Sequence[Reading]]
-    ) -> Passes[Found]:
-        priors = {
-            question: self._priors(question)
-            for question in questions.values()
-            if self._settings.debias_of(question) in ("prior", "contextual")
-        }
-        unknown = [
-            reading
-            for question, prior in priors.items()
-            if prior.distribution is None
-            for reading in self._of_prior(question, prior)
-        ]
-        every = [
-            replace(one, is_enough=self._divides(priors.get(questions[name])))
-            for name, some in readings.items()
-            for one in some
-        ]
-        parts, usage = yield from self._read([*every, *unknown])
-        found: dict[str, Distribution] = {}
-        changes: dict[str, float] = {}
-        trace: dict[str, tuple[str, ...]] = {}
-        at = 0
-        for name, some in readings.items():
-            mine = parts[at : at + len(some)]
-            at += len(some)
-            found[name] = mine[0] if len(some) == 1 else distributions.mean(mine)
-            prompts = [one.token_ids for one in some]
-            prior = priors.get(questions[name])
-            if prior is not None and prior.distribution is not None:
-                prompts += prior.prompts
-                changes[name] = distributions.distance(found[name], prior.distribution)
-                found[name] = distributions.without_prior(found[name], prior.distribution)
-            trace[name] = tuple(map(self._shown, prompts))
-        return Found(found, changes, usage, trace)
-
-    def _read(self, readings: Sequence[Reading]) -> Passes[tuple[list[Distribution], Usage]]:
-        settings = self._settings
-        return read(self.model, readings, settings.tolerance, adapter=settings.adapter)
 
     def _of_prior(self, question: Question, prior: _Prior) -> list[Reading]:
         """The readings of a prior, which is kept: as exact for one state as for another."""
@@ -461,6 +458,7 @@ class Asker:
             token_ids = self._task.prepare(prompt, self._search).token_ids
         else:
             token_ids = encode_pieces(self.model, template.pieces(state, question, labels))
+        check_fits(self.model, len(token_ids))
         return Reading(token_ids, self._compiled(tuple(one.text for one in question.labels)))
 
     def _compile(self, texts: tuple[str, ...]) -> Texts:
@@ -482,6 +480,26 @@ class Asker:
 
     def _shown(self, token_ids: TokenIds) -> str:
         return readable_prompt(token_ids.tolist(), self.model.vocabulary)
+
+
+def _made(readings: Iterable[Reading]) -> Passes[list[Reading]]:
+    """Make prompts, as many as may be, and let others have a pass after each.
+
+    Raises:
+        PromptError: there are too many tokens in all.
+    """
+    found: list[Reading] = []
+    n_tokens = 0
+    for reading in readings:
+        found.append(reading)
+        n_tokens += len(reading.token_ids)
+        if n_tokens > MOST_TOKENS:
+            raise PromptError(
+                f"The prompts of these questions have more than {MOST_TOKENS:,} tokens in all. Ask "
+                "fewer questions in one call, or shorten the state."
+            )
+        yield
+    return found
 
 
 class _Prior:

@@ -96,6 +96,13 @@ _KEYS |= {"annotations", "audio", "prefix", "reasoning", "reasoning_content", "t
 """What messages may have in the APIs that people know, whether or not a template reads it."""
 
 
+_MOST_OTHER_KEYS = 32
+"""Most keys beside these, of messages of each role, that a template is taken to read."""
+
+_EDGES = 4
+"""Most characters, for each token of the context, that could begin or end a special token."""
+
+
 class _Piece(NamedTuple):
     """Part of a rendered chat: text, or a special token that the template wrote."""
 
@@ -137,8 +144,16 @@ def encode_chat(
         return token_ids
     names = _names(model)
     names.learn(model, text, token_ids)
-    if not any(map(names.has_edge, _strings(messages, tools))):
+    strings = _strings(messages, tools)
+    n_edges = sum(string.count(edge) for string in strings for edge in names.edges)
+    if not n_edges:
         return token_ids
+    if check is not None and n_edges > _EDGES * model.context_length:  # also in what is not shown
+        raise PromptError(
+            f"The messages have {n_edges:,} characters such as {min(names.edges)!r}, too many for "
+            f"a prompt of {model.name}, which holds {model.context_length:,} tokens. Shorten them.",
+            is_too_long=True,
+        )
     pieces = _origins(model, names, messages, tools, text)
     whole = "".join(piece.text for piece in pieces)
     if whole != text:
@@ -188,19 +203,24 @@ def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str
 
 def _check_keys(model: Model, messages: _Messages, tools: _Messages | None, text: str) -> None:
     """Refuse keys that no API knows and this model's template does not read: slips, mostly."""
+    # Once for each key and role, however many messages there are.
+    first: dict[tuple[str, Any], int] = {}
     for index, message in enumerate(messages):
         for key in message:
-            if key in _KEYS:
-                continue
-            without = {other: value for other, value in message.items() if other != key}
-            changed = [*messages[:index], without, *messages[index + 1 :]]
-            if _rendered(model, changed, tools) == text:
-                close = difflib.get_close_matches(str(key), _KEYS, n=1)
-                hint = f"Did you mean {close[0]!r}?" if close else "Leave it out."
-                raise PromptError(
-                    f"Message {index} has the key {key!r}, which the chat template of {model.name} "
-                    f"does not read. {hint}"
-                )
+            if key not in _KEYS:
+                first.setdefault((key, message["role"]), index)
+    for number, ((key, role), index) in enumerate(first.items()):
+        changed = [
+            {name: one[name] for name in one if name != key or one["role"] != role}
+            for one in messages
+        ]
+        if number >= _MOST_OTHER_KEYS or _rendered(model, changed, tools) == text:
+            close = difflib.get_close_matches(str(key), _KEYS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else "Leave it out."
+            raise PromptError(
+                f"Message {index} has the key {key!r}, which the chat template of {model.name} "
+                f"does not read. {hint}"
+            )
 
 
 def _applied(model: Model, messages: _Messages, tools: _Messages | None) -> str:
@@ -393,6 +413,7 @@ class _Spelt:
         self._names = names
         self._speller = Speller(model.vocabulary, model.encode)
         self._out: list[int] = []
+        self._cuts: dict[str, int] = {}
         special = {*names.ids.values()}
         expected = [
             names.found(piece.text) if piece.token_id is None else [piece.token_id]
@@ -419,7 +440,9 @@ class _Spelt:
         parts = self._names.split(text)
         run = parts[0]
         for name, after in zip(parts[1::2], parts[2::2], strict=True):
-            cut = self._cut(name)
+            if name not in self._cuts:
+                self._cuts[name] = self._cut(name)
+            cut = self._cuts[name]
             self._add(run + name[:cut])
             run = name[cut:] + after
         self._add(run)
@@ -436,7 +459,7 @@ class _Spelt:
         if not text:
             return
         special = self._model.vocabulary.special_token_ids
-        before = np.array(self._out, np.int32)
+        before = np.array(self._out[-_CONTEXT:], np.int32)
         try:
             found = self._speller(before, text.encode())
         except VocabularyError:  # characters that the tokenizer does not know

@@ -22,10 +22,12 @@ from structgen.errors import (
 )
 from structgen.insight import (
     GivenUp,
+    Passes,
     Trace,
     TraceStep,
     ValueConfidence,
     below,
+    run_passes,
 )
 from structgen.sampling import TokenLogprob
 from structgen.types import T_co
@@ -275,7 +277,7 @@ class GenerationResult(Generic[T_co]):
         """
         if self.abstain_below is None:
             return ()
-        return below(self.confidence, self.abstain_below)
+        return run_passes(below(self.confidence, self.abstain_below))
 
     def check_sure(self, give_up: Callable[[], bool] | None = None) -> None:
         """Raise when there are such values.
@@ -287,18 +289,26 @@ class GenerationResult(Generic[T_co]):
             Abstained: it carries the text and the values; none where ``give_up`` said so, since
                 it is then not known how sure the model is.
         """
+        try:
+            run_passes(self.checking_sure(), give_up)
+        except GivenUp:
+            raise self.given_up() from None
+
+    def given_up(self) -> Abstained:
+        """What is raised where the call was over before it was known how sure the model is."""
+        return Abstained(
+            "The output is whole, but how sure the model is was not worked out before the call "
+            "was over (timeout= or cancel=). Allow more time, or ask for fewer paths: "
+            "abstain_below={'$.label': 0.8}.",
+            text=self.text,
+            values=(),
+        )
+
+    def checking_sure(self) -> Passes[None]:
+        """`check_sure`, pass by pass."""
         if self.abstain_below is None:
             return
-        try:
-            values = below(self.confidence, self.abstain_below, give_up)
-        except GivenUp:
-            raise Abstained(
-                "The output is whole, but how sure the model is was not worked out before the call "
-                "was over (timeout= or cancel=). Allow more time, or ask for fewer paths: "
-                "abstain_below={'$.label': 0.8}.",
-                text=self.text,
-                values=(),
-            ) from None
+        values = yield from below(self.confidence, self.abstain_below)
         if values:
             raise Abstained(
                 "The model is not sure enough:\n" + "\n".join(f"  {value}" for value in values),

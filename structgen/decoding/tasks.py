@@ -28,7 +28,15 @@ from structgen.errors import (
     PromptError,
     StructgenError,
 )
-from structgen.insight import MAX_ALTERNATIVES, GivenUp, Site, measure, names_of, whole_texts
+from structgen.insight import (
+    MAX_ALTERNATIVES,
+    GivenUp,
+    Site,
+    measuring,
+    names_of,
+    run_passes,
+    whole_texts,
+)
 from structgen.models.base import Model, most_characters
 from structgen.options import CancelEvent
 from structgen.sampling import LogitsProcessor, TokenIds
@@ -508,7 +516,8 @@ def probabilities(
 
     open_sequence = opener(model, prompt_ids, adapter, give_up)
     try:
-        found = measure(constraint, site, (), open_sequence, tolerance=tolerance, give_up=give_up)
+        work = measuring(constraint, site, (), open_sequence, tolerance)
+        found = run_passes(work, give_up)
     except GivenUp:
         why = f"timeout={timeout:g} seconds were over" if is_late else "it was cancelled"
         raise IncompleteOutput(

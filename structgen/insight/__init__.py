@@ -31,7 +31,7 @@ from .confidence import (
     TokenTree,
     ValueConfidence,
     below,
-    measure,
+    measuring,
     run_passes,
 )
 from .json_places import (
@@ -94,7 +94,7 @@ __all__ = [
     "headline",
     "is_json",
     "may_have_sites",
-    "measure",
+    "measuring",
     "names_of",
     "picture",
     "readable_prompt",

@@ -404,16 +404,27 @@ class Confidence(Mapping[str, ValueConfidence]):
             GivenUp: so it said.
         """
         with self._lock:
-            known = self._known.get(path)
-            if known is None:
-                found = self._all_sites()
-                if path not in found:
-                    listed = ", ".join(found) or "none"
-                    raise KeyError(
-                        f"{path}: no value with few alternatives there. Such values: {listed}"
-                    )
-                known = self._known[path] = self._measure(found[path], give_up)
-            return known
+            return run_passes(self.finding(path), give_up)
+
+    def finding(self, path: str) -> Passes[ValueConfidence]:
+        """As ``[path]``, pass by pass."""
+        known = self._known.get(path)
+        if known is None:
+            found = self._all_sites()
+            if path not in found:
+                listed = ", ".join(found) or "none"
+                raise KeyError(
+                    f"{path}: no value with few alternatives there. Such values: {listed}"
+                )
+            assert self._constraint is not None
+            known = self._known[path] = yield from measuring(
+                self._constraint,
+                found[path],
+                self._token_ids,
+                self._open_sequence,
+                self._tolerance,
+            )
+        return known
 
     def __contains__(self, path: object) -> bool:
         return path in self._all_sites()
@@ -453,43 +464,23 @@ class Confidence(Mapping[str, ValueConfidence]):
                     self._sites = {site.path: site for site in found}
             return self._sites
 
-    def _measure(self, site: Site, give_up: Callable[[], bool] | None) -> ValueConfidence:
-        assert self._constraint is not None
-        return measure(
-            self._constraint,
-            site,
-            self._token_ids,
-            self._open_sequence,
-            tolerance=self._tolerance,
-            give_up=give_up,
-        )
-
 
 def below(
-    confidence: Mapping[str, ValueConfidence],
-    threshold: float | Mapping[str, float],
-    give_up: Callable[[], bool] | None = None,
-) -> tuple[ValueConfidence, ...]:
-    """Return the values the model is not sure enough of, in the order of the output.
+    confidence: Mapping[str, ValueConfidence], threshold: float | Mapping[str, float]
+) -> Passes[tuple[ValueConfidence, ...]]:
+    """Find the values the model is not sure enough of, in the order of the output, pass by pass.
 
     A value of which too little was found, within the passes there are, counts as unsure.
 
     Args:
         confidence: of an output.
         threshold: what every probability has to reach; or such a number for each of some paths.
-        give_up: asked before each pass of the model.
 
     Raises:
         OptionError: a path at which no value was a choice among few; with one number for all,
             values of which that cannot be told.
-        GivenUp: ``give_up`` said so.
     """
-
-    def value(path: str) -> ValueConfidence:
-        if isinstance(confidence, Confidence):
-            return confidence.find(path, give_up)
-        return confidence[path]  # of a result that was pickled
-
+    paths: Sequence[str] = list(confidence)
     if not isinstance(threshold, Mapping):
         if isinstance(confidence, Confidence) and confidence.too_long:
             raise OptionError(
@@ -498,30 +489,36 @@ def below(
                 "check: abstain_below={'$.label': 0.8}.",
                 option="abstain_below",
             )
-        found = [value(path) for path in confidence]
-        return tuple(value for value in found if not value.reaches(threshold))
-    for path in threshold:
-        if path not in confidence:
-            listed = ", ".join(confidence) or "none"
+        least = dict.fromkeys(paths, threshold)
+    else:
+        least = dict(threshold)
+    for path in least:
+        if path not in paths:
+            listed = ", ".join(paths) or "none"
             raise OptionError(
                 f"abstain_below has {path!r}, where this output has no value with few "
                 f"alternatives. Such values: {listed}. One number stands for all of them.",
                 option="abstain_below",
             )
-    found = [value(path) for path in confidence if path in threshold]
-    return tuple(value for value in found if not value.reaches(threshold[value.path]))
+    found = []
+    for path in filter(least.__contains__, paths):
+        if isinstance(confidence, Confidence):
+            value = yield from confidence.finding(path)
+        else:
+            value = confidence[path]  # of a result that was pickled
+        if not value.reaches(least[path]):
+            found.append(value)
+    return tuple(found)
 
 
-def measure(
+def measuring(
     constraint: Constraint,
     site: Site,
     token_ids: Sequence[int],
     open_sequence: OpenSequence,
-    *,
-    tolerance: float = TOLERANCE,
-    give_up: Callable[[], bool] | None = None,
-) -> ValueConfidence:
-    """Compute how sure a model is of one value.
+    tolerance: float,
+) -> Passes[ValueConfidence]:
+    """Compute how sure a model is of one value, pass by pass.
 
     Args:
         constraint: what the output was made by.
@@ -529,25 +526,21 @@ def measure(
         token_ids: the output's tokens, at least those up to the value.
         open_sequence: begins a sequence on the output's prompt.
         tolerance: how far off a probability may be; 0: sum over every token sequence.
-        give_up: asked before each pass of the model.
 
     Raises:
         PromptError: the context ends before the likely alternatives do.
-        GivenUp: ``give_up`` said so.
 
     Cost: a pass of the model for each place of the token tree that matters: for labels of two or
     three tokens some 5 to 50. Past 2,000 passes it stops, and ``error`` says what that means: with
     an ``error`` of 1 nothing was found, and every alternative gets the same probability.
     """
-    if give_up is not None and give_up():
-        raise GivenUp
 
     def opened(before: Sequence[int], wanted: int) -> Passes[tuple[Scores, int]]:
         yield from ()
         return open_sequence(before, wanted)
 
-    work = grown(constraint, site, token_ids, opened, tolerance)
-    tree, _, error = run_passes(work, give_up)
+    yield
+    tree, _, error = yield from grown(constraint, site, token_ids, opened, tolerance)
     if tree.cut and error > tolerance:
         raise PromptError(
             f"How sure the model is of {site.path} cannot be told: its context has room for "
@@ -589,7 +582,7 @@ def grown(
     """Grow the tree of a value's alternatives, pass by pass.
 
     Args:
-        constraint: as for `measure`, and so on.
+        constraint: as for `measuring`, and so on.
         site: see there.
         token_ids: see there.
         open_sequence: see there; pass by pass.
@@ -730,7 +723,7 @@ class BestValues:
             None: it stands. Else to how many tokens the output goes back, and what is to be written
             there: the likeliest way to write the likeliest alternative, to its end.
 
-        Cost: as `structgen.insight.confidence.measure`, or less: it ends once nothing that has not
+        Cost: as `Confidence.find`, or less: it ends once nothing that has not
         been looked at could be likelier.
         """
         site = self._site

@@ -9,7 +9,6 @@ outputs come about is the business of `work`; reasons come from `structgen.insig
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import math
 import time
@@ -318,7 +317,7 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
         )
 
     try:
-        return await asyncio.to_thread(why)
+        return await host.aside(why)
     except OptionError as error:
         if isinstance(error, RequestError):
             raise

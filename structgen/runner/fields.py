@@ -89,7 +89,7 @@ def check_json(text: str, most: int = MAX_VALUES) -> None:
     bare = text.replace("\\\\", "__").replace('\\"', "__")
     quotes = bare.count('"')
     outside = "".join(bare.split('"')[::2]) if quotes <= 4 * most else ""
-    if quotes > 4 * most or sum(map(outside.count, ",[{")) > most:
+    if quotes > 4 * most or n_values(outside) > most:
         raise ValueError(f"it has more than {most:,} values")
     depth = 0
     for bracket in _NOT_A_BRACKET.sub("", outside):
@@ -98,6 +98,11 @@ def check_json(text: str, most: int = MAX_VALUES) -> None:
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     if _HALF.search(bare):
         raise ValueError("it has half of a character (a lone surrogate, \\ud800 to \\udfff)")
+
+
+def n_values(text: str) -> int:
+    """About how many values JSON text has, or more."""
+    return sum(map(text.count, ",[{"))
 
 
 def in_slices(given: Any, read: ValidatorFunctionWrapHandler) -> Any:

@@ -23,10 +23,10 @@ import importlib.metadata
 import os
 import platform
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeVar, final
 
 from structgen import models
 from structgen.errors import OptionError
@@ -131,7 +131,9 @@ _AHEAD = 2
 """How many requests a process may have more than another before it is passed over."""
 
 _MOST_COMPILING = 1_024
-"""Most output types that wait to be compiled: as many as requests, which are bounded before."""
+"""Most that wait to be compiled or embedded: as many as requests, which are bounded before."""
+
+T = TypeVar("T")
 
 _EMBEDDINGS_AT_ONCE = 2
 """Most calls that an embedder works on side by side: each uses several cores by itself."""
@@ -313,11 +315,15 @@ class TextHost:
         whole = None if key is None else (key, *options.items(), *limits.items())
         known = None if whole is None else self._generators.get(whole)
         if known is None:
-            async with self._compiling.of(owner()):
-                known = await asyncio.to_thread(self._made, output_type, options, limits)
+            known = await self.aside(lambda: self._made(output_type, options, limits))
             if whole is not None:
                 self._generators.add(whole, known)
         return known[place]
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Do some work in a thread, of which there are two; owners share them fairly."""
+        async with self._compiling.of(owner()):
+            return await asyncio.to_thread(work)
 
     def _made(
         self, output_type: Any, options: Mapping[str, Any], limits: Mapping[str, Any]
@@ -379,7 +385,7 @@ class EmbeddingHost:
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
-        self.turns = asyncio.Semaphore(_EMBEDDINGS_AT_ONCE)
+        self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_COMPILING)
 
     @classmethod
     async def open(cls, config: ModelConfig) -> EmbeddingHost:
@@ -391,6 +397,10 @@ class EmbeddingHost:
         if isinstance(config.source, Embedder):
             return cls(config.source)
         return cls(await asyncio.to_thread(_embedder, config))
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Wait for one of the places of calls, which owners share fairly, and hold it."""
+        return self._places.of(owner())
 
     @property
     def memory(self) -> int:

@@ -34,6 +34,7 @@ from structgen.errors import OptionError, RequestError
 from structgen.options import FIELDS, OPTIONS
 
 from .fields import (
+    MAX_VALUES,
     NOT_HERE,
     ByName,
     Many,
@@ -43,6 +44,7 @@ from .fields import (
     Wrong,
     check_json,
     in_slices,
+    n_values,
     shown,
 )
 
@@ -390,6 +392,9 @@ class ChatRequest(Sampled):
     def _some_messages(cls, messages: list[Message]) -> list[Message]:
         if not messages:
             raise Wrong("there are none. Pass at least one.")
+        calls = [call for message in messages for call in message.tool_calls or ()]
+        if sum(n_values(call.function.arguments) for call in calls) > MAX_VALUES:
+            raise Wrong(f"the arguments of all calls have more than {MAX_VALUES:,} values.")
         return messages
 
 

@@ -85,7 +85,7 @@ async def _embedded(
     if request.input_type is not None:
         options["prompt_name"] = prompt_name_for(request.input_type, embedder.prompts)
     try:
-        async with host.turns:
+        async with host.turn():
             result = await embedder.aresult(texts, **options)
     except (OptionError, PromptError) as error:
         named = error.option if isinstance(error, OptionError) else None
@@ -166,7 +166,7 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
         raise RequestError("documents: there are none.", param="documents")
     query = in_bounds(embedder, request.query, "query", cuts=cuts)
     try:
-        async with host.turns:
+        async with host.turn():
             ranked = await embedder.arerank(query, documents, on_truncation=_on_truncation(cuts))
     except (OptionError, PromptError) as error:
         raise RequestError(_told(error), param="documents") from error

@@ -75,6 +75,7 @@ def create_app(
         lifespan=life,
     )
     app.has_keys = bool(keys)
+    app.state.n_keys = len(keys)
     app.state.runner = runner
     app.state.store = Store(settings.stored_responses, settings.stored_seconds, settings.sessions)
     app.state.jobs = Jobs()

@@ -18,7 +18,7 @@ import logging
 import re
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,11 +67,11 @@ class Keys:
                 raise OptionError("An API key is empty, or has other characters than ASCII's.")
             self._hashes.append(_hash(key))
 
-    def __bool__(self) -> bool:
-        return bool(self._hashes)
+    def __len__(self) -> int:
+        return len(self._hashes)
 
     def __repr__(self) -> str:
-        return f"Keys({len(self._hashes)})"
+        return f"Keys({len(self)})"
 
     def holder(self, key: str) -> str | None:
         """A name for who has a key, which tells nothing of it; None: it is not accepted.
@@ -194,6 +194,9 @@ def needs_no_key(path: str) -> bool:
     return _OPEN.fullmatch(path) is not None
 
 
+_MOST_BODIES = 16
+"""How many bodies of the greatest size one key may have under way, or as much in smaller ones."""
+
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _WHOLE = re.compile("[0-9]+")
 
@@ -216,6 +219,7 @@ class Gateway:
         self._metrics = metrics
         most = settings.requests_per_minute
         self._rate = None if most is None else RateLimit(most)
+        self._held: Counter[str | None] = Counter()
         hosts = settings.allowed_hosts
         if not hosts and settings.is_local and not keys:
             # Else any web page could ask, under a name of its own that leads to this machine.
@@ -233,7 +237,21 @@ class Gateway:
         id_ = given if _ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
         scope.setdefault("state", {})
         scope["state"] |= {"id": id_, "log": {}}
-        status = 0
+        status = size = 0
+        by: str | None = None
+
+        def taken(more: int) -> None:
+            nonlocal size
+            size += more
+            self._held[by] += more
+            if self._held[by] > _MOST_BODIES * self._settings.max_body_bytes:
+                raise ApiError(
+                    429,
+                    f"The requests of yours that are under way have {self._held[by]:,} bytes. "
+                    "Retry when some of them have ended.",
+                    code="rate_limit_exceeded",
+                    headers={"Retry-After": "1", "Connection": "close"},
+                )
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -249,7 +267,8 @@ class Gateway:
         with span_of(self._traces.tracer(), scope["method"], headers, id_) as span:
             try:
                 self._admit(scope, headers)
-                body = await self._body(receive, headers)
+                by = scope["state"].get("holder")
+                body = await self._body(receive, headers, taken)
                 with self._stranger(scope):
                     await self._app(scope, _replayed(body, receive), sending)
             except ClientGone:
@@ -261,6 +280,9 @@ class Gateway:
                 if not status:
                     await told(raised).response(scope, receive, sending)
             finally:
+                self._held[by] -= size
+                if not self._held[by]:
+                    del self._held[by]
                 span |= {"status": status, "route": _endpoint(scope)}
                 self._log(scope, id_, status, began, error)
 
@@ -347,11 +369,13 @@ class Gateway:
         finally:
             STRANGER.reset(token)
 
-    async def _body(self, receive: Receive, headers: Headers) -> bytes:
-        """The whole body.
+    async def _body(
+        self, receive: Receive, headers: Headers, taken: Callable[[int], None]
+    ) -> bytes:
+        """The whole body; ``taken`` is told how many bytes of it are held.
 
         Raises:
-            ApiError: it is too large, or too slow.
+            ApiError: it is too large, or too slow, or too many are held.
             ClientGone: it ends before it is whole.
         """
         most = self._settings.max_body_bytes
@@ -375,6 +399,7 @@ class Gateway:
                 size += len(parts[-1])
                 if size > most:
                     raise too_large
+                taken(len(parts[-1]))
                 if not message.get("more_body", False):
                     return b"".join(parts)
 

@@ -108,6 +108,7 @@ class Settings(BaseModel):
     stored_responses: Annotated[int, Field(ge=0)] = 1_000
     stored_seconds: Seconds = 30 * 86_400.0
     sessions: Path | None = None
+    allow_unload: bool = False
     docs: bool = True
     log_format: Literal["text", "json"] = "text"
     log_prompts: bool = False

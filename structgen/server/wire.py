@@ -144,6 +144,7 @@ def _asked(
     _template(fields, names)
     for name in ("messages", "logit_bias", "abstain_below"):
         check_many(fields.get(name), name, settings.max_inputs)
+    check_many(_calls(fields.get("messages")), "messages", settings.max_inputs, " calls")
     check_sizes(fields, settings)
     request = kind.of(fields, {})
     _bound(request, settings)
@@ -254,12 +255,19 @@ def check_sizes(fields: Mapping[str, Any], settings: Settings) -> None:
             )
 
 
-def check_many(given: Any, name: str, most: int) -> None:
-    """Refuse more texts, messages or questions than one request may have."""
+def _calls(messages: Any) -> list[Any]:
+    """The calls in all messages, which may be anything."""
+    messages = messages if isinstance(messages, list) else []
+    found = [one.get("tool_calls") for one in messages if isinstance(one, Mapping)]
+    return [call for calls in found if isinstance(calls, list) for call in calls]
+
+
+def check_many(given: Any, name: str, most: int, what: str = "") -> None:
+    """Refuse more texts, messages, calls or questions than one request may have."""
     if isinstance(given, (list, dict)) and len(given) > most:
         raise refused(
-            f"{name}: there are {len(given):,}, and {most:,} is the most here (max_inputs). Send "
-            "fewer, or several requests.",
+            f"{name}: there are {len(given):,}{what}, and {most:,} is the most here (max_inputs). "
+            "Send fewer, or several requests.",
             name,
             "invalid_value",
         )

@@ -213,11 +213,9 @@ class Scheduler:
         self._passes = 0
         self._since = 0  # the pass from which somebody has waited
         self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
-        self._is_aside = False
         self._clock = clock
         self._had: dict[Hashable, float] = {}  # time, by owner
         self._least = 0.0  # what the owner had had whose turn was the last
-        self._told = 0.0  # time that owners have been told of, all together
 
     # -- from any thread --------------------------------------------------------------------
 
@@ -284,19 +282,6 @@ class Scheduler:
         self._least = had[unit.owner]
         self._units.remove(unit)
         return unit
-
-    def aside(self) -> None:
-        """Let another have a pass, for an ``on_end`` that runs the model itself: before each pass.
-
-        Of several that do so at once, the first lets others go between.
-        """
-        if self._is_aside:
-            return
-        self._is_aside = True
-        try:
-            self.step()
-        finally:
-            self._is_aside = False
 
     def close(self) -> None:
         """End all outputs where they are."""
@@ -433,7 +418,7 @@ class Scheduler:
 
     def _advance(self, unit: _Unit) -> bool:
         """Let it have a pass, if its masks need not wait; whether it goes on."""
-        began, told = self._clock(), self._told
+        began = self._clock()
         try:
             if self._units and unit.is_masked:
                 if not GROW.acquire(timeout=_SLICE):
@@ -444,8 +429,7 @@ class Scheduler:
         except StopIteration:
             return False
         finally:
-            took = self._clock() - began - (self._told - told)  # less what stood `aside` of it
-            self._told += took
+            took = self._clock() - began
             self._had[unit.owner] = self._had.get(unit.owner, self._least) + took
         return True
 

@@ -37,7 +37,13 @@ from structgen.decoding import (
     Timings,
     tool_syntax,
 )
-from structgen.errors import Abstained, ModelError, StructgenError, UnenforcedWarning
+from structgen.errors import (
+    Abstained,
+    IncompleteOutput,
+    ModelError,
+    StructgenError,
+    UnenforcedWarning,
+)
 from structgen.insight import TOP
 from structgen.models import genai
 from structgen.storage import KeptByBytes
@@ -183,10 +189,10 @@ class _Worker:
     def _cancel(self, message: Cancel) -> None:
         with self._lock:
             job = self._jobs.get(message.id)
-            if job is None and message.id in self._received:
+            if job is not None:
+                self._scheduler.cancel(job)
+            elif message.id in self._received:
                 self._given_up[message.id] = message.is_awaited
-        if job is not None:
-            self._scheduler.cancel(job)
 
     def _hear(self, verdict: Verdict) -> None:
         with self._lock:
@@ -356,6 +362,14 @@ class _Worker:
 
     # -- what it hears ----------------------------------------------------------------------
 
+    def _follow(self, call_id: int, job: WorkJob, *, is_over: bool) -> None:
+        """Do what is left of a call whose output is made: others have passes between its own."""
+        with self._lock:
+            self._jobs[call_id] = job
+            if is_over:
+                job.cancel()
+        self._scheduler.submit([job])
+
     def _end(self, call_id: int, result: Any, error: Exception | None) -> None:
         self._forget(call_id)
         self._tell(Ended(call_id, result, error))
@@ -394,14 +408,31 @@ class _Call:
             self._worker._tell(Text(self._message.id, pieces))
 
     def on_end(self, error: Exception | None) -> None:
-        """Send the result."""
+        """Send the result, once it is known how sure the model is, if that was asked."""
+        message, run = self._message, self._run
         result: GenerationResult[Any] | None = None
         try:
-            result = self._run.result
-            if error is None:
-                self._check_sure(result)
+            result = run.result
         except Exception as failure:
             error = failure
+        if error is not None or result is None or result.abstain_below is None:
+            self._send(result, error)
+            return
+        made = result
+
+        def sure(_: None, failed: Exception | None) -> None:
+            if isinstance(failed, IncompleteOutput):
+                failed = made.given_up()
+            elif isinstance(failed, Abstained) and failed.values and not message.checks_sure:
+                failed = None
+            self._send(made, failed)
+
+        limit = message.search.timeout
+        job = WorkJob(made.checking_sure(), sure, message.caller, limit, self._arrived)
+        job.owner = message.owner
+        self._worker._follow(message.id, job, is_over=run.is_interrupted)
+
+    def _send(self, result: GenerationResult[Any] | None, error: Exception | None) -> None:
         if result is not None:
             first = None if self._first is None else self._first - self._arrived
             result = replace(result, timings=Timings(first, time.perf_counter() - self._arrived))
@@ -420,19 +451,6 @@ class _Call:
             for steps in _parts(result.trace.steps, max(search.top_logprobs, TOP)):
                 tell(Scores(id_, steps=steps))
         return result.scored_by(()).traced_by((), None)
-
-    def _check_sure(self, result: GenerationResult[Any]) -> None:
-        """Work out how sure the model is, if that was asked; others get passes between."""
-
-        def give_up() -> bool:
-            self._worker._scheduler.aside()
-            return self._run.is_interrupted
-
-        try:
-            result.check_sure(give_up)
-        except Abstained as error:
-            if self._message.checks_sure or not error.values:
-                raise
 
 
 def _parts(whole: Sequence[T], n_top: int) -> Iterator[Sequence[T]]:

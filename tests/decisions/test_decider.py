@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import itertools
 import threading
 import warnings
 import weakref
@@ -691,3 +692,30 @@ def test_what_is_done_about_bias_unless_asked_otherwise():
         asked = {"q": question}
         unasked = Decider(model, template=SHORT).decide("s", asked)
         assert unasked["q"] == Decider(model, template=SHORT, debias=debias).decide("s", asked)["q"]
+
+
+class Encodes(FakeModel):
+    """Counts the prompts that are made tokens."""
+
+    n_encoded = 0
+
+    def encode(self, text):
+        self.n_encoded += 1
+        return super().encode(text)
+
+
+def test_others_have_a_pass_between_two_prompts(monkeypatch):
+    questions = {f"q{i}": Choice(f"{i}?", ["a", "b", "c"]) for i in range(10)}
+    settings = Settings(SHORT, debias="orders", orders=3)
+    model = Encodes()
+    passes = Asking("x", questions, settings, False).begin(model)
+    seen = [model.n_encoded]
+    while not model.started:
+        next(passes)
+        seen.append(model.n_encoded)
+    assert seen[-1] - seen[0] == 30
+    assert max(b - a for a, b in itertools.pairwise(seen)) == 1
+    passes.close()
+    monkeypatch.setattr("structgen.decisions.asking.MOST_TOKENS", 100)
+    with pytest.raises(PromptError, match="more than 100 tokens in all"):
+        Decider(model, template=SHORT).decide("x", questions)

@@ -317,3 +317,50 @@ def test_keys_that_nobody_reads_are_told(model):
     with pytest.raises(structgen.PromptError, match=r"Message 1 has the key 'sent'.*Leave it out"):
         encode_chat(Templated(naming, model), [user("Hi", more="!"), user("Hi", sent=3)])
     encode_chat(Templated(naming, model), [user("Hi", more="!", name="Bob", tool_call_id="3")])
+
+
+class Counting(Templated):
+    """Counts what is rendered and encoded."""
+
+    context_length = 1_000
+    n_rendered = n_encoded = 0
+
+    def encode(self, text: str) -> Any:
+        self.n_encoded += 1
+        return super().encode(text)
+
+    def apply_chat_template(self, messages: Messages) -> str:
+        self.n_rendered += 1
+        return super().apply_chat_template(messages)
+
+
+def test_slips_in_many_messages_take_one_rendering_for_each_key(model: TextModel) -> None:
+    one: Any = Counting(naming, model)
+    encode_chat(one, [user("Hi.", more="!") for _ in range(100)])
+    assert one.n_rendered <= 3
+    with pytest.raises(structgen.PromptError, match="the key 'mor'"):
+        encode_chat(one, [user("Hi.", mor="!", more="?") for _ in range(100)])
+    with pytest.raises(structgen.PromptError, match="does not read"):
+        encode_chat(one, [user("Hi.", **{f"key{i}": "!"}) for i in range(100)])
+    assert one.n_rendered < 10
+
+
+def test_names_in_a_message_are_cut_once_each(model: TextModel) -> None:
+    one: Any = Counting(chatml, model)
+    encode_chat(one, [user(END)])
+    before, one.n_encoded = one.n_encoded, 0
+    encode_chat(one, [user(END * 200)])
+    assert one.n_encoded <= before + 10 * 200
+
+
+def test_what_a_template_does_not_show_is_bounded_too(model: TextModel) -> None:
+    one: Any = Counting(chatml, model)
+
+    def check(text: str) -> None:
+        assert len(text) < 1_000
+
+    shown = [user("Hi."), {"role": "assistant", "content": "", "reasoning_content": "<" * 5_000}]
+    with pytest.raises(structgen.PromptError, match="5,000 characters such as") as caught:
+        encode_chat(one, [*shown, user("And?")], check=check)
+    assert caught.value.is_too_long
+    assert one.n_rendered == 1

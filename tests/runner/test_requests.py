@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from structgen.runner.requests import (
     RerankRequest,
 )
 from structgen.runner.work import EFFORTS, limits, search_of
+from structgen.workers import STRANGER, Stranger
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -436,3 +437,51 @@ def test_the_schema_is_told_where_that_is_asked_for(runner: Runner) -> None:
     with pytest.raises(RequestError, match="needs an output type") as caught:
         runner.chat({"messages": "Hi", "max_tokens": 2, "with_schema_hint": True})
     assert caught.value.param == "with_schema_hint"
+
+
+def test_keys_share_an_embedder() -> None:
+    started: list[str] = []
+
+    async def main() -> None:
+        go_on = asyncio.Event()
+
+        class Embedding:
+            is_cross_encoder = False
+            max_length = None
+            prompts: ClassVar[dict[str, str]] = {}
+
+            async def aresult(self, texts: list[str], **options: Any) -> Any:
+                started.extend(texts)
+                await go_on.wait()
+                return SimpleNamespace(vectors=np.zeros((len(texts), 2)), n_tokens=None)
+
+        embedder: Any = Embedding()
+        host = EmbeddingHost(embedder)
+
+        async def asked(key: str) -> None:
+            STRANGER.set(Stranger(key, 1, 1))
+            await vectors.embed(host, EmbeddingRequest(input=key), "tiny", "")
+
+        tasks = [asyncio.create_task(asked("a")) for _ in range(5)]
+        while not started:
+            await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(asked("b")))
+        for _ in range(1_000):
+            await asyncio.sleep(0.001)
+            if "b" in started:
+                break
+        assert started == ["a", "b"]
+        go_on.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
+def test_the_calls_of_all_messages_are_bounded_together() -> None:
+    arguments = "[" + "0," * 60_000 + "0]"
+    call = {"function": {"name": "f", "arguments": arguments}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    ChatRequest(messages=[said])
+    with pytest.raises(RequestError, match="more than 100,000 values") as caught:
+        ChatRequest(messages=[said, said])
+    assert caught.value.param == "messages"

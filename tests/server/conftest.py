@@ -15,7 +15,12 @@ from structgen.server import Settings
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
     with Runner({"small": MODEL, "vectors": EMBEDDER}, aliases={"gpt-4o": "small"}) as runner:
-        settings = Settings(api_keys=("sk-other", KEY), max_outputs=8, cors_origins=("http://a.b",))
+        settings = Settings(
+            api_keys=("sk-other", KEY),
+            max_outputs=8,
+            cors_origins=("http://a.b",),
+            allow_unload=True,
+        )
         with serving(runner, settings) as made:
             yield made
 

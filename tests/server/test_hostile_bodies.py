@@ -19,11 +19,16 @@ from structgen.runner import (
     CompletionRequest,
     DecisionRequest,
     ExplainRequest,
+    Metrics,
+    Traces,
     check_json,
     fields,
 )
-from structgen.server import shapes, wire
+from structgen.server import Settings, shapes, wire
+from structgen.server.errors import ApiError
+from structgen.server.gateway import Gateway, Keys
 from structgen.server.routes.models import DetokenizeBody, TokenizeBody
+from structgen.server.routes.responses import turn_of
 from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
 
 AUTH = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
@@ -290,3 +295,67 @@ def test_tool_choice_looks_each_name_up_once(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(constraints, "name_of", counted)
     assert list(constraints.offered(asked).tools) == [199]
     assert calls <= 400
+
+
+def test_calls_count_as_messages_do() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call] * 60}
+    with pytest.raises(ApiError, match="there are 120 calls, and 100 is the most") as caught:
+        wire.asked(ChatRequest, {"messages": [said, said]}, Settings(max_inputs=100))
+    assert caught.value.param == "messages"
+    wire.asked(ChatRequest, {"messages": [said]}, Settings(max_inputs=100))
+
+
+def test_a_conversation_does_not_grow_beyond_what_a_body_may_have() -> None:
+    before = [{"role": "user", "content": "x" * 700}, {"role": "assistant", "content": "ok"}]
+    settings = Settings(max_body_bytes=1_000)
+    turn_of({"input": "short"}, before, settings)
+    with pytest.raises(ApiError, match="more than 1,000 bytes") as caught:
+        turn_of({"input": "y" * 300}, before, settings)
+    assert caught.value.param == "previous_response_id"
+
+
+def test_a_key_has_only_so_many_bytes_under_way() -> None:
+    """Bodies that never end are held for seconds, and many of them at once are gigabytes."""
+    statuses: list[int] = []
+    settings = Settings(max_body_bytes=1_000, api_keys=("a", "b"))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    gateway = Gateway(app, settings, Keys(settings.api_keys), Traces(False), Metrics())
+
+    async def ask(key: str, *pieces: bytes, ends: bool) -> None:
+        left = list(pieces)
+
+        async def receive() -> Any:
+            if not left:
+                await asyncio.Event().wait()
+            body = left.pop(0)
+            return {"type": "http.request", "body": body, "more_body": bool(left) or not ends}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        headers = [(b"authorization", b"Bearer " + key.encode())]
+        scope = {"type": "http", "method": "POST", "path": "/v1/x", "headers": headers}
+        await gateway(scope, receive, send)
+
+    async def main() -> None:
+        slow = [asyncio.create_task(ask("a", b"x" * 900, ends=False)) for _ in range(17)]
+        while not all(task.done() or gateway._held["key0"] == 17 * 900 for task in slow):
+            await asyncio.sleep(0)
+        await ask("a", b"x" * 900, ends=True)
+        await ask("b", b"x" * 900, ends=True)
+        assert statuses == [429, 200]
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        await ask("a", b"x" * 900, ends=True)
+        assert statuses == [429, 200, 200]
+        assert not gateway._held
+
+    asyncio.run(main())

@@ -212,6 +212,23 @@ def test_pages_of_others_change_nothing(
     assert answer.status_code == status, answer.text
 
 
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({"api_keys": ("k",)}, 404),
+        ({"api_keys": ("k", "l")}, 403),
+        ({"api_keys": ("k", "l"), "allow_unload": True}, 404),
+    ],
+)
+def test_no_key_unloads_the_model_of_another(
+    idle: Runner, settings: dict[str, Any], status: int
+) -> None:
+    """While a long answer of one key keeps a model from being unloaded, all others wait."""
+    headers = {"Authorization": "Bearer k"}
+    answer = asked(idle, headers, "/v1/models/x/unload", **settings)
+    assert answer.status_code == status, answer.text
+
+
 def test_curl_is_told_which_header_it_lacks(idle: Runner) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = asked(idle, headers, "/v1/chat/completions")

@@ -19,7 +19,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 import structgen
-from structgen import AsyncModel, Generator, Regex
+from structgen import AsyncModel, Generator, JsonSchema, Regex
 from structgen.sampling import TokenIds
 
 T = TypeVar("T")
@@ -550,6 +550,35 @@ def test_how_sure_the_model_is_comes_where_it_is_asked_for(worker: AsyncModel) -
     assert result.confidence["$"] == error.values[0]
     with pytest.raises(structgen.OptionError, match="abstain_below"):
         other.confidence["$"]
+
+
+def test_how_sure_the_model_is_of_two_outputs_holds_up_nobody(worker: AsyncModel) -> None:
+    """Each takes some hundred passes, between all of which others have theirs."""
+    fields = {f"f{i}": {"enum": [f"v{j:02}" for j in range(60)]} for i in range(4)}
+    schema = {"type": "object", "properties": fields, "required": [*fields]}
+    generator = Generator(worker, JsonSchema({**schema, "additionalProperties": False}))
+    ended: list[str] = []
+
+    async def written(stream: Any) -> None:
+        text = ""
+        while not text.endswith("}"):
+            text += await anext(stream)
+
+    async def read(stream: Any) -> None:
+        async for _ in stream:
+            pass
+        ended.append("sure")
+
+    async def main() -> None:
+        streams = [generator.stream(f"{i}:", abstain_below=1e-9) for i in range(2)]
+        await asyncio.gather(*map(written, streams))
+        rest = [asyncio.create_task(read(stream)) for stream in streams]
+        await Generator(worker)("x", max_new_tokens=3)
+        ended.append("other")
+        await asyncio.gather(*rest)
+
+    asyncio.run(main())
+    assert ended == ["other", "sure", "sure"]
 
 
 def test_a_process_that_dies_fails_its_calls_and_comes_back(worker: AsyncModel) -> None:

@@ -433,24 +433,6 @@ def test_close_ends_all(batch_size: int | None) -> None:
     assert office.scheduler.n_open == 0
 
 
-def test_one_who_runs_the_model_at_the_end_lets_others_go_between() -> None:
-    model = Counting()
-    office = Office(model)
-    office.ask("A")
-    job = office.ask("B", search={"max_new_tokens": 1})
-    seen: list[int] = []
-
-    def at_the_end(error: Exception | None) -> None:
-        for _ in range(2):
-            office.scheduler.aside()
-            seen.append(model.passes.count("A"))
-
-    job.on_end = at_the_end
-    office.finish()
-    assert seen[1] == seen[0] + 1
-    assert office.texts["A"] == "abcde"
-
-
 def counted(passes: list[str], name: str, n: int, result: Any = None) -> Any:
     for _ in range(n):
         yield

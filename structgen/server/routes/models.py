@@ -12,7 +12,7 @@ from structgen.models import catalogue
 from structgen.runner import Many, Message, Runner
 
 from ..errors import ApiError, told
-from ..exchange import answered
+from ..exchange import answered, settings_of
 from ..openapi import answers, body
 from ..shapes import (
     DetokenizeAnswer,
@@ -77,6 +77,14 @@ async def load_model(model: str, request: Request) -> dict[str, Any]:
 @router.post("/v1/models/{model:path}/unload", responses=answers(ModelState))
 async def unload_model(model: str, request: Request) -> dict[str, Any]:
     """Unload a model when its requests have ended. The next request loads it again."""
+    settings = settings_of(request)
+    if request.app.state.n_keys > 1 and not settings.allow_unload:
+        raise ApiError(
+            403,
+            "This server has several API keys, and whoever unloads a model has the others wait for "
+            "it. Start the server with allow_unload=true where all of them may.",
+            code="unload_not_allowed",
+        )
     check_model(request, model)
     await answered(request, runner_of(request).aunload(model))
     return await model_status(model, request)

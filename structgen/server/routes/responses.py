@@ -105,6 +105,13 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
     given = read(ResponsesBody, left)
     items = items_of(left.get("input"))
     messages = [*before, *messages_in(items)]
+    if before and len(json.dumps(messages, ensure_ascii=False)) > settings.max_body_bytes:
+        raise refused(
+            f"The messages up to this one have more than {settings.max_body_bytes:,} bytes "
+            "(max_body_bytes). Begin anew: send what is still of use, without this.",
+            "previous_response_id",
+            "invalid_value",
+        )
     if not messages:
         raise refused("input: there is none. Pass a text, or a list of items.", "input", "missing")
     head = []
@@ -418,7 +425,7 @@ async def create(request: Request) -> Any:
     """Answer an input; keep the answer, so that another can go on from it."""
     given = await json_object(request)
     before, settings = await _before(request, given), settings_of(request)
-    turn = await aside(request, lambda: turn_of(given, before, settings))
+    turn = await aside(request, lambda: turn_of(given, before, settings), is_large=bool(before))
     chat = turn.asked.request
     check_model(request, chat.model)
     await tried(request, turn.asked)
