@@ -1,16 +1,18 @@
-"""What a decoder is to the converter: its shape, its weights, and where they are read from.
+"""What a decoder is to the converter: its shape, its weights, the checkpoint they are read from.
 
 Every family that is converted is one block with a few choices: biases, norms of queries and keys,
 norms behind the attention and the feed-forward layer, windows, layers without positions, two
-activations. `DecoderShape` and `LayerWeights` say which choices a model makes; `Checkpoint` is what
-a kind of file has to offer. `FAMILIES` states what the files themselves do not: a GGUF file says
-``gemma3``, and every reader has to know that its every sixth layer sees the whole text. This module
-knows no file format and no graph, and reads nothing.
+activations. `DecoderShape` and `LayerWeights` say which choices a model makes; `Checkpoint` checks
+and reads the tensors, which each kind of file names in its own way. `FAMILIES` states what the
+files themselves do not: a GGUF file says ``gemma3``, and every reader has to know that its every
+sixth layer sees the whole text. This module knows no file format and no graph.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -161,82 +163,6 @@ class SpecialTokens:
     padding: int
 
 
-class Checkpoint(Protocol):
-    """A trained model on disk, opened and checked. Everything is read when it is asked for."""
-
-    path: Path
-    shape: DecoderShape
-
-    def embedding(self) -> FloatArray:
-        """The embedding, ``(vocab_size, hidden_size)``."""
-        ...
-
-    def head(self) -> FloatArray:
-        """The output projection of a model that is not tied, like the embedding."""
-        ...
-
-    def final_norm(self) -> FloatArray:
-        """The gain of the norm before the output projection."""
-        ...
-
-    def layer(self, layer: int) -> LayerWeights:
-        """The weights of one transformer block."""
-        ...
-
-    def special_tokens(self) -> SpecialTokens:
-        """Which tokens begin, end and pad a text."""
-        ...
-
-    def write_tokenizer(self, folder: Path) -> None:
-        """Write ``tokenizer.json`` and ``tokenizer_config.json`` into a folder."""
-        ...
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Makes the errors of what a model has and the converter cannot do.
-
-    Attributes:
-        path: the file or folder of the model.
-    """
-
-    path: Path
-    advice: str = field(
-        default="Use a folder made by `python -m onnxruntime_genai.models.builder`.", repr=False
-    )
-
-    def __call__(self, what: str) -> ConversionError:
-        """The error that names a feature."""
-        return ConversionError(
-            f"{self.path}: {what}, which structgen's converter does not support. {self.advice}"
-        )
-
-
-def check_shape(path: Path, shape: DecoderShape) -> None:
-    """Refuse sizes that the graph or the runtime's kernels cannot express.
-
-    Raises:
-        ConversionError: there is one.
-    """
-    refuse = Refusal(path)
-    if shape.n_heads % shape.n_kv_heads:
-        raise ConversionError(
-            f"{path} is damaged: {shape.n_heads} query heads cannot share {shape.n_kv_heads} key "
-            "heads."
-        )
-    if shape.head_size % 16:
-        raise refuse(f"a head size of {shape.head_size}, not a multiple of 16")
-    for rope in shape.ropes:
-        if rope.size % 16 or not 0 < rope.size <= shape.head_size:
-            raise refuse(f"RoPE over {rope.size} of {shape.head_size} dimensions")
-    for name, size in (
-        ("embedding_length", shape.hidden_size),
-        ("feed_forward_length", shape.ffn_size),
-    ):
-        if size % 32:
-            raise refuse(f"{name} = {size}, not a multiple of 32")
-
-
 @dataclass(frozen=True)
 class Family:
     """What all models of a family share.
@@ -321,3 +247,248 @@ MODELS = (
     "SmolLM3"
 )
 """The families in words, for messages."""
+
+
+class Tensors(Protocol):
+    """The tensors of a file or folder, by their names in it."""
+
+    @property
+    def tensor_names(self) -> frozenset[str]:
+        """All of them."""
+
+    def tensor_shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
+
+    def tensor(self, name: str) -> FloatArray:
+        """A tensor's values as float32.
+
+        Raises:
+            ConversionError: no such tensor, or a storage type that is not read.
+        """
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a kind of file calls its tensors.
+
+    Attributes:
+        embedding: the table of tokens.
+        head: the output projection.
+        norm: the norm before it.
+        layer: what names of a layer's tensors begin with; ``{}`` stands for its number.
+        parts: the rest of a name, by field of `LayerWeights`; of fused ones ``qkv``, ``gate_up``.
+    """
+
+    embedding: str
+    head: str
+    norm: str
+    layer: str
+    parts: Mapping[str, str]
+
+
+class Checkpoint(ABC):
+    """A trained model on disk, opened and checked. Everything is read when it is asked for.
+
+    A kind of file says what its tensors are called, and how it reads the rest.
+
+    Args:
+        path: the file or folder.
+        family: of the model.
+        tensors: its tensors.
+        context_length: positions that the converted model is to have; None: all.
+
+    Raises:
+        ConversionError: a feature that cannot be expressed; a tensor missing, unknown, or of the
+            wrong shape.
+    """
+
+    def __init__(
+        self, path: Path, family: Family, tensors: Tensors, context_length: int | None
+    ) -> None:
+        self.path = path
+        self._family = family
+        self._tensors = tensors
+        self.shape = self._read_shape(context_length)
+        self._check_shape()
+        self._names = self._called()
+        self._sizes = _sizes(family, self.shape)
+        self._check_tensors()
+
+    @abstractmethod
+    def _read_shape(self, context_length: int | None) -> DecoderShape:
+        """The hyperparameters. Raises for what the converter cannot do."""
+
+    @abstractmethod
+    def _called(self) -> Names:
+        """The tensors' names."""
+
+    @abstractmethod
+    def _not_needed(self) -> dict[str, tuple[int, ...]]:
+        """Tensors that such a file may have beside, which the graph does without; their shapes."""
+
+    @abstractmethod
+    def special_tokens(self) -> SpecialTokens:
+        """Which tokens begin, end and pad a text."""
+
+    @abstractmethod
+    def write_tokenizer(self, folder: Path) -> None:
+        """Write ``tokenizer.json`` and ``tokenizer_config.json`` into a folder.
+
+        Raises:
+            ConversionError: a kind of tokenizer, or a splitting rule, that is not known here.
+        """
+
+    def _in_halves(self, rows: FloatArray) -> FloatArray:
+        """Rows of queries or keys with the first halves of all rotary pairs first."""
+        return rows
+
+    def _gain(self, values: FloatArray) -> FloatArray:
+        """A norm's gain, of the values as they are stored."""
+        return values
+
+    def embedding(self) -> FloatArray:
+        """The embedding, ``(vocab_size, hidden_size)``."""
+        return self._tensors.tensor(self._names.embedding)
+
+    def head(self) -> FloatArray:
+        """The output projection of a model that is not tied, like the embedding."""
+        return self._tensors.tensor(self._names.head)
+
+    def final_norm(self) -> FloatArray:
+        """The gain of the norm before the output projection."""
+        return self._gain(self._tensors.tensor(self._names.norm))
+
+    def layer(self, layer: int) -> LayerWeights:
+        """The weights of one transformer block."""
+        shape, found = self.shape, dict[str, FloatArray]()
+        for part in self._sizes:
+            name = self._name_of(part, layer)
+            if name in self._tensors.tensor_names:
+                found[part] = self._tensors.tensor(name)
+        n_queries = shape.n_heads * shape.head_size
+        ends = n_queries, n_queries + shape.n_kv_heads * shape.head_size
+        for kind in ("weight", "bias"):
+            if f"qkv.{kind}" in found:
+                parts = np.split(found.pop(f"qkv.{kind}"), ends)
+                found |= zip((f"q.{kind}", f"k.{kind}", f"v.{kind}"), parts, strict=True)
+        if "gate_up.weight" in found:
+            found["gate.weight"], found["up.weight"] = np.split(found.pop("gate_up.weight"), 2)
+        for part, values in found.items():
+            if part[:2] in ("q.", "k."):
+                found[part] = self._in_halves(values)
+            elif "norm" in part:
+                found[part] = self._gain(values)
+        fields = {part.removesuffix(".weight").replace(".", "_"): part for part in found}
+        return LayerWeights(**{field: found[part] for field, part in fields.items()})
+
+    def _name_of(self, part: str, layer: int) -> str:
+        of, kind = part.split(".")
+        return f"{self._names.layer.format(layer)}{self._names.parts[of]}.{kind}"
+
+    def _refuse(self, what: str) -> ConversionError:
+        """The error that names a feature which the converter lacks."""
+        return ConversionError(
+            f"{self.path}: {what}, which structgen's converter does not support. Use a folder made "
+            "by `python -m onnxruntime_genai.models.builder`."
+        )
+
+    def _positions(self, trained: int, wanted: int | None) -> int:
+        """How many positions the converted model has.
+
+        Raises:
+            ConversionError: more are wanted than the model was trained for.
+        """
+        context = trained if wanted is None else wanted
+        if not 0 < context <= trained:
+            raise ConversionError(
+                f"context_length={wanted} is out of range: {self.path} was trained for {trained} "
+                f"positions. Pass 1 to {trained}."
+            )
+        return context
+
+    def _check_shape(self) -> None:
+        """Refuse sizes that the graph or the runtime's kernels cannot express."""
+        shape, refuse = self.shape, self._refuse
+        if shape.n_heads % shape.n_kv_heads:
+            raise ConversionError(
+                f"{self.path} is damaged: {shape.n_heads} query heads cannot share "
+                f"{shape.n_kv_heads} key heads."
+            )
+        if shape.head_size % 16:
+            raise refuse(f"a head size of {shape.head_size}, not a multiple of 16")
+        for rope in shape.ropes:
+            if rope.size % 16 or not 0 < rope.size <= shape.head_size:
+                raise refuse(f"RoPE over {rope.size} of {shape.head_size} dimensions")
+        for name, size in (
+            ("embedding_length", shape.hidden_size),
+            ("feed_forward_length", shape.ffn_size),
+        ):
+            if size % 32:
+                raise refuse(f"{name} = {size}, not a multiple of 32")
+
+    def _check_tensors(self) -> None:
+        """Every tensor the graph needs is there with its shape, and no other."""
+        shape, names, title = self.shape, self._names, self._family.title
+        table = (shape.vocab_size, shape.hidden_size)
+        needed: dict[str, tuple[int, ...]] = {
+            names.embedding: table,
+            names.norm: (shape.hidden_size,),
+        }
+        if not shape.is_tied:
+            needed[names.head] = table
+        allowed = self._not_needed() | needed
+        for layer in range(shape.n_layers):
+            for part, size in self._sizes.items():
+                name = self._name_of(part, layer)
+                allowed[name] = size
+                if not part.endswith(".bias"):
+                    needed[name] = size
+        found = self._tensors.tensor_names
+        missing, unknown = sorted(needed.keys() - found), sorted(found - allowed.keys())
+        if missing:
+            raise ConversionError(
+                f"{self.path} lacks {len(missing)} tensors of a {title} model with "
+                f"{shape.n_layers} layers, the first being {missing[0]!r}."
+            )
+        if unknown:
+            raise ConversionError(
+                f"{self.path} has {len(unknown)} tensors that a plain {title} model does not have, "
+                f"the first being {unknown[0]!r}; leaving them out would change the model."
+            )
+        for name in sorted(found):
+            if self._tensors.tensor_shape(name) != allowed[name]:
+                raise ConversionError(
+                    f"{self.path}: tensor {name!r} has shape {self._tensors.tensor_shape(name)}, "
+                    f"not {allowed[name]}."
+                )
+
+
+def _sizes(family: Family, shape: DecoderShape) -> dict[str, tuple[int, ...]]:
+    """The tensors of a layer, and their shapes. Biases may be there or not."""
+    n_queries, n_keys = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
+    hidden, ffn = shape.hidden_size, shape.ffn_size
+    if family.is_fused:
+        projections = {"qkv": n_queries + 2 * n_keys}
+        products = {"gate_up": 2 * ffn}
+    else:
+        projections = {"q": n_queries, "k": n_keys, "v": n_keys}
+        products = {"gate": ffn, "up": ffn}
+    return {
+        "attn_norm.weight": (hidden,),
+        "ffn_norm.weight": (hidden,),
+        "o.weight": (hidden, n_queries),
+        "o.bias": (hidden,),
+        "down.weight": (hidden, ffn),
+        **{f"{part}.weight": (size, hidden) for part, size in (projections | products).items()},
+        **{f"{part}.bias": (size,) for part, size in projections.items()},
+        **{
+            f"{part}.weight": (shape.head_size,)
+            for part in ("q_norm", "k_norm")
+            if family.has_qk_norms
+        },
+        **{
+            f"{part}.weight": (hidden,)
+            for part in ("attn_post_norm", "ffn_post_norm")
+            if family.has_post_norms
+        },
+    }

@@ -29,13 +29,12 @@ from .decoder import (
     FAMILIES,
     MODELS,
     Attention,
+    Checkpoint,
     DecoderShape,
     FloatArray,
-    LayerWeights,
-    Refusal,
+    Names,
     Rope,
     SpecialTokens,
-    check_shape,
 )
 
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -145,10 +144,6 @@ class GgufFile:
     def tensor_names(self) -> frozenset[str]:
         """Names of all tensors in the file."""
         return frozenset(self._tensors)
-
-    def tensor_type(self, name: str) -> str:
-        """The GGUF storage type of a tensor, e.g. ``Q4_1``."""
-        return self._tensors[name].tensor_type.name
 
     def tensor_shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
@@ -445,13 +440,28 @@ def _merges_from_scores(tokens: list[str], scores: list[float]) -> list[list[str
     return [[tokens[left], tokens[right]] for _, left, right in ranked]
 
 
-_EMBEDDING, _HEAD, _NORM = "token_embd.weight", "output.weight", "output_norm.weight"
+_NAMES = Names(
+    embedding="token_embd.weight",
+    head="output.weight",
+    norm="output_norm.weight",
+    layer="blk.{}.",
+    parts={
+        **{part: f"attn_{part}" for part in ("q", "k", "v", "qkv", "q_norm", "k_norm")},
+        **{part: f"ffn_{part}" for part in ("gate", "up", "down")},
+        "attn_norm": "attn_norm",
+        "o": "attn_output",
+        "ffn_norm": "ffn_norm",
+        "gate_up": "ffn_up",
+        "attn_post_norm": "post_attention_norm",
+        "ffn_post_norm": "post_ffw_norm",
+    },
+)
 _LLAMA3_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 
 
-class GgufCheckpoint:
-    """A GGUF file as a `Checkpoint`.
+class GgufCheckpoint(Checkpoint):
+    """A GGUF file.
 
     Args:
         path: the file.
@@ -459,76 +469,17 @@ class GgufCheckpoint:
             of a model with two sets of frequency factors, what its short ones are for.
 
     Raises:
-        ConversionError: no GGUF file, a damaged one, another architecture, a feature that cannot be
-            expressed, a tensor missing, unknown or of the wrong shape.
+        ConversionError: no GGUF file, a damaged one, another architecture, and as `Checkpoint`.
     """
 
     def __init__(self, path: Path, context_length: int | None = None) -> None:
-        self.path = path
         self._file = GgufFile(path)
-        architecture = str(self._file.require("general.architecture"))
-        check_family(path, architecture)
-        self._family = FAMILIES[architecture]
-        self._architecture = architecture
-        self.shape = self._read_shape(context_length)
-        check_shape(path, self.shape)
-        self._check_tensors()
+        self._architecture = str(self._file.require("general.architecture"))
+        check_family(path, self._architecture)
+        super().__init__(path, FAMILIES[self._architecture], self._file, context_length)
 
-    def embedding(self) -> FloatArray:
-        """As `Checkpoint.embedding`."""
-        return self._file.tensor(_EMBEDDING)
-
-    def head(self) -> FloatArray:
-        """As `Checkpoint.head`."""
-        return self._file.tensor(_HEAD)
-
-    def final_norm(self) -> FloatArray:
-        """As `Checkpoint.final_norm`."""
-        return self._file.tensor(_NORM)
-
-    def layer(self, layer: int) -> LayerWeights:
-        """As `Checkpoint.layer`."""
-        shape, is_fused = self.shape, self._family.is_fused
-
-        def optional(part: str) -> FloatArray | None:
-            name = f"blk.{layer}.{part}"
-            return self._file.tensor(name) if name in self._file.tensor_names else None
-
-        def weight(part: str) -> FloatArray:
-            return self._file.tensor(f"blk.{layer}.{part}.weight")
-
-        q_size, kv_size = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
-        if is_fused:
-            parts = (q_size, q_size + kv_size)
-            q, k, v = np.split(weight("attn_qkv"), parts)
-            bias = optional("attn_qkv.bias")
-            biases: list[FloatArray | None] = [None] * 3
-            if bias is not None:
-                biases = [*np.split(bias, parts)]
-            gate, up = np.split(weight("ffn_up"), 2)
-        else:
-            q, k, v = weight("attn_q"), weight("attn_k"), weight("attn_v")
-            biases = [optional(f"attn_{which}.bias") for which in "qkv"]
-            gate, up = weight("ffn_gate"), weight("ffn_up")
-        return LayerWeights(
-            attn_norm=weight("attn_norm"),
-            q=self._in_halves(q),
-            k=self._in_halves(k),
-            v=v,
-            o=weight("attn_output"),
-            ffn_norm=weight("ffn_norm"),
-            gate=gate,
-            up=up,
-            down=weight("ffn_down"),
-            q_bias=None if biases[0] is None else self._in_halves(biases[0]),
-            k_bias=None if biases[1] is None else self._in_halves(biases[1]),
-            v_bias=biases[2],
-            o_bias=optional("attn_output.bias"),
-            q_norm=optional("attn_q_norm.weight"),
-            k_norm=optional("attn_k_norm.weight"),
-            attn_post_norm=optional("post_attention_norm.weight"),
-            ffn_post_norm=optional("post_ffw_norm.weight"),
-        )
+    def _called(self) -> Names:
+        return _NAMES
 
     def special_tokens(self) -> SpecialTokens:
         """As `Checkpoint.special_tokens`."""
@@ -539,11 +490,7 @@ class GgufCheckpoint:
         )
 
     def write_tokenizer(self, folder: Path) -> None:
-        """As `Checkpoint.write_tokenizer`.
-
-        Raises:
-            ConversionError: a kind of tokenizer, or a splitting rule, that is not known here.
-        """
+        """As `Checkpoint.write_tokenizer`."""
         for name, value in (
             ("tokenizer.json", tokenizer_json(self._file)),
             (
@@ -578,8 +525,10 @@ class GgufCheckpoint:
         hidden_size = int(self._require("embedding_length"))
         head_size = int(self._get("attention.key_length", hidden_size // n_heads))
         self._check_features(head_size)
-        if _EMBEDDING not in file.tensor_names:
-            raise ConversionError(f"{self.path} has no tensor {_EMBEDDING!r}, which is needed.")
+        if _NAMES.embedding not in file.tensor_names:
+            raise ConversionError(
+                f"{self.path} has no tensor {_NAMES.embedding!r}, which is needed."
+            )
         trained = int(self._require("context_length"))
         context, factors = self._context(trained, context_length)
         scaled = hidden_size / n_heads if n_layers == family.wide_layers else head_size
@@ -590,10 +539,10 @@ class GgufCheckpoint:
             n_heads=n_heads,
             n_kv_heads=self._same_everywhere("attention.head_count_kv", n_heads),
             head_size=head_size,
-            vocab_size=file.tensor_shape(_EMBEDDING)[0],
+            vocab_size=file.tensor_shape(_NAMES.embedding)[0],
             context_length=context,
             rms_epsilon=float(self._require("attention.layer_norm_rms_epsilon")),
-            is_tied=_HEAD not in file.tensor_names,
+            is_tied=_NAMES.head not in file.tensor_names,
             layers=self._layers(n_layers, head_size, factors),
             attention_scale=float(self._get("attention.scale", 0.0)) or scaled**-0.5,
             attention_cap=float(self._get("attn_logit_softcapping", family.attention_cap)),
@@ -605,7 +554,7 @@ class GgufCheckpoint:
 
     def _check_features(self, head_size: int) -> None:
         """Refuse features of an architecture that the graph does not express."""
-        refuse = Refusal(self.path)
+        refuse = self._refuse
         if int(self._get("expert_count", 0)) > 0:
             raise refuse(f"a mixture of {self._get('expert_count')} experts")
         scaling = str(self._get("rope.scaling.type", "none"))
@@ -626,12 +575,7 @@ class GgufCheckpoint:
 
     def _context(self, trained: int, wanted: int | None) -> tuple[int, tuple[float, ...]]:
         """Positions of the converted model, and the frequency factors that go with them."""
-        context = trained if wanted is None else wanted
-        if not 0 < context <= trained:
-            raise ConversionError(
-                f"context_length={wanted} is out of range: {self.path} was trained for {trained} "
-                f"positions. Pass 1 to {trained}."
-            )
+        context = self._positions(trained, wanted)
         name = _LLAMA3_FACTORS
         if {_LONG_FACTORS, _SHORT_FACTORS} & self._file.tensor_names:
             # Trained with short factors for short texts and long ones for long texts. A text does
@@ -671,64 +615,9 @@ class GgufCheckpoint:
             layers.append(Attention(rope, window if is_near else 0))
         return tuple(layers)
 
-    def _check_tensors(self) -> None:
-        """Every tensor the graph needs is there with its shape, and no other."""
-        shape, family, file = self.shape, self._family, self._file
-        q_size, kv_size = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
-        hidden, ffn = shape.hidden_size, shape.ffn_size
-        needed: dict[str, tuple[int, ...]] = {
-            _EMBEDDING: (shape.vocab_size, hidden),
-            _NORM: (hidden,),
-        }
-        if not shape.is_tied:
-            needed[_HEAD] = (shape.vocab_size, hidden)
-        parts: dict[str, tuple[int, ...]] = {
-            "attn_norm.weight": (hidden,),
-            "attn_output.weight": (hidden, q_size),
-            "ffn_norm.weight": (hidden,),
-            "ffn_down.weight": (hidden, ffn),
-        }
-        extra: dict[str, tuple[int, ...]] = {"attn_output.bias": (hidden,)}
-        if family.is_fused:
-            parts["attn_qkv.weight"] = (q_size + 2 * kv_size, hidden)
-            parts["ffn_up.weight"] = (2 * ffn, hidden)
-            extra["attn_qkv.bias"] = (q_size + 2 * kv_size,)
-        else:
-            parts |= {"ffn_gate.weight": (ffn, hidden), "ffn_up.weight": (ffn, hidden)}
-            for which, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
-                parts[f"attn_{which}.weight"] = (size, hidden)
-                extra[f"attn_{which}.bias"] = (size,)
-        if family.has_qk_norms:
-            parts |= {f"attn_{which}_norm.weight": (shape.head_size,) for which in "qk"}
-        if family.has_post_norms:
-            parts |= {"post_attention_norm.weight": (hidden,), "post_ffw_norm.weight": (hidden,)}
-        allowed = dict(needed)
-        for layer in range(shape.n_layers):
-            needed.update({f"blk.{layer}.{part}": size for part, size in parts.items()})
-            allowed.update({f"blk.{layer}.{part}": size for part, size in extra.items()})
-        allowed |= needed
-        factors = (_LONG_FACTORS, _SHORT_FACTORS) if family.is_fused else (_LLAMA3_FACTORS,)
-        if shape.ropes:
-            allowed |= dict.fromkeys(factors, (shape.ropes[0].size // 2,))
-        missing = sorted(needed.keys() - file.tensor_names)
-        if missing:
-            raise ConversionError(
-                f"{self.path} lacks {len(missing)} tensors of a {family.title} model with "
-                f"{shape.n_layers} layers, the first being {missing[0]!r}."
-            )
-        unknown = sorted(file.tensor_names - allowed.keys())
-        if unknown:
-            raise ConversionError(
-                f"{self.path} has {len(unknown)} tensors that a plain {family.title} model does "
-                f"not have, the first being {unknown[0]!r}; leaving them out would change the "
-                "model."
-            )
-        for name in sorted(file.tensor_names):
-            if file.tensor_shape(name) != allowed[name]:
-                raise ConversionError(
-                    f"{self.path}: tensor {name!r} has shape {file.tensor_shape(name)}, not "
-                    f"{allowed[name]}."
-                )
+    def _not_needed(self) -> dict[str, tuple[int, ...]]:
+        names = (_LONG_FACTORS, _SHORT_FACTORS) if self._family.is_fused else (_LLAMA3_FACTORS,)
+        return {name: (rope.size // 2,) for rope in self.shape.ropes[:1] for name in names}
 
     def _in_halves(self, rows: FloatArray) -> FloatArray:
         """Rows of queries or keys with the first halves of all rotary pairs first.

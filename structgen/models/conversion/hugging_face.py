@@ -13,7 +13,7 @@ import json
 import math
 import shutil
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,12 @@ from .decoder import (
     FAMILIES,
     MODELS,
     Attention,
+    Checkpoint,
     DecoderShape,
     FloatArray,
-    LayerWeights,
-    Refusal,
+    Names,
     Rope,
     SpecialTokens,
-    check_shape,
 )
 from .gguf import END_TEXTS
 
@@ -156,27 +155,41 @@ _TYPES = {
 }
 """Families of `FAMILIES` by the configuration's ``model_type``."""
 
-_EMBEDDING, _HEAD, _NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
+_NAMES = Names(
+    embedding="model.embed_tokens.weight",
+    head="lm_head.weight",
+    norm="model.norm.weight",
+    layer="model.layers.{}.",
+    parts={
+        **{part: f"self_attn.{part}_proj" for part in ("q", "k", "v", "qkv", "o")},
+        **{part: f"self_attn.{part}" for part in ("q_norm", "k_norm")},
+        **{part: f"mlp.{part}_proj" for part in ("gate", "up", "gate_up", "down")},
+        "attn_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+    },
+)
+_POST_NORMS = {
+    "attn_post_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "ffn_post_norm": "post_feedforward_layernorm",
+}
 _TIED = ("gemma", "gemma2", "gemma3", "smollm3")
 _ROPE_BASES = {"gemma3": 1_000_000.0, "smollm3": 2_000_000.0}  # the others: 10,000
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu"}
 
 
-class HuggingFaceCheckpoint:
-    """A folder with ``config.json``, safetensors and ``tokenizer.json`` as a `Checkpoint`.
+class HuggingFaceCheckpoint(Checkpoint):
+    """A folder with ``config.json``, safetensors and ``tokenizer.json``.
 
     Args:
         path: the folder.
         context_length: as of `GgufCheckpoint`.
 
     Raises:
-        ConversionError: a file is missing or damaged, another family, a feature that cannot be
-            expressed, a tensor missing, unknown or of the wrong shape.
+        ConversionError: a file is missing or damaged, another family, and as `Checkpoint`.
     """
 
     def __init__(self, path: Path, context_length: int | None = None) -> None:
-        self.path = path
-        self._refuse = Refusal(path)
         self._config = _read_json(path / "config.json")
         self._model_type = str(self._config.get("model_type"))
         if self._model_type not in _TYPES:
@@ -186,65 +199,23 @@ class HuggingFaceCheckpoint:
                 "`python -m onnxruntime_genai.models.builder`."
             )
         self._name = _TYPES[self._model_type]
-        self._family = FAMILIES[self._name]
-        self._tensors = SafetensorsFolder(path)
-        self.shape = self._read_shape(context_length)
-        check_shape(path, self.shape)
-        self._check_tensors()
+        super().__init__(path, FAMILIES[self._name], SafetensorsFolder(path), context_length)
 
-    def embedding(self) -> FloatArray:
-        """As `Checkpoint.embedding`."""
-        return self._tensors.tensor(_EMBEDDING)
+    def _called(self) -> Names:
+        if self._family.has_post_norms:
+            return replace(_NAMES, parts={**_NAMES.parts, **_POST_NORMS})
+        return _NAMES
 
-    def head(self) -> FloatArray:
-        """As `Checkpoint.head`."""
-        return self._tensors.tensor(_HEAD)
+    def _not_needed(self) -> dict[str, tuple[int, ...]]:
+        # Of a tied model some files hold the embedding twice; old ones hold a table of RoPE.
+        shape, turned = self.shape, "self_attn.rotary_emb.inv_freq"
+        return {_NAMES.head: (shape.vocab_size, shape.hidden_size)} | {
+            _NAMES.layer.format(layer) + turned: (shape.head_size // 2,)
+            for layer in range(shape.n_layers)
+        }
 
-    def final_norm(self) -> FloatArray:
-        """As `Checkpoint.final_norm`."""
-        return self._gain(_NORM)
-
-    def layer(self, layer: int) -> LayerWeights:
-        """As `Checkpoint.layer`."""
-        shape, family = self.shape, self._family
-
-        def weight(part: str) -> FloatArray:
-            return self._tensors.tensor(f"model.layers.{layer}.{part}.weight")
-
-        def bias(part: str) -> FloatArray | None:
-            name = f"model.layers.{layer}.{part}.bias"
-            return self._tensors.tensor(name) if name in self._tensors.tensor_names else None
-
-        def gain(part: str) -> FloatArray:
-            return self._gain(f"model.layers.{layer}.{part}.weight")
-
-        q_size, kv_size = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
-        if family.is_fused:
-            q, k, v = np.split(weight("self_attn.qkv_proj"), (q_size, q_size + kv_size))
-            gate, up = np.split(weight("mlp.gate_up_proj"), 2)
-        else:
-            q, k, v = (weight(f"self_attn.{which}_proj") for which in "qkv")
-            gate, up = weight("mlp.gate_proj"), weight("mlp.up_proj")
-        behind = family.has_post_norms
-        return LayerWeights(
-            attn_norm=gain("input_layernorm"),
-            q=q,
-            k=k,
-            v=v,
-            o=weight("self_attn.o_proj"),
-            ffn_norm=gain("pre_feedforward_layernorm" if behind else "post_attention_layernorm"),
-            gate=gate,
-            up=up,
-            down=weight("mlp.down_proj"),
-            q_bias=bias("self_attn.q_proj"),
-            k_bias=bias("self_attn.k_proj"),
-            v_bias=bias("self_attn.v_proj"),
-            o_bias=bias("self_attn.o_proj"),
-            q_norm=gain("self_attn.q_norm") if family.has_qk_norms else None,
-            k_norm=gain("self_attn.k_norm") if family.has_qk_norms else None,
-            attn_post_norm=gain("post_attention_layernorm") if behind else None,
-            ffn_post_norm=gain("post_feedforward_layernorm") if behind else None,
-        )
+    def _gain(self, values: FloatArray) -> FloatArray:
+        return values + np.float32(1) if self._family.has_unit_norms else values
 
     def special_tokens(self) -> SpecialTokens:
         """As `Checkpoint.special_tokens`."""
@@ -284,10 +255,6 @@ class HuggingFaceCheckpoint:
         text = json.dumps(settings, ensure_ascii=False, indent=1)
         (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
-    def _gain(self, name: str) -> FloatArray:
-        values = self._tensors.tensor(name)
-        return values + np.float32(1) if self._family.has_unit_norms else values
-
     def _number(self, key: str, default: int | None = None) -> int:
         value = self._config.get(key, default)
         if not isinstance(value, int):
@@ -301,11 +268,7 @@ class HuggingFaceCheckpoint:
         n_heads, hidden = self._number("num_attention_heads"), self._number("hidden_size")
         head_size = int(config.get("head_dim") or hidden // n_heads)
         trained = self._number("max_position_embeddings")
-        if context_length is not None and not 0 < context_length <= trained:
-            raise ConversionError(
-                f"context_length={context_length} is out of range: {self.path} was trained for "
-                f"{trained} positions. Pass 1 to {trained}."
-            )
+        self._positions(trained, context_length)
         activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
         # Gemma's first files say "gelu" and mean the one by a tanh, as transformers does.
         expected = "gelu" if family.activation == "gelu" else _ACTIVATIONS.get(str(activation))
@@ -413,62 +376,6 @@ class HuggingFaceCheckpoint:
             factors = tuple(float(value) for value in scaling[which])
             return context, Rope(base, size, divisors=factors, magnitude=float(magnitude))
         raise self._refuse(f"RoPE scaling of type {kind!r}")
-
-    def _check_tensors(self) -> None:
-        """Every tensor the graph needs is there with its shape, and no other."""
-        shape, family = self.shape, self._family
-        q_size, kv_size = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
-        hidden, ffn = shape.hidden_size, shape.ffn_size
-        table = (shape.vocab_size, hidden)
-        needed: dict[str, tuple[int, ...]] = {_EMBEDDING: table, _NORM: (hidden,)}
-        if not shape.is_tied:
-            needed[_HEAD] = table
-        parts: dict[str, tuple[int, ...]] = {
-            "input_layernorm.weight": (hidden,),
-            "post_attention_layernorm.weight": (hidden,),
-            "self_attn.o_proj.weight": (hidden, q_size),
-            "mlp.down_proj.weight": (hidden, ffn),
-        }
-        extra: dict[str, tuple[int, ...]] = {"self_attn.o_proj.bias": (hidden,)}
-        if family.is_fused:
-            parts["self_attn.qkv_proj.weight"] = (q_size + 2 * kv_size, hidden)
-            parts["mlp.gate_up_proj.weight"] = (2 * ffn, hidden)
-        else:
-            parts |= {"mlp.gate_proj.weight": (ffn, hidden), "mlp.up_proj.weight": (ffn, hidden)}
-            for which, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
-                parts[f"self_attn.{which}_proj.weight"] = (size, hidden)
-                extra[f"self_attn.{which}_proj.bias"] = (size,)
-        if family.has_qk_norms:
-            parts |= {f"self_attn.{which}_norm.weight": (shape.head_size,) for which in "qk"}
-        if family.has_post_norms:
-            parts |= {f"{at}_feedforward_layernorm.weight": (hidden,) for at in ("pre", "post")}
-        # Of a tied model some files hold the embedding twice; old ones hold a table of RoPE.
-        allowed = {_HEAD: table} | needed
-        for layer in range(shape.n_layers):
-            base = f"model.layers.{layer}."
-            needed.update({base + part: size for part, size in parts.items()})
-            allowed.update({base + part: size for part, size in extra.items()})
-            allowed[f"{base}self_attn.rotary_emb.inv_freq"] = (shape.head_size // 2,)
-        allowed |= needed
-        found = self._tensors.tensor_names
-        missing, unknown = sorted(needed.keys() - found), sorted(found - allowed.keys())
-        if missing:
-            raise ConversionError(
-                f"{self.path} lacks {len(missing)} tensors of a {family.title} model with "
-                f"{shape.n_layers} layers, the first being {missing[0]!r}."
-            )
-        if unknown:
-            raise ConversionError(
-                f"{self.path} has {len(unknown)} tensors that a plain {family.title} model does "
-                f"not have, the first being {unknown[0]!r}; leaving them out would change the "
-                "model."
-            )
-        for name in sorted(found):
-            if self._tensors.tensor_shape(name) != allowed[name]:
-                raise ConversionError(
-                    f"{self.path}: tensor {name!r} has shape {self._tensors.tensor_shape(name)}, "
-                    f"not {allowed[name]}."
-                )
 
 
 def _llama3_divisors(base: float, size: int, scaling: dict[str, Any]) -> tuple[float, ...]:
