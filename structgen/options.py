@@ -477,6 +477,17 @@ class CallOptions(TypedDict, total=False):
             default=True,
         ),
     ]
+    speculate: Annotated[
+        bool | None,
+        Option(
+            Flag(),
+            "Guess what comes next from what stood in the prompt and output before, and run it in "
+            "one pass with the tokens that are due",
+            field="speculate",
+            remote="how text is written is the server's business.",
+            default=False,
+        ),
+    ]
     special_tokens: Annotated[
         Literal["template", "anywhere"] | None,
         Option(

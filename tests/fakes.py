@@ -157,6 +157,7 @@ class FakeSequence:
         self.max_length = max_length
         self.closed = False
         self.logits_read = 0
+        self.passes = 0
         self._ids: list[int] = []
         self._prompt_length = prompt_length
 
@@ -170,6 +171,7 @@ class FakeSequence:
 
     def append(self, token_ids: Sequence[int] | TokenIds) -> None:
         assert not self.closed
+        self.passes += 1
         self._ids.extend(int(i) for i in token_ids)
         assert len(self._ids) <= self.max_length
         if self._prompt_length is None:

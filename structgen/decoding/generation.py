@@ -34,6 +34,7 @@ from .loop import Chunk
 from .options import SearchOptions
 from .progress import Clock, Forced, OutputTokens, Progress, Report, Reporter
 from .results import FinishReason, GenerationResult, Parsed, Usage
+from .speculation import Speculation
 
 _WHOLE = ("stop", "budget")
 """Why an output ends that is whole."""
@@ -130,10 +131,14 @@ class Generation:
             n_before=len(prompt_ids) - position,
             may_skip=not self._recorders and trial is None and best is None,
         )
+        speller = Speller(vocabulary, model.encode)
         self._forced: Forced | None = None
         if mask is not None:
-            speller, end = Speller(vocabulary, model.encode), vocabulary.eos_token_ids[0]
+            end = vocabulary.eos_token_ids[0]
             self._forced = Forced(self._progress, mask, speller, end, takes=search.forced)
+        self._speculation: Speculation | None = None
+        if search.speculate and self._progress.is_plain and not self._recorders:
+            self._speculation = Speculation(vocabulary.tokens, cursor, speller)
         self._reused_tokens = 0
 
     # -- what there is ----------------------------------------------------------------------
@@ -167,6 +172,8 @@ class Generation:
                 output_tokens=len(output_ids),
                 reused_tokens=self._reused_tokens,
                 forced_tokens=tokens.n_forced,
+                guessed_tokens=0 if self._speculation is None else self._speculation.tried,
+                accepted_tokens=0 if self._speculation is None else self._speculation.right,
                 retries=min(len(attempts), self._search.retries),
                 retried_tokens=0 if trial is None else trial.n_retried,
             ),
@@ -346,6 +353,22 @@ class Generation:
         model has seen the whole prompt in an earlier call.
         """
         return self._tokens.take_pending()
+
+    def guess(self, n_pending: int) -> Sequence[int]:
+        """Tokens that probably come after those that there are; none unless asked to speculate.
+
+        Args:
+            n_pending: how many of those that there are the model is about to see.
+        """
+        if self._speculation is None:
+            return ()
+        return self._speculation.guess(self._tokens.row, n_pending, self._tokens.left - 1)
+
+    def note_guess(self, n_guessed: int, n_right: int) -> None:
+        """Take down that the model has seen a guess, and how many of its tokens came."""
+        self._tokens.n_seen += n_right
+        if self._speculation is not None:
+            self._speculation.note(n_guessed, n_right)
 
     def score_forced(self, logits: Logits) -> None:
         """Hand recorders the scores of forced tokens.

@@ -8,11 +8,13 @@ what is driven, `Run` what loop, batches and streams know; `generation` makes th
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
+
 from structgen.insight import Passes, TraceStep
-from structgen.models.base import TokenSequence
+from structgen.models.base import TokenSequence, n_shared
 from structgen.sampling import Logits, TokenIds, TokenLogprob
 
 from .call_validation import passes
@@ -138,6 +140,12 @@ class Run(Output, Protocol):
     def take_pending(self) -> TokenIds:
         """The tokens that the model has not seen, int32 ``[n]``."""
 
+    def guess(self, n_pending: int) -> Sequence[int]:
+        """Tokens that probably come after those that there are, to be run with the pending ones."""
+
+    def note_guess(self, n_guessed: int, n_right: int) -> None:
+        """Take down how many tokens of a guess came; the model has seen no others."""
+
     def score_forced(self, logits: Logits) -> None:
         """Take the scores of forced tokens."""
 
@@ -200,7 +208,14 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
             return
         if sequence.length > run.n_seen:
             sequence.rewind(run.n_seen)
-        for i, piece in enumerate(passes(run.take_pending())):
+        pending = run.take_pending()
+        guessed = run.guess(len(pending)) if goes_on else ()
+        if guessed:
+            sequence.append([*pending.tolist(), *guessed])
+            scores = sequence.recent_logits(len(guessed) + 1)
+            run.note_guess(len(guessed), _verify(run, guessed, scores))
+            continue
+        for i, piece in enumerate(passes(pending)):
             if i:
                 yield []
             if goes_on and run.is_interrupted:
@@ -213,3 +228,31 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
         if not goes_on:
             return
         run.choose(sequence.logits())
+
+
+def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> int:
+    """Choose tokens along a guess, for as long as they are those that it has.
+
+    Args:
+        run: the output, of which the model has seen all tokens, and the guessed ones after them.
+        guessed: the tokens.
+        logits: float32 ``[len(guessed) + 1, vocab]``, the scores before each of them and after all.
+
+    Returns:
+        How many tokens of the guess came.
+    """
+    first = run.token_ids.shape[1]
+    after = np.array(guessed, np.int32)
+    at = 0
+    while True:
+        run.choose(logits[at : at + 1])
+        if run.finish_reason is not None or at == len(guessed):
+            return at
+        run_ids = run.token_ids[0]
+        if len(run_ids) <= first + at or run_ids[-1] != after[at]:
+            return at
+        run.advance()
+        came = run.token_ids[0, first:]
+        at = n_shared(came, after)
+        if run.finish_reason is not None or at < len(came):
+            return at

@@ -84,6 +84,8 @@ class Usage:
         reasoning_tokens: tokens of the thought before the output, its tags included.
         draft_tokens: tokens of the draft before the output. What asks for the output after it
             counts among the prompt's.
+        guessed_tokens: tokens that ``speculate=True`` had the model run before they were chosen.
+        accepted_tokens: how many of these came.
         retries: how often the output went back because a check had refused a value.
         retried_tokens: tokens that were written and taken back then. They are no part of
             ``output_tokens``, and have cost as much.
@@ -95,6 +97,8 @@ class Usage:
     forced_tokens: int = 0
     reasoning_tokens: int = 0
     draft_tokens: int = 0
+    guessed_tokens: int = 0
+    accepted_tokens: int = 0
     retries: int = 0
     retried_tokens: int = 0
 

@@ -121,6 +121,7 @@ class Sections:
             self._waiting.insert(0, "reasoning")
         self._texts: dict[SectionName, str] = {}
         self._counts: dict[SectionName, int] = {}
+        self._guessed = self._accepted = 0  # in the sections before
         self._n_request = 0
         self._chunks: list[Chunk] = []
         self._began: float | None = None
@@ -196,6 +197,7 @@ class Sections:
     def result(self) -> GenerationResult[Any]:
         """What there is so far. ``text`` and ``token_ids`` are the answer's."""
         result = self._part.result
+        guesses = result.usage
         texts, counts = dict(self._texts), dict(self._counts)
         if self._section != "answer":
             texts[self._section] = result.text
@@ -222,6 +224,8 @@ class Sections:
                 reused_tokens=self._reused,
                 reasoning_tokens=counts.get("reasoning", 0),
                 draft_tokens=counts.get("draft", 0),
+                guessed_tokens=self._guessed + guesses.guessed_tokens,
+                accepted_tokens=self._accepted + guesses.accepted_tokens,
             ),
             timings=self._clock.timings,
             reasoning=texts["reasoning"].strip() if "reasoning" in texts else None,
@@ -320,7 +324,10 @@ class Sections:
         part, token_ids = self._part, self._part.token_ids[0]
         n_seen = len(token_ids) - part.n_pending
         self._note_chunks()
-        text = part.result.text
+        result = part.result
+        text = result.text
+        self._guessed += result.usage.guessed_tokens
+        self._accepted += result.usage.accepted_tokens
         self._texts[self._section] = text
         if self._section == "reasoning":
             assert self._thoughts is not None
@@ -356,6 +363,14 @@ class Sections:
     def take_pending(self) -> TokenIds:
         """Return the tokens the model has not seen, int32 ``[n]``, and count them as seen."""
         return self._part.take_pending()
+
+    def guess(self, n_pending: int) -> Sequence[int]:
+        """Tokens that probably come next."""
+        return self._part.guess(n_pending)
+
+    def note_guess(self, n_guessed: int, n_right: int) -> None:
+        """Take down how many of them came."""
+        self._part.note_guess(n_guessed, n_right)
 
     def score_forced(self, logits: Logits) -> None:
         """Hand on the scores of forced tokens."""

@@ -200,6 +200,7 @@ def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
             "special_tokens": "anywhere",
             "abstain_below": 0.5,
             "best": True,
+            "speculate": True,
             "retries": 2,
             "logprobs": True,
             "top_logprobs": 2,

@@ -1,0 +1,143 @@
+"""What ``speculate=True`` gains: time and passes of extractions and of free text, with and without.
+
+    python tests/benchmarks/speculation.py [--model NAME] [--rounds 3] [--prompts 20] [--json FILE]
+
+First what a pass over so many tokens costs here, in passes over one (the least of several). Then
+each prompt is run with and without, in turns; time is the least of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+import structgen
+from structgen import Generator, TextModel
+
+Short = Annotated[str, Field(max_length=60)]
+
+
+class Person(BaseModel):
+    name: Short
+    born: int
+    city: Short
+    occupation: Short
+    employer: Short
+
+
+class Invoice(BaseModel):
+    number: Short
+    supplier: Short
+    street: Short
+    items: Annotated[list[Short], Field(max_length=4)]
+    total: float
+
+
+FIRST = ("Ada", "Jonathan", "Wilhelmina", "Theophilus", "Maria", "Konstantin")
+LAST = ("Lovelace", "Hargreaves", "Fotheringham", "Gonzalez-Fernandez", "Okonkwo", "Vasiliev")
+CITIES = ("Valparaiso", "Edinburgh", "Aberystwyth", "Novosibirsk", "Lisbon", "Chattanooga")
+WORKS = ("marine biologist", "structural engineer", "chief inspector", "botanist", "notary")
+FIRMS = (
+    "the Scripps Institution of Oceanography",
+    "Arup Infrastructure Consulting Ltd",
+    "Hendricks & Daughters Shipping",
+    "the Royal Botanic Garden",
+)
+GOODS = ("stainless steel brackets", "galvanised hinges", "oak floor boards", "copper pipe clamps")
+
+
+def prompts(n: int) -> list[tuple[type[BaseModel], str]]:
+    found: list[tuple[type[BaseModel], str]] = []
+    for i in range(n):
+        name = f"{FIRST[i % 6]} {LAST[(i * 5 + 1) % 6]}"
+        city, firm = CITIES[(i * 7) % 6], FIRMS[i % 4]
+        if i % 2:
+            text = (
+                f"Invoice INV-{4711 + 37 * i}. {firm.removeprefix('the ')}, {12 + i} Harbour "
+                f"Street, {city}. We delivered {GOODS[i % 4]} and {GOODS[(i + 1) % 4]} to {name}. "
+                f"Please pay {90 + i * 3}.50 within 30 days."
+            )
+            found.append((Invoice, f"Extract the invoice as JSON.\n\n{text}"))
+        else:
+            text = (
+                f"{name}, born {1900 + i} in {city}, is a {WORKS[i % 5]} who has worked for {firm} "
+                "for many years and gives talks about it on two continents."
+            )
+            found.append((Person, f"Extract the person as JSON.\n\n{text}"))
+    return found
+
+
+def pass_costs(model: TextModel, lengths: Sequence[int]) -> dict[int, float]:
+    """Seconds of a pass over so many tokens, 200 of which stand before them."""
+    ids = np.asarray(model.encode("The harbour was quiet that morning. " * 60), np.int32)
+    sequence = model.start(400)
+    times: dict[int, float] = {}
+    sequence.append(ids[:200])
+    for _ in range(9):
+        for n in lengths:
+            sequence.rewind(200)
+            sequence.append(ids[200:202])  # what a rewind has run again is not counted
+            began = time.perf_counter()
+            sequence.append(ids[202 : 202 + n])
+            sequence.logits()
+            times[n] = min(times.get(n, 1e9), time.perf_counter() - began)
+    sequence.close()
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument("--json")
+    given = parser.parse_args()
+    model = structgen.load(given.model)
+    print(f"{given.model}, structgen {structgen.__version__}, {platform.processor()}")
+    costs = pass_costs(model, (1, 2, 3, 4, 8))
+    print("pass over", {n: round(seconds / costs[1], 2) for n, seconds in costs.items()})
+    generators = {kind: Generator(model, kind) for kind in (Person, Invoice)}
+    free = Generator(model)
+    stories = [(None, f"Write a short story about a {work}.") for work in WORKS]
+    rows: dict[str, list[dict[str, Any]]] = {"extraction": [], "free text": []}
+    for kind, text in [*prompts(given.prompts), *stories]:
+        generator: Any = free if kind is None else generators[kind]
+        prompt = [{"role": "user", "content": text}]
+        best = [1e9, 1e9]
+        for turn in range(given.rounds):
+            for guesses in (turn % 2 == 0, turn % 2 == 1):
+                began = time.perf_counter()
+                result = generator.result(prompt, max_new_tokens=120, speculate=guesses)
+                best[guesses] = min(best[guesses], time.perf_counter() - began)
+                if guesses:
+                    usage = result.usage
+        rows["free text" if kind is None else "extraction"].append(
+            {
+                "ratio": best[True] / best[False],
+                "tokens": usage.output_tokens,
+                "guessed": usage.guessed_tokens,
+                "accepted": usage.accepted_tokens,
+            }
+        )
+    for name, found in rows.items():
+        ratios = [row["ratio"] for row in found]
+        total = {key: sum(row[key] for row in found) for key in ("tokens", "guessed", "accepted")}
+        print(
+            f"{name}: {len(found)} documents, time with ÷ without: median "
+            f"{statistics.median(ratios):.2f}, worst {max(ratios):.2f}; {total}"
+        )
+    if given.json:
+        with open(given.json, "w", encoding="utf-8") as file:
+            json.dump({"costs": costs, "rows": rows}, file)
+
+
+if __name__ == "__main__":
+    main()
