@@ -262,5 +262,5 @@ def _sample(name: str, terminal: int, rng: random.Random) -> str:
             break
         mask, state = rng.choice(moves)
         atoms = [1 << i for i in range(mask.bit_length()) if mask >> i & 1]
-        out.append(terminals.alphabet.sample(rng.choice(atoms)))
+        out.append(terminals.alphabet.samples(rng.choice(atoms), 1)[0])
     return "".join(out)

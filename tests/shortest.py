@@ -23,6 +23,6 @@ def shortest_match(regex: ir.Regex) -> str | None:
             return "".join(reversed(out))
         for mask, to in automaton.moves(state):
             if to not in parents:
-                parents[to] = (state, automaton.alphabet.sample(mask))
+                parents[to] = (state, automaton.alphabet.samples(mask, 1)[0])
                 queue.append(to)
     return None

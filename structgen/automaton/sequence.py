@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import cache
 
 from structgen.automaton.core import POP, Alternative, Machine, TextHistory
-from structgen.automaton.core.frames import Textless
+from structgen.automaton.core.frames import Frame
 from structgen.automaton.texts import Text, joined
 
 _UNLIMITED = 1 << 30
 
 
-class SequenceFrame(Textless):
+class SequenceFrame(Frame):
     """The frame below an open part. ``at`` is the number of the part after it.
 
     Args:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from structgen.automaton.core.frames import POP, Alternative, TextHistory, Textless
+from structgen.automaton.core.frames import POP, Alternative, Frame, TextHistory
 from structgen.automaton.core.leaf import GROW, Leaf
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.schema.nesting import UNLIMITED
@@ -24,7 +24,7 @@ from .lexer import Lexer
 from .machine import CfgMachine
 
 
-class CfgFrame(Textless):
+class CfgFrame(Frame):
     """The open text of a grammar.
 
     ``at`` is ``2 * place``, 1 more while an embedded terminal is written: the place is then the one

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from structgen.automaton.regex import lookarounds
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.expressions import EPSILON, NONE
@@ -43,8 +42,6 @@ class LookaheadAutomaton(RegexAutomaton):
 
     def language(self, regex: ir.Regex) -> int:
         """The state of ``regex``."""
-        if self._looks is None and lookarounds.are_in(regex):
-            self._looks = lookarounds.Lookarounds(self)
         return self._lower(regex, {})
 
     def both(self, a: int, b: int) -> int:
@@ -77,7 +74,7 @@ class LookaheadAutomaton(RegexAutomaton):
 
     def steps(self, state: int) -> Moves:
         """As `moves`, but with states that nothing satisfies: telling those apart can be hard."""
-        return tuple((mask, to) for mask, to in self._raw(state) if to != NONE)
+        return tuple((mask, to) for mask, to in self.derive(state) if to != NONE)
 
     def settling(self, state: int) -> int:
         """The minterms after which ``state`` demands nothing more."""
@@ -88,7 +85,7 @@ class LookaheadAutomaton(RegexAutomaton):
         found = self._possible.get(state)
         if found is None:
             allowed = settling = 0
-            for minterms, to in self._raw(state):
+            for minterms, to in self.derive(state):
                 if to != NONE:
                     allowed |= minterms
                 if to == self.anything:

@@ -18,8 +18,10 @@ from structgen.automaton.texts import Text
 from .leaf import Leaf
 
 
-class Frame(Protocol):
+class Frame:
     """A kind of open value. ``at`` is the frame's own integer state.
+
+    As it stands, one that goes on alike, whatever the text was.
 
     Attributes:
         nests: whether it counts towards the depth of the stack.
@@ -29,11 +31,7 @@ class Frame(Protocol):
 
     nests: bool
     limit: int
-    may_record: bool
-
-    def records(self, at: int, outcome: int) -> bool:
-        """Whether what follows depends on the text just written (a key, or an array's item)."""
-        ...
+    may_record = False
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
@@ -43,26 +41,7 @@ class Frame(Protocol):
         ``text`` is given where `records` says so. ``limited`` says that the stack is as deep as it
         may become without care: what is pushed from here on has to mind its own depth.
         """
-        ...
-
-    def forget(self, at: int, outcome: int) -> int | None:
-        """Where `records` says that what follows depends on the text: a state of the frame from
-        which the same follows, whatever the text is, up to the end of the next value inside.
-
-        Not to be resumed there, and some value is certainly possible. None where there is none.
-        """
-        ...
-
-    def forgotten(self, at: int) -> int:
-        """In such a state, and those that follow: how many values at most the next one must not be
-        equal to. 0 in all others."""
-        ...
-
-    def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
-        """Where `records` says that what follows depends on the text: a frame and its state that go
-        on instead after all texts but those of certain values, and these. None where there is none.
-        """
-        ...
+        raise NotImplementedError
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """The fewest bytes that close this frame after ``outcome``, or an upper bound of them.
@@ -70,58 +49,46 @@ class Frame(Protocol):
         ``text`` is only needed where `records` and `finish_reads` say so. From a state that has
         forgotten what is barred (see `forget`), as many bytes as may be needed, but not these.
         """
-        ...
+        raise NotImplementedError
+
+    def records(self, at: int, outcome: int) -> bool:
+        """Whether what follows depends on the text just written (a key, or an array's item)."""
+        return False
+
+    def forget(self, at: int, outcome: int) -> int | None:
+        """Where `records` says that what follows depends on the text: a state of the frame from
+        which the same follows, whatever the text is, up to the end of the next value inside.
+
+        Not to be resumed there, and some value is certainly possible. None where there is none.
+        """
+        return None
+
+    def forgotten(self, at: int) -> int:
+        """In such a state, and those that follow: how many values at most the next one must not be
+        equal to. 0 in all others."""
+        return 0
+
+    def untold(self, at: int, outcome: int) -> tuple[Frame, int, Collection[Any]] | None:
+        """Where `records` says that what follows depends on the text: a frame and its state that go
+        on instead after all texts but those of certain values, and these. None where there is none.
+        """
+        return None
 
     def finish_reads(self, at: int, outcome: int) -> bool:
         """Whether `finish` depends on the text, where `records` says that `resume` does."""
-        ...
+        return False
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
         """Where `finish` depends on the text: what it comes to for all texts but those of certain
         values, and these values, or more. None where that is not known."""
-        ...
+        return None
 
     def finish_most(self, at: int, outcome: int) -> int | None:
         """Where `finish` depends on the text: most bytes that it may come to; None when unknown."""
-        ...
+        return None
 
     def preferred(self, at: int) -> int | None:
         """The outcome with which `finish` would have the leaf above end, or None for any."""
-        ...
-
-
-class Textless:
-    """Base of the frames that go on alike, whatever the text was."""
-
-    may_record = False
-
-    def records(self, at: int, outcome: int) -> bool:
-        """See `Frame`."""
-        return False
-
-    def forget(self, at: int, outcome: int) -> int | None:
-        """See `Frame`."""
-        return None
-
-    def forgotten(self, at: int) -> int:
-        """See `Frame`."""
-        return 0
-
-    def untold(self, at: int, outcome: int) -> None:
-        """See `Frame`."""
-
-    def finish_reads(self, at: int, outcome: int) -> bool:
-        """See `Frame`."""
-        return False
-
-    def finish_otherwise(self, at: int, outcome: int) -> None:
-        """See `Frame`."""
-
-    def finish_most(self, at: int, outcome: int) -> None:
-        """See `Frame`."""
-
-    def preferred(self, at: int) -> int | None:
-        """See `Frame`."""
         return None
 
 

@@ -83,7 +83,7 @@ Place: TypeAlias = "tuple[int, Alive, Others]"
 """A `State` between two members or items."""
 
 
-class Apart:
+class Apart(Frame):
     """The frame of an open object or array that must not become one of a few values.
 
     Machine states are ``2 * i`` while punctuation and a key are written, and ``2 * i + 1`` during a
@@ -525,10 +525,6 @@ class Apart:
             return None
         ways = [self.ending((place, group, others)) for group in groups.values()]
         return max([len(rest), *[len(way) for way in ways if way is not None]])
-
-    def preferred(self, at: int) -> int | None:
-        """See `frames.Frame`."""
-        return None
 
 
 class ApartObject(Apart):

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from structgen.automaton.core.frames import POP, Alternative
+from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.array_spec import (
     REPEATED,
@@ -310,7 +310,7 @@ class ArrayClosing:
         return best
 
 
-class ArrayPlan:
+class ArrayPlan(Frame):
     """The frame of an array owed to the array assertions of several nodes at once.
 
     Machine states are ``2 * i`` while punctuation is written and ``2 * i + 1`` during an item, for
@@ -321,7 +321,6 @@ class ArrayPlan:
     """
 
     nests = True
-    may_record = False
 
     def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
         self._language = language
@@ -517,9 +516,6 @@ class ArrayPlan:
             ):
                 return None
         return 2 * self._state((count, met, forgotten)) + 1
-
-    def untold(self, at: int, outcome: int) -> None:
-        """See `frames.Frame`."""
 
     def forgotten(self, at: int) -> int:
         """See `frames.Frame`."""

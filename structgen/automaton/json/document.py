@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
-from structgen.automaton.core.frames import POP, Alternative, TextHistory, Textless
+from structgen.automaton.core.frames import POP, Alternative, Frame, TextHistory
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.schema.nesting import UNLIMITED
@@ -50,7 +50,7 @@ def _space_leaf(space: Whitespace) -> _SpaceLeaf:
     return _SpaceLeaf(space)
 
 
-class Document(Textless):
+class Document(Frame):
     """The frame below a top-level value.
 
     Args:
@@ -138,7 +138,7 @@ def _opening_leaf(space: Whitespace) -> OpeningLeaf:
     return OpeningLeaf(space)
 
 
-class PlainRoot(Textless):
+class PlainRoot(Frame):
     """The frame of a document's object up to its brace; see `frames.Frame`."""
 
     nests = True

@@ -421,7 +421,9 @@ class KeySymbols(SymbolAutomaton):
             return allowed != 0
         if not self._automata:
             return self._classify(0) >= 0
-        if self._decides != "one" or patterns[0] < 0:
+        if self._decides != "one" or patterns[0] == _LOST:
+            return False
+        if patterns[0] == self._automata[0].start and self._automata[0].is_empty():
             return False
         return node < 0 or self._takes_more_than_names(patterns[0])
 

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from structgen.automaton.bits import bits
-from structgen.automaton.core.frames import POP, Alternative
+from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
@@ -32,7 +32,7 @@ from .open_members import OpenMembers
 from .scalars import key_leaf
 
 
-class ObjectPlan:
+class ObjectPlan(Frame):
     """The frame of an object owed to the object assertions of several nodes at once.
 
     Machine states are ``2 * i`` while punctuation and a key are written, ``2 * i + 1`` during the
@@ -292,17 +292,6 @@ class ObjectPlan:
             return False
         _, count, rule, keys = self._state_at(at)
         return self._values.tells_keys_apart(count, rule, keys)
-
-    def forget(self, at: int, outcome: int) -> int | None:
-        """See `frames.Frame`."""
-        return None
-
-    def untold(self, at: int, outcome: int) -> None:
-        """See `frames.Frame`."""
-
-    def forgotten(self, at: int) -> int:
-        """See `frames.Frame`."""
-        return 0
 
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False

@@ -64,26 +64,16 @@ def number_spec(
 
     ``with_barred``: also those numbers that ``nodes`` bar one by one; see `excluding`.
     """
-    lower: tuple[Decimal, bool] | None = None
-    upper: tuple[Decimal, bool] | None = None
+    lows: list[tuple[Decimal, bool]] = []
+    highs: list[tuple[Decimal, bool]] = []  # each with whether it is in
     multiples: dict[Decimal, None] = {}
     non_multiples: dict[Decimal, None] = {}
     excluded: dict[Decimal, None] = {}
     for node in nodes:
-        for value, exclusive in (
-            (node.minimum, False),
-            (node.exclusive_minimum, True),
-        ):
-            if value is not None and (lower is None or (value, exclusive) > lower):
-                lower = (value, exclusive)
-        for value, exclusive in (
-            (node.maximum, False),
-            (node.exclusive_maximum, True),
-        ):
-            if value is not None and (
-                upper is None or (value, not exclusive) < (upper[0], not upper[1])
-            ):
-                upper = (value, exclusive)
+        lows += [(v, False) for v in (node.minimum,) if v is not None]
+        lows += [(v, True) for v in (node.exclusive_minimum,) if v is not None]
+        highs += [(v, True) for v in (node.maximum,) if v is not None]
+        highs += [(v, False) for v in (node.exclusive_maximum,) if v is not None]
         for value in () if with_barred else node.excluded:
             if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
                 excluded[to_decimal(value).normalize()] = None
@@ -100,11 +90,13 @@ def number_spec(
         form = "digits"
     elif types & INTEGER == POINTED:
         form = "pointed"
+    lower, is_above = max(lows, default=(None, False))
+    upper, is_in = min(highs, default=(None, True))
     return NumberSpec(
-        lower[0] if lower else None,
-        upper[0] if upper else None,
-        bool(lower and lower[1]),
-        bool(upper and upper[1]),
+        lower,
+        upper,
+        is_above,
+        not is_in,
         tuple(sorted(multiples)),
         tuple(sorted(non_multiples)),
         tuple(sorted(excluded)),

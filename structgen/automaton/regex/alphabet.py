@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from structgen.automaton.bits import bits
 from structgen.grammar.ir import MAX_CODE_POINT, SURROGATES, Ranges
@@ -123,17 +123,18 @@ class Alphabet:
             return NO_ATOM
         return self.minterms[i]
 
-    def sample(self, mask: int) -> str:
-        """A character of one of the minterms in ``mask``, an ordinary one where there is any."""
-        for char in _ORDINARY:
-            if mask >> self.minterm(ord(char)) & 1:
-                return char
-        return chr(self.representatives[(mask & -mask).bit_length() - 1])
-
-    def samples(self, mask: int) -> list[str]:
-        """The ordinary characters of the minterms in ``mask``; if there are none, another one."""
-        found = [char for char in _ORDINARY if mask >> self.minterm(ord(char)) & 1]
-        return found or [self.sample(mask)]
+    def samples(self, mask: int, most: int) -> list[str]:
+        """Up to ``most`` characters of the minterms in ``mask``, ordinary ones first."""
+        minterm = self.minterm
+        ordinary = (char for char in _ORDINARY if mask >> minterm(ord(char)) & 1)
+        found = [*islice(ordinary, most)]
+        runs = zip(self.minterms, pairwise((*self.starts, MAX_CODE_POINT + 1)), strict=True)
+        while len(found) < most and (run := next(runs, None)) is not None:
+            its_own, bounds = run
+            if its_own >= 0 and mask >> its_own & 1:
+                others = (char for char in map(chr, range(*bounds)) if char not in _ORDINARY)
+                found += islice(others, most - len(found))
+        return found
 
 
 _ORDINARY = "abcdefghijklmnopqrstuvwxyz0123456789_-ABCDEFGHIJKLMNOPQRSTUVWXYZ ./:@"

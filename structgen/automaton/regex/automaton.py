@@ -31,10 +31,9 @@ from typing import NamedTuple, Protocol
 
 from structgen.grammar import ir
 
-from . import expressions as kinds
 from .alphabet import Alphabet
 from .derivatives import Derivatives
-from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET, START
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET
 from .lookarounds import Moves
 
 MAX_RUN = 1 << 16
@@ -189,14 +188,28 @@ class SymbolAutomaton(Protocol):
         return -1
 
 
-class Runs(Derivatives, SymbolAutomaton):
-    """`Derivatives` with what is known of their runs."""
+class RegexAutomaton(Derivatives, SymbolAutomaton):
+    """The lazy automaton of one regular expression.
 
-    def __init__(self, regex: ir.Regex, alphabet: Alphabet | None) -> None:
+    Args:
+        regex: the expression.
+        alphabet: minterms at least as fine as the expression's character sets; None builds them.
+
+    Raises:
+        CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.
+    """
+
+    def __init__(self, regex: ir.Regex, alphabet: Alphabet | None = None) -> None:
         super().__init__(regex, alphabet)
         self._runs: dict[int, tuple[int, int]] = {}
         self._found_runs: dict[int, tuple[int, int, int]] = {}
         self._settled: dict[int, int] = {}
+        self._pruned: dict[int, Moves] = {}
+        self._open_parts: dict[int, int | None] = {}
+        # Without bounds to be told from none, no state is like another one.
+        self.has_expressions = self._is_counting
+
+    # -- runs -------------------------------------------------------------------------------
 
     def run(self, state: int) -> tuple[int, int]:
         """A set of minterms of which many can be read in a row, and how many; -1 for any number.
@@ -207,12 +220,11 @@ class Runs(Derivatives, SymbolAutomaton):
         """
         found = self._runs.get(state)
         if found is None:
-            node = self.started(state)
-            chars, most, settled = (0, 0, 0) if node < 0 else self._find_run(node)
-            if chars and most >= 0 and self.expressions.flags[node] & 0b11000:
-                most = self._alive_for(node, min(most, MAX_RUN))
+            chars, most, settled = (0, 0, 0) if self.looks_around(state) else self._find_run(state)
+            if chars and most >= 0 and self.expressions.flags[state] & 0b11000:
+                most = self._alive_for(state, min(most, MAX_RUN))
             found = self._runs[state] = (chars, most) if chars and most else (0, 0)
-            self._settled[state] = max(settled, 1) if state < 0 else settled
+            self._settled[state] = settled
         return found
 
     def settled(self, state: int) -> int:
@@ -227,18 +239,15 @@ class Runs(Derivatives, SymbolAutomaton):
         chars, most = self.run(state)
         if most < 0:
             count = min(count, self._settled[state])
-        return self._advance(self.started(state), count, chars) if count else state
+        return self._advance(state, count, chars) if count else state
 
     def phases(self, state: int) -> tuple[int, ...] | None:
         """See `SymbolAutomaton`: told of a repeat of one set, whatever follows it."""
         expressions = self.expressions
-        node = self.started(state)
-        if node < 0 or self.label(node) != self.label(state):
-            return None
-        repeat = expressions.nodes[node]
+        repeat = expressions.nodes[state]
         if repeat[0] == CAT:
             repeat = expressions.nodes[repeat[1]]
-        if repeat[0] != REP or expressions.flags[node] & 0b01000:
+        if repeat[0] != REP or self.looks_around(state):
             return None
         _, body, least, most = repeat
         chars = self.run(state)[0]
@@ -247,27 +256,10 @@ class Runs(Derivatives, SymbolAutomaton):
         bounds = (0, least, most) if most > least else (0, least)
         return bounds if least else (0, *bounds[2:])
 
-    def started(self, state: int) -> int:
-        """The expression still to be read in ``state``; -1 where no run may be told from it."""
-        if self._looks is not None:
-            node = state if state >= 0 else self._body
-            # Every character read can change a lookbehind further on.
-            return -1 if self._looks.are_in(node) else node
-        return state if state >= 0 else self._without_its_start(self._body)
-
-    def _without_its_start(self, node: int) -> int:
-        """What is left to read at the start of the text, past ``^``; -1 if that is unclear."""
-        expressions = self.expressions
-        if self._without_start(node) == node:
-            return node
-        kind, *args = expressions.nodes[node]
-        if kind == CAT and expressions.nodes[args[0]] == (START,):
-            return args[1] if self._without_start(args[1]) == args[1] else -1
-        if kind in (ALT, AND):
-            parts = [self._without_its_start(part) for part in args]
-            if min(parts) >= 0:
-                return expressions.alt(parts) if kind == ALT else expressions.all_of(parts)
-        return -1
+    def looks_around(self, state: int) -> bool:
+        """Whether there are anchors or lookarounds: no run may be told, as every character read can
+        change a lookbehind further on."""
+        return self._looks is not None and self._looks.are_in(state)
 
     def only_run(self, state: int) -> tuple[int, int, int] | None:
         """Where nothing may be read but one repeat of a set: its minterms, and its bounds (-1:
@@ -275,18 +267,15 @@ class Runs(Derivatives, SymbolAutomaton):
 
         None where there may be more.
         """
-        node = self.started(state)
-        if node < 0:
-            return None
-        repeat = self.expressions.nodes[node]
-        if repeat[0] != REP or (node != state and self.label(node) != self.label(state)):
+        repeat = self.expressions.nodes[state]
+        if repeat[0] != REP or self.looks_around(state):
             return None
         body = self.expressions.nodes[repeat[1]]
         return (body[1], repeat[2], repeat[3]) if body[0] == SET else None
 
     def without_most(self, state: int) -> int:
         """For a state of `only_run`: the same repeat, any number of times."""
-        _, body, least, _ = self.expressions.nodes[self.started(state)]
+        _, body, least, _ = self.expressions.nodes[state]
         return self.expressions.repeat(body, least, -1)
 
     def _find_run(self, node: int) -> tuple[int, int, int]:
@@ -398,25 +387,6 @@ class Runs(Derivatives, SymbolAutomaton):
                 high = middle - 1
         return low
 
-
-class RegexAutomaton(Runs):
-    """The lazy automaton of one regular expression.
-
-    Args:
-        regex: the expression.
-        alphabet: minterms at least as fine as the expression's character sets; None builds them.
-
-    Raises:
-        CompileLimitExceeded: more than `expressions.MAX_NODES` different derivatives were needed.
-    """
-
-    def __init__(self, regex: ir.Regex, alphabet: Alphabet | None = None) -> None:
-        super().__init__(regex, alphabet)
-        self._pruned: dict[int, Moves] = {}
-        self._open_parts: dict[int, int | None] = {}
-        # Without bounds to be told from none, no state is like another one.
-        self.has_expressions = self._is_counting
-
     @property
     def weight(self) -> int:
         """About how many bytes it takes by now: see `leaf.Leaf.weight`."""
@@ -429,7 +399,7 @@ class RegexAutomaton(Runs):
         """Where each minterm leads; minterms that lead nowhere are left out."""
         moves = self._pruned.get(state)
         if moves is None:
-            raw = self._raw(state)
+            raw = self.derive(state)
             alive = [move for move in raw if self._is_alive(move[1])]
             # One tuple for both, as nearly always: the collector looks at each.
             moves = self._pruned[state] = raw if len(alive) == len(raw) else tuple(alive)
@@ -446,10 +416,9 @@ class RegexAutomaton(Runs):
         """The state after some characters of ASCII, or None where they lead nowhere."""
         minterms = self.alphabet.ascii_minterms()
         for i, byte in enumerate(text):
-            node = state if state >= 0 else self._body
-            if self._looks is None and not self.expressions.flags[node] & 0b01000:
+            if self._looks is None:
                 # No state on the way need be known to be alive: the last one tells.
-                end = self._read_node(node, text[i:], minterms)
+                end = self._read_node(state, text[i:], minterms)
                 return end if self._is_alive(end) else None
             minterm = minterms[byte]
             for mask, to in self.moves(state):
@@ -504,12 +473,8 @@ class RegexAutomaton(Runs):
         state = self.start
         for char in text:
             minterm = self.alphabet.minterm(ord(char))
-            for mask, to in self.moves(state):
-                if minterm >= 0 and mask >> minterm & 1:
-                    state = to
-                    break
-            else:
-                return False
+            moves = self.derive(state) if minterm >= 0 else ()
+            state = next((to for mask, to in moves if mask >> minterm & 1), NONE)
         return self.label(state) >= 0
 
     def is_empty(self) -> bool:
@@ -520,7 +485,7 @@ class RegexAutomaton(Runs):
 
     def at_least(self, state: int) -> int:
         """See `SymbolAutomaton`."""
-        return self.expressions.least[state if state >= 0 else self._body]
+        return self.expressions.least[state]
 
     def is_open(self, state: int) -> bool:
         """See `SymbolAutomaton`: so it is for patterns that are searched for."""
@@ -530,8 +495,8 @@ class RegexAutomaton(Runs):
         """See `SymbolAutomaton`."""
         found = self._open_parts.get(state, -1)
         if found == -1:
-            node = self.started(state)
-            found = self._open_parts[state] = self._find_open(node) if node >= 0 else None
+            found = None if self.looks_around(state) else self._find_open(state)
+            self._open_parts[state] = found
         return found
 
     def _find_open(self, node: int) -> int | None:
@@ -586,36 +551,30 @@ class StructuralHash:
 
         Cost: a microsecond or two for each part of an expression that is met for the first time.
         """
-        automaton = self._automaton
-        node = automaton.started(state)
-        if node < 0 or automaton.expressions.holds_anchors(node):
-            return None
-        if node != state and automaton.label(node) != automaton.label(state):
-            return None
-        return self._of_node(node)
+        return None if self._automaton.looks_around(state) else self._of_node(state)
 
     def _of_node(self, node: int) -> bytes:
-        known, parts = self._known, self._automaton.expressions.parts
+        known, nodes = self._known, self._automaton.expressions.nodes
         # The end of a long sequence comes first, or it would take as deep a recursion.
         chain = [node]
-        while chain[-1] not in known and parts(chain[-1])[0] == kinds.CAT:
-            chain.append(parts(chain[-1])[2])
+        while chain[-1] not in known and nodes[chain[-1]][0] == CAT:
+            chain.append(nodes[chain[-1]][2])
         for part in reversed(chain):
             if part not in known:
                 known[part] = self._digest(part)
         return known[node]
 
     def _digest(self, node: int) -> bytes:
-        kind, *args = self._automaton.expressions.parts(node)
+        kind, *args = self._automaton.expressions.nodes[node]
         bounds = b""
-        if kind == kinds.SET:
+        if kind == SET:
             inner = [self._set(args[0])]
-        elif kind == kinds.REP:
+        elif kind == REP:
             inner = [self._of_node(args[0])]
             bounds = b"%d,%d" % (args[1], args[2])
         else:
             inner = [self._of_node(part) for part in args]
-            if kind != kinds.CAT:
+            if kind != CAT:
                 inner.sort()
         return blake2b(b"%d,%b;" % (kind, bounds) + b"".join(inner), digest_size=_SIZE).digest()
 
@@ -695,11 +654,8 @@ class TokenHorizon:
         """A state that stands for ``state``; often itself."""
         found = self._alike.get(state)
         if found is None:
-            found, automaton = state, self._automaton
-            node = automaton.started(state)
-            if node >= 0 and automaton.label(node) == automaton.label(state):
-                found = node if automaton.expressions.holds_anchors(node) else self._unbounded(node)
-            self._alike[state] = found
+            looks_around = self._automaton.looks_around(state)
+            found = self._alike[state] = state if looks_around else self._unbounded(state)
         return found
 
     def _without_length(self, node: int, parts: list[int]) -> int:
@@ -719,8 +675,8 @@ class TokenHorizon:
         rest: list[int] = []
         most = -1
         for part in parts:
-            kind, *args = automaton.expressions.parts(part)
-            if kind == kinds.REP and automaton.expressions.is_everything(args[0]) and args[1] == 0:
+            kind, *args = automaton.expressions.nodes[part]
+            if kind == REP and args[0] == automaton.expressions.any_char and args[1] == 0:
                 most = args[2]
             else:
                 rest.append(part)
@@ -741,12 +697,12 @@ class TokenHorizon:
             for part in reversed(first):
                 out = automaton.expressions.cat(self._unbounded(part), out)
             return out
-        kind, *args = automaton.expressions.parts(node)
-        if kind == kinds.ALT:
+        kind, *args = automaton.expressions.nodes[node]
+        if kind == ALT:
             return automaton.expressions.alt([self._unbounded(part) for part in args])
-        if kind == kinds.AND:
+        if kind == AND:
             return self._without_length(node, args)
-        if kind == kinds.REP:
+        if kind == REP:
             body, least, most = args
             if most > least and most > self._times(body, most):
                 most = -1
@@ -771,16 +727,16 @@ class TokenHorizon:
 
     def _needed(self, node: int) -> list[int]:
         """Sets of minterms: every text of ``node`` holds a character of each, in this order."""
-        kind, *args = self._automaton.expressions.parts(node)
-        if kind == kinds.SET:
+        kind, *args = self._automaton.expressions.nodes[node]
+        if kind == SET:
             return [args[0]]
-        if kind == kinds.CAT:
+        if kind == CAT:
             return [
                 mask
                 for part in self._automaton.expressions.sequence(node)
                 for mask in self._needed(part)
             ]
-        if kind == kinds.REP and args[1]:
+        if kind == REP and args[1]:
             return self._needed(args[0])
         return []
 
@@ -792,29 +748,29 @@ class TokenHorizon:
         return found
 
     def _find_sizes(self, node: int) -> _Sizes:
-        kind, *args = self._automaton.expressions.parts(node)
-        if kind == kinds.SET:
+        kind, *args = self._automaton.expressions.nodes[node]
+        if kind == SET:
             n_bytes = 1 if args[0] & self._plain else MAX_SPELLING
             return _Sizes(1, n_bytes, n_bytes)
-        if kind == kinds.CAT:
+        if kind == CAT:
             whole = _Sizes(0, 0, 0)
             for part in reversed(self._automaton.expressions.sequence(node)):
                 some = self._sizes(part)
                 worst = max(some.worst + whole.n_bytes, whole.worst)
                 whole = _Sizes(some.least + whole.least, some.n_bytes + whole.n_bytes, worst)
             return whole
-        if kind == kinds.ALT:
+        if kind == ALT:
             parts = [self._sizes(part) for part in args]
             return _Sizes(
                 min(part.least for part in parts),
                 min(part.n_bytes for part in parts),
                 max(part.worst for part in parts),
             )
-        if kind == kinds.REP:
+        if kind == REP:
             body, times = self._sizes(args[0]), args[1]
             worst = body.worst + body.n_bytes * max(times - 1, 0)
             return _Sizes(body.least * times, body.n_bytes * times, worst)
-        if kind == kinds.AND and (split := self._beside_length(args)) is not None:
+        if kind == AND and (split := self._beside_length(args)) is not None:
             # What is still to come is what is soonest, or would have been too long before.
             return self._sizes(split[0])
-        return _Sizes(0, 0, 0 if kind == kinds.EPSILON else _UNKNOWN)
+        return _Sizes(0, 0, 0 if kind == EPSILON else _UNKNOWN)

@@ -2,8 +2,7 @@
 
 Reading a minterm in an expression gives its Brzozowski derivative (Brzozowski 1964; Owens, Reppy &
 Turon 2009 for derivative classes), by classes of minterms that lead to the same one. Intersection
-and complement cost nothing extra. Anchors are nodes: ``^`` is empty until something has been read,
-``$`` is nullable only at the end. What derivatives are where there are lookarounds is in
+and complement cost nothing extra. What derivatives are where there are anchors or lookarounds is in
 `lookarounds`; normal forms are those of `expressions`. It knows nothing of runs of characters, nor
 of what a leaf asks of its states.
 """
@@ -19,22 +18,16 @@ from structgen.grammar import ir
 
 from . import lookarounds
 from .alphabet import Alphabet
-from .expressions import ALT, AND, CAT, END, EPSILON, NONE, NOT, REP, SET, START, Sums
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET, Sums
 from .lookarounds import Moves
 
 
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
-    """All character sets that occur in ``regex`` (iterative: nesting costs no stack)."""
-    return _made_of(regex)[0]
-
-
-def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
-    """The character sets in an expression, and of what kinds its parts are.
+    """All character sets that occur in ``regex`` (iterative: nesting costs no stack).
 
     Formats are made of few parts, each of which stands in many places: it is looked at once.
     """
     found: set[ir.Ranges] = set()
-    kinds: set[type[ir.Regex]] = set()
     seen: set[ir.Regex] = set()
     stack: list[ir.Regex] = [regex]
     while stack:
@@ -42,7 +35,6 @@ def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
         if node in seen:
             continue
         seen.add(node)
-        kinds.add(type(node))
         if isinstance(node, ir.CharSet):
             found.add(node.ranges)
         elif isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
@@ -53,7 +45,7 @@ def _made_of(regex: ir.Regex) -> tuple[set[ir.Ranges], set[type[ir.Regex]]]:
             found.update(chars.ranges for step in node.steps for _, chars in step)
             found.add(node.between.ranges)
     WORK.spend(len(seen) >> 2)
-    return found, kinds
+    return found
 
 
 class Derivatives:
@@ -72,32 +64,19 @@ class Derivatives:
     """
 
     def __init__(self, regex: ir.Regex, alphabet: Alphabet | None) -> None:
-        sets, its_kinds = _made_of(regex)
-        self.alphabet = alphabet or Alphabet(sets)
+        self.alphabet = alphabet or Alphabet(char_sets(regex))
         self.expressions = Sums(self.alphabet)
         self._moves: dict[int, Moves] = {}
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
-        self._killed: dict[int, int] = {}
-        has_anchors = ir.StartAnchor in its_kinds or ir.EndAnchor in its_kinds
-        has_own = ir.Intersect in its_kinds or ir.Complement in its_kinds
-        looks_around = (
-            ir.Lookahead in its_kinds or ir.Lookbehind in its_kinds or (has_anchors and has_own)
-        ) and lookarounds.are_in(regex)
-        self._looks = lookarounds.Lookarounds(self) if looks_around else None
+        self._looks: lookarounds.Lookarounds | None = None
         self._sums: dict[Any, list[tuple[int, ...]]] = {}
         self._is_counting = False
-        self._body = self._lower(regex, {})
+        # Where it starts. There may be no text; who goes on from other states knows of one.
+        self.start = self._lower(regex, {})
         self._sums.clear()
-        # With sums and repeats alone there is a text; who goes on from other states knows of one.
-        is_plain = self._looks is None and not self.expressions.flags[self._body] & 0b11000
-        self.start = self._body if is_plain and self._body != NONE else -1
-        """Initial state: with a number of its own where ``^`` might hold there and nowhere else, or
-        where there might be no text."""
 
     def label(self, state: int) -> int:
         """0 when the text may end here, else -1."""
-        if state < 0:
-            return 0 if self.expressions.flags[self._body] & 0b100 else -1
         return 0 if self.expressions.flags[state] & 0b001 else -1
 
     # -- from the IR ------------------------------------------------------------------------
@@ -131,12 +110,10 @@ class Derivatives:
             node = self._of_its_own(expressions.complement(self._lower(regex.body, known)))
         elif isinstance(regex, ir.Checksum):
             node = self._checksum(regex)
-        elif self._looks is not None:
-            node = self._looks.lower(regex, lambda part: self._lower(part, known))
-        elif isinstance(regex, ir.StartAnchor):
-            node = expressions.node((START,), 0b1100)
         else:
-            node = expressions.node((END,), 0b1101)
+            if self._looks is None:
+                self._looks = lookarounds.Lookarounds(self)
+            node = self._looks.lower(regex, lambda part: self._lower(part, known))
         known[regex] = node
         return node
 
@@ -202,17 +179,6 @@ class Derivatives:
 
     # -- derivatives ------------------------------------------------------------------------
 
-    def _raw(self, state: int) -> Moves:
-        if state >= 0:
-            return self.derive(state)
-        if self._looks is not None or not self.expressions.flags[self._body] & 0b1000:
-            return self.derive(self._body)
-        merged: dict[int, int] = {}
-        for mask, to in self._derive_at_start(self._body):
-            to = self._without_start(to)
-            merged[to] = merged.get(to, 0) | mask
-        return tuple((mask, to) for to, mask in merged.items() if to != NONE)
-
     def derive(self, node: int) -> Moves:
         """The derivatives of a node, by classes of minterms."""
         moves = self._moves.get(node)
@@ -230,33 +196,27 @@ class Derivatives:
                     break
                 chain.append(args[1])
             for part in reversed(chain):
-                moves = self._moves[part] = self._derivative(part, False)
+                moves = self._moves[part] = self._derivative(part)
             assert moves is not None
         return moves
 
-    def _derive_at_start(self, node: int) -> Moves:
-        """The derivative at the start of the text, where ``^`` is nullable."""
-        if not self.expressions.flags[node] & 0b1000:
-            return self.derive(node)
-        return self._derivative(node, True)
-
-    def _derivative(self, node: int, at_start: bool) -> Moves:
+    def _derivative(self, node: int) -> Moves:
         expressions = self.expressions
         if self._looks is not None and self._looks.are_in(node):
             return self._looks.derivative(node)
         kind, *args = expressions.nodes[node]
-        derive = self._derive_at_start if at_start else self.derive
+        derive = self.derive
         if kind == SET:
             return ((args[0], EPSILON),)
         if kind == CAT:
             left, right = args
             moves = tuple((mask, expressions.cat(to, right)) for mask, to in derive(left))
-            if self._nullable_here(left, at_start):
+            if expressions.flags[left] & 0b001:
                 return self.overlay([moves, derive(right)], expressions.alt)
             return moves
         if kind == REP:
             body, least, most = args
-            fewer = 0 if self._nullable_here(body, at_start) else max(least - 1, 0)
+            fewer = 0 if expressions.flags[body] & 0b001 else max(least - 1, 0)
             rest = expressions.repeat(body, fewer, most - 1 if most > 0 else most)
             return tuple((mask, expressions.cat(to, rest)) for mask, to in derive(body))
         if kind == ALT:
@@ -272,29 +232,6 @@ class Derivatives:
             out.append((rest_mask, expressions.everything))
             return tuple((mask, to) for mask, to in out if mask and to != NONE)
         return ()
-
-    def _nullable_here(self, node: int, at_start: bool) -> bool:
-        flags = self.expressions.flags[node]
-        if not flags & 0b1000:
-            return bool(flags & 0b001)
-        return self._nullable_before_more(node, at_start)
-
-    def _nullable_before_more(self, node: int, at_start: bool) -> bool:
-        """Nullable with text still to come: ``$`` fails, ``^`` holds only at the start."""
-        kind, *args = self.expressions.nodes[node]
-        if kind == START:
-            return at_start
-        if kind in (END, SET, NONE):
-            return False
-        if kind == EPSILON:
-            return True
-        if kind in (CAT, AND):
-            return all(self._nullable_before_more(a, at_start) for a in args)
-        if kind == ALT:
-            return any(self._nullable_before_more(a, at_start) for a in args)
-        if kind == REP:
-            return args[1] == 0 or self._nullable_before_more(args[0], at_start)
-        return not self._nullable_before_more(args[0], at_start)
 
     def overlay(
         self, maps: list[Moves], combine: Callable[[Iterable[int]], int], every: bool = False
@@ -314,32 +251,6 @@ class Derivatives:
             if to != NONE:
                 merged[to] = merged.get(to, 0) | mask
         return tuple((mask, to) for to, mask in merged.items())
-
-    def _without_start(self, node: int) -> int:
-        """``node`` with every ``^`` made impossible: something has been read."""
-        expressions = self.expressions
-        if not expressions.flags[node] & 0b1000:
-            return node
-        found = self._killed.get(node)
-        if found is not None:
-            return found
-        kind, *args = expressions.nodes[node]
-        if kind == START:
-            out = NONE
-        elif kind == CAT:
-            out = expressions.cat(self._without_start(args[0]), self._without_start(args[1]))
-        elif kind == ALT:
-            out = expressions.alt([self._without_start(a) for a in args])
-        elif kind == REP:
-            out = expressions.repeat(self._without_start(args[0]), args[1], args[2])
-        elif kind == AND:
-            out = expressions.all_of([self._without_start(a) for a in args])
-        elif kind == NOT:
-            out = expressions.complement(self._without_start(args[0]))
-        else:
-            out = node
-        self._killed[node] = out
-        return out
 
     # -- emptiness --------------------------------------------------------------------------
 

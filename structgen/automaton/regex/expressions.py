@@ -34,7 +34,7 @@ _MOST_LEAST = 1 << 48
 """Lower bounds on lengths are told up to here."""
 
 NONE, EPSILON = 0, 1
-SET, CAT, ALT, REP, AND, NOT, START, END = range(2, 10)
+SET, CAT, ALT, REP, AND, NOT = range(2, 8)
 
 
 class Expressions:
@@ -45,7 +45,8 @@ class Expressions:
 
     Attributes:
         alphabet: as given.
-        nodes: what `parts` gives, by node.
+        nodes: per node its kind, and what it is made of: nodes, a mask of minterms, or bounds (-1:
+            none). ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and bounds.
         flags: per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable
             when the text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums
             and repeats.
@@ -73,14 +74,6 @@ class Expressions:
 
     # -- what a node is ---------------------------------------------------------------------
 
-    def parts(self, node: int) -> tuple[int, ...]:
-        """The kind of a node, and what it is made of: nodes, a mask of minterms, or bounds (-1:
-        none).
-
-        ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and two bounds.
-        """
-        return self.nodes[node]
-
     def sequence(self, node: int) -> list[int]:
         """The parts of a sequence, however many; other nodes are one of their own."""
         out: list[int] = []
@@ -89,18 +82,6 @@ class Expressions:
             node = self.nodes[node][2]
         out.append(node)
         return out
-
-    def holds_anchors(self, node: int) -> bool:
-        """Whether there is an anchor or a lookaround in ``node``."""
-        return bool(self.flags[node] & 0b01000)
-
-    def is_plain(self, node: int) -> bool:
-        """Whether ``node`` is made of sets, sums, sequences and repeats alone."""
-        return not self.flags[node] & 0b11000
-
-    def is_everything(self, node: int) -> bool:
-        """Whether ``node`` is any one character."""
-        return node == self.any_char
 
     # -- construction -----------------------------------------------------------------------
 
@@ -172,8 +153,6 @@ class Expressions:
                 most = -1 if -1 in (node[3], other[3]) else node[3] + other[3]
                 merged = self.repeat(node[1], node[2] + other[2], most)
                 return self.cat(merged, after[0]) if after else merged
-        if node[0] == END and not g & 0b101:
-            return NONE
         flags = (f & g & 0b111) | ((f | g) & 0b11000)
         return self.node((CAT, left, right), flags)
 

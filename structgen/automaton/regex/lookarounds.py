@@ -49,31 +49,6 @@ _ALWAYS: Conditions = frozenset((frozenset(),))
 _NEVER: Conditions = frozenset()
 
 
-def are_in(regex: ir.Regex) -> bool:
-    """Whether ``regex`` needs `Lookarounds`: for a lookaround, or an anchor in a text of its
-    own.
-
-    Iterative: nesting costs no stack.
-    """
-    # Whether something may precede or follow a node, and whether it is inside a text of its own.
-    stack: list[tuple[ir.Regex, bool, bool]] = [(regex, False, False)]
-    while stack:
-        node, inside, own = stack.pop()
-        if isinstance(node, (ir.Lookahead, ir.Lookbehind)):
-            return True
-        if isinstance(node, (ir.StartAnchor, ir.EndAnchor)) and own:
-            return True
-        if isinstance(node, (ir.Intersect, ir.Complement)):
-            own = own or inside
-        elif isinstance(node, (ir.Concat, ir.Repeat)):
-            inside = True
-        if isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
-            stack.extend((part, inside, own) for part in node.parts)
-        elif isinstance(node, (ir.Repeat, ir.Complement)):
-            stack.append((node.body, inside, own))
-    return False
-
-
 class Derivable(Protocol):
     """What `Lookarounds` ask of `derivatives.Derivatives`."""
 
@@ -91,7 +66,7 @@ class Derivable(Protocol):
 class Lookarounds:
     """What one automaton does with its lookarounds. Bit 3 of a node's flags says it has some.
 
-    Anchors are lookarounds here; there are no `expressions.START` and `expressions.END`.
+    Anchors are lookarounds, too.
     """
 
     def __init__(self, automaton: Derivable) -> None:

@@ -31,7 +31,7 @@ _MOST_DEPTH = 40
 
 _MOST_WORDS = 100
 
-_Word: TypeAlias = "tuple[ir.CharSet, ...]"
+Word: TypeAlias = "tuple[ir.CharSet, ...]"
 
 
 class _TooMany(Exception):
@@ -102,9 +102,9 @@ class _Positions:
         if isinstance(regex, ir.Concat):
             return self._along([self._read(part, depth - 1) for part in regex.parts])
         if isinstance(regex, ir.Alternate) and regex.parts:
-            words = _words(regex)
-            if words is not None:
-                return self._read_words(words)
+            listed = words(regex)
+            if listed is not None:
+                return self._read_words(listed)
             found = [self._read(part, depth - 1) for part in regex.parts]
             first = last = 0
             for begin, end, _ in found:
@@ -124,10 +124,10 @@ class _Positions:
             return self._along(copies)
         raise _TooMany
 
-    def _read_words(self, words: list[_Word]) -> tuple[int, int, bool]:
+    def _read_words(self, words: list[Word]) -> tuple[int, int, bool]:
         """As `_read`, of any of some words: those that begin alike have these positions in common,
         for what is left of them after a text is one expression."""
-        rests: dict[ir.CharSet, list[_Word]] = {}
+        rests: dict[ir.CharSet, list[Word]] = {}
         for word in words:
             if word:
                 rests.setdefault(word[0], []).append(word[1:])
@@ -206,29 +206,30 @@ class _Positions:
         return True
 
 
-def _words(regex: ir.Regex) -> list[_Word] | None:
-    """The words that ``regex`` lists, if it does: each character may be any of a set."""
+def words(regex: ir.Regex, most: int = _MOST_WORDS) -> list[Word] | None:
+    """The words that ``regex`` lists, if it does, up to ``most``: each character may be any of a
+    set."""
     if isinstance(regex, ir.CharSet):
-        return [(regex,)]
+        return [(regex,)] if most > 0 else None
     if isinstance(regex, ir.Alternate):
-        out: list[_Word] = []
+        out: list[Word] = []
         for part in regex.parts:
-            found = _words(part)
-            if found is None or len(out) + len(found) > _MOST_WORDS:
+            found = words(part, most - len(out))
+            if found is None:
                 return None
             out += found
         return out
     if isinstance(regex, ir.Concat):
         out = [()]
         for part in regex.parts:
-            found = _words(part)
-            if found is None or len(out) * len(found) > _MOST_WORDS:
+            found = words(part, most // max(len(out), 1))
+            if found is None:
                 return None
             out = [(*word, *more) for word in out for more in found]
         return out
-    if isinstance(regex, ir.Repeat) and regex.min == 0 and regex.max == 1:
-        found = _words(regex.body)
-        return None if found is None else [*found, ()]
+    if isinstance(regex, ir.Repeat) and regex.max is not None and regex.max <= 1:
+        found = words(regex.body, most)
+        return found if found is None or regex.min else [*found, ()]
     return None
 
 

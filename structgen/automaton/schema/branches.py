@@ -217,21 +217,22 @@ def _values(node: Node, add: Add, constant: Callable[[Any], int]) -> Choice:
     return out
 
 
+_CONTRARY = (
+    ("minimum", "exclusive_maximum"),
+    ("maximum", "exclusive_minimum"),
+    ("exclusive_minimum", "maximum"),
+    ("exclusive_maximum", "minimum"),
+    ("multiple_of", "not_multiple_of"),
+    ("not_multiple_of", "multiple_of"),
+)
+"""What is asked of numbers that fail an assertion."""
+
+
 def _numbers(node: Node) -> list[Node]:
-    out: list[Node] = []
-    if node.minimum is not None:
-        out.append(Node(node.path, types=NUMBER, exclusive_maximum=node.minimum))
-    if node.maximum is not None:
-        out.append(Node(node.path, types=NUMBER, exclusive_minimum=node.maximum))
-    if node.exclusive_minimum is not None:
-        out.append(Node(node.path, types=NUMBER, maximum=node.exclusive_minimum))
-    if node.exclusive_maximum is not None:
-        out.append(Node(node.path, types=NUMBER, minimum=node.exclusive_maximum))
-    if node.multiple_of is not None:
-        out.append(Node(node.path, types=NUMBER, not_multiple_of=node.multiple_of))
-    if node.not_multiple_of is not None:
-        out.append(Node(node.path, types=NUMBER, multiple_of=node.not_multiple_of))
-    return out
+    said: list[tuple[str, Any]] = [(other, getattr(node, name)) for name, other in _CONTRARY]
+    return [
+        Node(node.path, types=NUMBER, **{name: value}) for name, value in said if value is not None
+    ]
 
 
 def _strings(node: Node) -> list[Node]:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias, TypeVar
 
+from structgen.automaton.core.leaf import GROW
 from structgen.automaton.core.shared import AUTOMATA
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.work import WORK
@@ -36,74 +37,14 @@ from structgen.grammar.json_schema import (
 
 from .rules import Rule
 
-_LONGEST_READ = 200
-"""Texts up to this length are matched against an expression without an automaton."""
-
 _T = TypeVar("_T")
 _Q = TypeVar("_Q")
 
 
-class _NeedsAutomaton(Exception):
-    """The expression has parts that look at more than the text they match."""
-
-
 def matches(regex: ir.Regex, text: str) -> bool:
     """Whether ``regex`` matches the whole of ``text``."""
-    if len(text) <= _LONGEST_READ:
-        try:
-            return bool(_ends(regex, text, 1) >> len(text))
-        except _NeedsAutomaton:
-            pass
-    return AUTOMATA.get(RegexAutomaton, regex).accepts(text)
-
-
-def _ends(regex: ir.Regex, text: str, starts: int) -> int:
-    """Where matches of ``regex`` that begin at ``starts`` can end: bit masks of places in
-    ``text``.
-
-    All places at once, so that nothing is tried twice however ambiguous the expression is.
-    """
-    if not starts:
-        return 0
-    if isinstance(regex, ir.CharSet):
-        ends = 0
-        starts &= (1 << len(text)) - 1
-        while starts:
-            bit = starts & -starts
-            starts ^= bit
-            code = ord(text[bit.bit_length() - 1])
-            for low, high in regex.ranges:
-                if low <= code <= high:
-                    ends |= bit << 1
-                    break
-        return ends
-    if isinstance(regex, ir.Concat):
-        for part in regex.parts:
-            starts = _ends(part, text, starts)
-            if not starts:
-                break
-        return starts
-    if isinstance(regex, ir.Alternate):
-        ends = 0
-        for part in regex.parts:
-            ends |= _ends(part, text, starts)
-        return ends
-    if not isinstance(regex, ir.Repeat):
-        raise _NeedsAutomaton
-    if regex == ir.ANY_TEXT:
-        return (2 << len(text)) - (starts & -starts)
-    for _ in range(regex.min):
-        after = _ends(regex.body, text, starts)
-        if after == starts:
-            break  # so it stays: what may be empty only adds places, all else moves on
-        starts = after
-    ends = starts
-    count = regex.min
-    while starts and (regex.max is None or count < regex.max):
-        starts = _ends(regex.body, text, starts) & ~ends
-        ends |= starts
-        count += 1
-    return ends
+    with GROW:
+        return AUTOMATA.get(RegexAutomaton, regex).accepts(text)
 
 
 def type_bit(value: Any) -> int:

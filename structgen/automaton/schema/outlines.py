@@ -15,8 +15,11 @@ builds nothing, and says None where it would have to think.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
+from structgen.automaton.regex.quick_checks import words
 from structgen.grammar import ir
 from structgen.grammar.json_schema import (
     ALL_TYPES,
@@ -137,8 +140,8 @@ class Listings:
             node = self._nodes[number]
             found = None
             if vars(node).keys() <= _PATTERN and node.types & STRING and len(node.patterns) == 1:
-                found = _words(node.patterns[0])
-            self._words[number] = None if found is None else frozenset(found)
+                found = _texts(node.patterns[0])
+            self._words[number] = found
         return self._words[number]
 
 
@@ -148,34 +151,19 @@ _OF_MORE_THAN_TYPES = OF_VALUES | {"excluded"}
 _LISTING = frozenset(("_place", "_listed", "types", "enum", "refs", "all_of", "any_of", "one_of"))
 
 
-def _words(regex: ir.Regex) -> list[str] | None:
+def _texts(regex: ir.Regex) -> frozenset[str] | None:
     """The texts of ``regex`` if they are few and finitely many; else None."""
-    if isinstance(regex, ir.CharSet):
-        if sum(high - low + 1 for low, high in regex.ranges) > _MOST_WORDS:
-            return None
-        return [chr(code) for low, high in regex.ranges for code in range(low, high + 1)]
-    if isinstance(regex, ir.Concat):
-        texts = [""]
-        for part in regex.parts:
-            more = _words(part)
-            if more is None or len(texts) * len(more) > _MOST_WORDS:
-                return None
-            texts = [text + tail for text in texts for tail in more]
-        return texts
-    if isinstance(regex, ir.Alternate):
-        texts = []
-        for part in regex.parts:
-            more = _words(part)
-            if more is None or len(texts) + len(more) > _MOST_WORDS:
-                return None
-            texts += more
-        return texts
-    if isinstance(regex, ir.Repeat) and regex.max is not None and regex.max <= 1:
-        more = _words(regex.body)
-        if more is None:
-            return None
-        return more if regex.min else ["", *more]
-    return None
+    listed = words(regex, _MOST_WORDS)
+    if listed is None:
+        return None
+    sizes = [[sum(high - low + 1 for low, high in c.ranges) for c in word] for word in listed]
+    if sum(map(prod, sizes)) > _MOST_WORDS:
+        return None
+    return frozenset(
+        "".join(map(chr, codes))
+        for word in listed
+        for codes in product(*([n for a, b in c.ranges for n in range(a, b + 1)] for c in word))
+    )
 
 
 MAX_COMPARED = 30_000
