@@ -261,7 +261,7 @@ class TextHost:
     @property
     def memory(self) -> int:
         """Bytes that its processes hold, as far as the system tells; else the size of its files."""
-        held = [_resident(model.pid) if model.pid != os.getpid() else 0 for model in self.models]
+        held = [resident(model.pid) if model.pid != os.getpid() else 0 for model in self.models]
         return sum(
             one or _size_of(model.folder) for one, model in zip(held, self.models, strict=True)
         )
@@ -470,7 +470,7 @@ def _size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _resident(pid: int | None) -> int:
+def resident(pid: int | None) -> int:
     """Bytes of memory of a process that are in use; 0: not known."""
     if pid is None:
         return 0

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
     from mcp_types import Tool as McpTool
 
+_MOST_BYTES = 16 << 20  # of one answer over HTTP
 _MOST_PAGES = 100  # of a server's list of tools
 _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
@@ -312,6 +313,35 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
         yield file
 
 
+async def _bounded(response: Any) -> None:
+    """Have an answer end with an error after so many bytes: ``mcp`` reads it as a whole.
+
+    It bounds the events of a stream by itself.
+    """
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise _Unreadable("it is compressed, which was not asked for")
+    if response.headers.get("content-type", "").startswith("text/event-stream"):
+        return
+    whole = response.stream
+
+    class Bounded(type(whole)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            pass
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for piece in whole:
+                size += len(piece)
+                if size > _MOST_BYTES:
+                    raise _Unreadable(f"an answer of more than {_MOST_BYTES:,} bytes")
+                yield piece
+
+        async def aclose(self) -> None:
+            await whole.aclose()
+
+    response.stream = Bounded()
+
+
 def _text(result: CallToolResult) -> str:
     """What a tool returned, as text: models read nothing else."""
     parts: list[str] = []
@@ -471,7 +501,10 @@ class McpServer:
         transport = importlib.import_module("mcp.client.streamable_http")
 
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:
-            client = transport.create_mcp_http_client(headers=dict(headers or {}))
+            # Compressed, a few bytes may be gigabytes.
+            headers_ = {"Accept-Encoding": "identity", **(headers or {})}
+            client = transport.create_mcp_http_client(headers=headers_)
+            client.event_hooks = {"response": [_bounded]}
             await stack.enter_async_context(client)
             return transport.streamable_http_client(url, http_client=client)
 

@@ -33,6 +33,7 @@ from structgen.types import Regex, lower
 from structgen.workers import STRANGER, owner
 
 from .constraints import refusal, wanted
+from .hosts import resident
 from .loops import Places
 from .requests import ChatRequest, Sampled
 
@@ -47,6 +48,9 @@ _NICE = 5
 
 _KEPT_BYTES = 4 << 20
 """Most bytes of verdicts that are remembered: some thousands."""
+
+_TIRED = 8
+"""A process that holds more than this part of the memory after a form is replaced."""
 
 _TRIES = 2
 """How often a form is tried whose process is lost."""
@@ -218,7 +222,8 @@ class Trials:
         is_fine = False
         try:
             said = await asyncio.wait_for(_exchange(process, text), self._seconds)
-            is_fine = "memory" not in said
+            # What earlier forms have left counts, too, or it would refuse those that come later.
+            is_fine = "memory" not in said and resident(process.pid) < self._memory // _TIRED
         except asyncio.TimeoutError:
             raise RequestError(
                 f"The form takes more than {self._seconds:g} s to compile. Make it simpler.",

@@ -366,6 +366,8 @@ def test_a_truncated_file(share, tmp_path):
         ({"metadata": {"embedding_length": 48}}, "not a multiple of 32"),
         ({"metadata": {"feed_forward_length": 128}}, "'blk.0.ffn_down.weight' has shape"),
         ({"metadata": {"block_count": 3}}, "lacks 9 tensors"),
+        ({"metadata": {"block_count": 4_000_000_000}}, "4,000,000,000 layers"),
+        ({"metadata": {"attention.head_count": 0}}, "cannot be understood"),
         ({"without": ("blk.1.ffn_up",)}, "'blk.1.ffn_up.weight'"),
         ({"without": ("token_embd",)}, "no tensor 'token_embd.weight'"),
         ({"extra": {"blk.0.attn_q_norm": (32,)}}, "'blk.0.attn_q_norm.weight'"),

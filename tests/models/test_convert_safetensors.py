@@ -187,6 +187,11 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
         ({"without": ["model.norm.weight"]}, "'model.norm.weight'"),
         ({"extra": {"model.layers.0.mlp.gate_proj.bias": np.ones(96)}}, "gate_proj.bias"),
         ({"config": {"vocab_size": 7}}, "has shape"),
+        ({"config": {"num_hidden_layers": 10**12}}, "1,000,000,000,000 layers"),
+        ({"config": {"head_dim": 16 * 10**12}}, "heads of 16,000,000,000,000"),
+        ({"config": {"num_attention_heads": 0, "head_dim": None}}, "cannot be understood"),
+        ({"config": {"rope_scaling": {"type": "linear", "factor": "x"}}}, "cannot be understood"),
+        ({"config": {"rope_scaling": ["linear"]}}, "cannot be understood"),
     ],
 )
 def test_what_is_refused(changes, message, tmp_path):

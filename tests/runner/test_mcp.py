@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import gzip
+import http.server
+import json
 import os
 import socket
 import subprocess
@@ -300,3 +303,71 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(OptionError, match=r"structgen\[mcp\]"):
         McpServer.stdio("x")
+
+
+class Long(http.server.BaseHTTPRequestHandler):
+    """A server over HTTP whose tool answers with a text of a megabyte."""
+
+    is_compressed = False
+
+    def log_message(self, *told: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.answered(405, b"")
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "id" not in asked:
+            self.answered(202, b"")
+            return
+        results = {
+            "initialize": {
+                "protocolVersion": asked.get("params", {}).get("protocolVersion"),
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "long", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "x" * (1 << 20)}]},
+        }
+        result = results.get(asked["method"], {})
+        answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        self.answered(200, json.dumps(answer).encode())
+
+    def answered(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        if body and self.is_compressed:
+            body = gzip.compress(body)
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # the other end has heard enough
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def long_answers() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Long) as served:
+        thread = threading.Thread(target=served.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{served.server_port}/mcp"
+        served.shutdown()
+
+
+def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with McpServer.http(long_answers) as server:
+        assert run(server, "say").error is None
+    monkeypatch.setattr(mcp, "_MOST_BYTES", 1 << 20, raising=False)
+    with McpServer.http(long_answers) as server:
+        assert "MCP server" in str(run(server, "say").error)
+        assert "more than 1,048,576 bytes" in str(run(server, "say").error)
+
+
+def test_a_compressed_answer_over_http_is_refused(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few bytes may be gigabytes."""
+    monkeypatch.setattr(Long, "is_compressed", True)
+    with pytest.raises(ToolServerError, match="compressed"):
+        McpServer.http(long_answers).start()

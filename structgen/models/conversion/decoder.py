@@ -286,6 +286,9 @@ class Names:
     parts: Mapping[str, str]
 
 
+_LARGEST_HEAD = 1 << 14
+
+
 class Checkpoint(ABC):
     """A trained model on disk, opened and checked. Everything is read when it is asked for.
 
@@ -308,7 +311,15 @@ class Checkpoint(ABC):
         self.path = path
         self._family = family
         self._tensors = tensors
-        self.shape = self._read_shape(context_length)
+        try:
+            self.shape = self._read_shape(context_length)
+        except ConversionError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ConversionError(
+                f"{path} is damaged: what it says of its layers cannot be understood ({error!r}). "
+                "Fetch it again."
+            ) from error
         self._check_shape()
         self._names = self._called()
         self._sizes = _sizes(family, self.shape)
@@ -317,6 +328,15 @@ class Checkpoint(ABC):
     @abstractmethod
     def _read_shape(self, context_length: int | None) -> DecoderShape:
         """The hyperparameters. Raises for what the converter cannot do."""
+
+    def _check_counts(self, n_layers: int, head_size: int) -> None:
+        """Refuse numbers that no model has, before something is made for each."""
+        n_tensors = len(self._tensors.tensor_names)
+        if n_layers > n_tensors or head_size > _LARGEST_HEAD:
+            raise ConversionError(
+                f"{self.path} is damaged: it says that it has {n_layers:,} layers, with heads of "
+                f"{head_size:,} dimensions, and it has {n_tensors:,} tensors. Fetch it again."
+            )
 
     @abstractmethod
     def _called(self) -> Names:

@@ -524,6 +524,7 @@ class GgufCheckpoint(Checkpoint):
         n_heads = self._same_everywhere("attention.head_count")
         hidden_size = int(self._require("embedding_length"))
         head_size = int(self._get("attention.key_length", hidden_size // n_heads))
+        self._check_counts(n_layers, head_size)
         self._check_features(head_size)
         if _NAMES.embedding not in file.tensor_names:
             raise ConversionError(

@@ -308,6 +308,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         """Positions of the converted model, and the attention of each layer."""
         config, family = self._config, self._family
         n_layers = self._number("num_hidden_layers")
+        self._check_counts(n_layers, head_size)
         scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
         base = _ROPE_BASES.get(self._name, 10_000.0)
         base = float(scaling.get("rope_theta") or config.get("rope_theta") or base)

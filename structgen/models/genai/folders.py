@@ -38,8 +38,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         model = config["model"]
-        for name in ("vocab_size", "context_length", "eos_token_id"):
-            model[name]
+        model["eos_token_id"]
+        for name in ("vocab_size", "context_length"):
+            int(model[name])
     except FileNotFoundError:
         if cache.is_embedder(folder):
             raise ModelError(
@@ -50,7 +51,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} has no genai_config.json, so it is not an ONNX Runtime GenAI model folder. "
             "Convert a GGUF file with: structgen models convert FILE.gguf OUT"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
     return dict(config)
 
