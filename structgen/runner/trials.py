@@ -49,8 +49,8 @@ _NICE = 5
 _KEPT_BYTES = 4 << 20
 """Most bytes of verdicts that are remembered: some thousands."""
 
-_TIRED = 8
-"""A process that holds more than this part of the memory after a form is replaced."""
+_TIRED = 256 << 20
+"""Bytes from which on a process that holds them after a form is replaced."""
 
 _TRIES = 2
 """How often a form is tried whose process is lost."""
@@ -223,7 +223,7 @@ class Trials:
         try:
             said = await asyncio.wait_for(_exchange(process, text), self._seconds)
             # What earlier forms have left counts, too, or it would refuse those that come later.
-            is_fine = "memory" not in said and resident(process.pid) < self._memory // _TIRED
+            is_fine = "memory" not in said and resident(process.pid) < _TIRED
         except asyncio.TimeoutError:
             raise RequestError(
                 f"The form takes more than {self._seconds:g} s to compile. Make it simpler.",

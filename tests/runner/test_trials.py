@@ -376,3 +376,22 @@ def test_forms_are_kept_by_bytes(
             assert kept.weight <= 300_000
         again = [f"000{i:04}" for i in range(100)]  # forgotten, and made once more
         assert made.chat(messages="x", max_tokens=20, grammar=again, grammar_type="choice").choices
+
+
+def test_a_process_that_has_come_to_hold_much_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What forms leave behind counts against those that come later."""
+
+    async def main() -> None:
+        made = Trials(60, 2 << 30)
+        await made.start(1)
+        try:
+            first = made._idle[0].pid
+            await made.check(form("a"))
+            assert made._idle[0].pid == first
+            monkeypatch.setattr(trials, "_TIRED", 1, raising=False)
+            await made.check(form("b"))
+            assert made._idle[0].pid != first
+        finally:
+            await made.close()
+
+    asyncio.run(main())
