@@ -611,7 +611,7 @@ def _of_value(nodes: Sequence[Node], number: int, path: str) -> Iterator[Advice]
 
 def _of_dates(path: str, holds: Callable[[str], bool]) -> Iterator[Advice]:
     odd = [text for text in _ODD_DATES if holds(text)]
-    if odd and not holds("?"):
+    if odd and not any(holds(text[::-1]) for text in odd):  # which only what is no date allows
         yield _made(
             path,
             UNBOUNDED_DATE,

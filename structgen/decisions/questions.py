@@ -11,7 +11,7 @@ import enum
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, Union
+from typing import Any, ClassVar, Union
 
 from structgen.errors import OptionError, OutputTypeError
 from structgen.types import bare_text
@@ -39,7 +39,21 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Predicate:
+class Question:
+    """One question about a state: a `Predicate`, a `Choice` or a `Score`.
+
+    Attributes:
+        instructions: the question.
+        labels: what may answer it, in order.
+    """
+
+    instructions: str
+    labels: tuple[Label, ...]
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Predicate(Question):
     """A question that yes or no answers.
 
     Attributes:
@@ -47,8 +61,6 @@ class Predicate:
         labels: two labels, of the values True and False.
     """
 
-    instructions: str
-    labels: tuple[Label, ...]
     kind: ClassVar[str] = "predicate"
 
     def __init__(self, instructions: str, *, yes: str = "Yes", no: str = "No") -> None:
@@ -66,7 +78,7 @@ class Predicate:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Choice:
+class Choice(Question):
     """A question that one of several options answers.
 
     Attributes:
@@ -74,8 +86,6 @@ class Choice:
         labels: one for each option, in their order.
     """
 
-    instructions: str
-    labels: tuple[Label, ...]
     kind: ClassVar[str] = "choice"
 
     def __init__(self, instructions: str, options: Any) -> None:
@@ -99,7 +109,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Score:
+class Score(Question):
     """A question that a level of an ordered scale answers.
 
     Attributes:
@@ -107,8 +117,6 @@ class Score:
         labels: one for each level; the values are 0 for the lowest, 1 for the next, and so on.
     """
 
-    instructions: str
-    labels: tuple[Label, ...]
     kind: ClassVar[str] = "score"
 
     def __init__(self, instructions: str, levels: Sequence[str] | Mapping[str, str | None]) -> None:
@@ -132,10 +140,6 @@ class Score:
             for value, (level, told) in enumerate(described)
         ]
         _set(self, instructions, labels)
-
-
-Question: TypeAlias = Predicate | Choice | Score
-"""One question about a state."""
 
 
 def without_values(question: Question) -> Question:

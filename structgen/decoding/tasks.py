@@ -457,7 +457,7 @@ def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
             f"All {n_outputs:,} outputs failed; the first: {said} Each one's error is in .errors."
         )
     return (
-        f"{len(errors):,} of {n_outputs:,} outputs failed; the first: output {first}: "
+        f"{len(errors):,} of {n_outputs:,} outputs failed; the first, .errors[{first}]: "
         f"{said} The others are in .results; return_errors=True returns errors in "
         "their places instead."
     )

@@ -59,9 +59,11 @@ def offered(request: ChatRequest) -> Offered:
         return Offered({}, "none")
     if choice is None or isinstance(choice, str):
         if choice is not None and choice not in _CHOICES:
-            raise RequestError(
-                f"tool_choice: {choice!r} is not one of {', '.join(_CHOICES)}.", param="tool_choice"
-            )
+            message = f"tool_choice: {choice!r} is not one of {', '.join(_CHOICES)}."
+            if choice in map(name_of, tools.values()):
+                one = {"type": "function", "function": {"name": choice}}
+                message += f" For one tool pass {one}."
+            raise RequestError(message, param="tool_choice")
         return Offered(tools, choice or "auto")
     return _chosen(tools, choice)
 

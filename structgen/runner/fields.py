@@ -257,7 +257,7 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
     if first["type"] == "missing":
         instead = next(
             (
-                f" {place(path)} is not supported: is it meant?"
+                f" {place(path)} is not supported: did you mean {param}?"
                 for one, path in zip(found, paths, strict=True)
                 if one["type"] in _UNKNOWN and path[:-1] == steps[:-1]
             ),

@@ -100,10 +100,14 @@ class ModelConfig:
         if isinstance(given, cls):
             return given
         if isinstance(given, Mapping):
-            try:
-                return cls(**given)
-            except TypeError as error:
-                raise OptionError(f"The model's configuration {dict(given)!r}: {error}.") from None
+            unknown = [name for name in given if name not in cls.__dataclass_fields__]
+            if unknown or "source" not in given:
+                wrong = f"there is no {unknown[0]!r}" if unknown else "there has to be a source"
+                raise OptionError(
+                    f"The model's configuration {dict(given)!r}: {wrong}. It takes "
+                    f"{', '.join(cls.__dataclass_fields__)}."
+                )
+            return cls(**given)
         if isinstance(given, (str, os.PathLike)) and os.fspath(given):
             return cls(source=given)
         if isinstance(given, (AsyncModel, Embedder)) or hasattr(given, "to_async"):

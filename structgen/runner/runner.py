@@ -734,6 +734,11 @@ class Runner(Chats, Models):
         """
         if isinstance(models, str):
             models = {models: models}
+        if models is not None and not isinstance(models, Mapping):
+            raise OptionError(
+                f"models={models!r} is no mapping. Pass the models by id: "
+                "{'small': 'smollm2-135m-instruct'}; or the name of one."
+            )
         for name, value, least in (
             ("memory_budget", memory_budget, 1),
             ("max_concurrency", max_concurrency, 1),

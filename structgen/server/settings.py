@@ -6,6 +6,7 @@ then the file. Plain data: opens nothing but that file and that of the keys.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -183,10 +184,12 @@ class Settings(BaseModel):
             first = error.errors(include_url=False, include_input=False)[0]
             steps = [str(step) for step in first["loc"]]
             source = found[steps[0]][1] if steps and steps[0] in found else ".".join(steps)
-            message = first["msg"].removeprefix("Value error, ")
+            message = f"{first['msg'].removeprefix('Value error, ')}."
             if first["type"] == "extra_forbidden":
-                message = f"there is no such setting. There are: {', '.join(cls.model_fields)}"
-            raise OptionError(f"{source}: {message}.") from None
+                near = difflib.get_close_matches(steps[0].lower(), cls.model_fields, n=1)
+                hint = f"Did you mean {near[0]}" if near else f"All: {', '.join(cls.model_fields)}"
+                message = f"there is no such setting. {hint}{'?' if near else '.'}"
+            raise OptionError(f"{source}: {message}") from None
 
 
 def _read(file: str | os.PathLike[str]) -> dict[str, Any]:

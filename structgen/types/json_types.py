@@ -374,9 +374,12 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
     except pydantic.errors.PydanticSchemaGenerationError as error:
         match = re.search(r"schema for (.+?)\. Set", str(error))
         culprit = match[1] if match else name
+        inside, hint = f" (output type {name})", _FOREIGN
+        if culprit == repr(output_type):
+            inside = hint = ""
         raise OutputTypeError(
-            f"{culprit} is not a type that structgen can generate (output type {name}). Make it a "
-            f"dataclass or a Pydantic model, or see docs/output-types.md.{_FOREIGN}"
+            f"{culprit} is not a type that structgen can generate{inside}. Make it a dataclass or "
+            f"a Pydantic model, or see docs/output-types.md.{hint}"
         ) from error
     except pydantic.errors.PydanticUserError as error:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error

@@ -153,8 +153,10 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return choice_type(value.items, name)
     if isinstance(value, TypeAdapter):
         return _lower_json(value, name)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        raise OutputTypeError(f"{name} is a value, not a type. Pass its class instead.")
+    if isinstance(value, BaseModel) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        raise OutputTypeError(
+            f"{name} is a value, not a type. Pass its class instead: {type(value).__name__}."
+        )
     if isinstance(value, (list, tuple, set, frozenset)):
         items = Choice(value).items
         if items and all(map(is_function, items)):

@@ -100,7 +100,7 @@ def test_one_bad_prompt_loses_no_other():
     generator = Generator(FakeModel("ok"))
     prompts = ["a", "", "b", "z" * 300, 3]
     with pytest.raises(
-        structgen.BatchError, match=r"2 of 4 outputs failed.*output 1: The prompt is empty"
+        structgen.BatchError, match=r"2 of 4 outputs failed.*, \.errors\[1\]: The prompt is empty"
     ) as caught:
         generator(prompts[:4])
     assert caught.value.results == ["ok", None, "ok", None]
@@ -128,7 +128,7 @@ def test_when_all_fail_nothing_is_said_of_others():
 def test_what_failed_first_is_a_sentence(ending):
     errors = dict.fromkeys(range(2), structgen.ParseError(f"It is 'no'{ending}", text="no"))
     assert "the first: It is 'no'. Each one's error is in .errors." in _what_failed(errors, 2)
-    assert "output 0: It is 'no'. The others are in" in _what_failed(errors, 3)
+    assert ".errors[0]: It is 'no'. The others are in" in _what_failed(errors, 3)
 
 
 def test_a_mistake_of_the_call_is_raised_as_itself():

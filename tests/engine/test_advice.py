@@ -108,6 +108,9 @@ UNBOUNDED, ODD = "unbounded string", "unbounded date"
         ({"type": "string", "format": "date-time"}, [ODD]),
         ({"type": "string", "format": "date", "pattern": "^20[0-2]"}, []),
         ({"type": "string", "pattern": "^.{0,20}$"}, []),
+        ({"type": "string", "pattern": "^[A-Z0-9/-]{3,15}$"}, []),  # a number of an invoice
+        ({"type": "string", "pattern": "^[0-9TZ:.-]{20}$"}, []),
+        ({"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"}, [ODD]),
     ],
 )
 def test_only_what_is_true_of_a_value_is_said(schema, kinds):

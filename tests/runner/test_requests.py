@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from structgen import RequestError, Runner
+from structgen import OptionError, RequestError, Runner
 from structgen.options import OPTIONS
 from structgen.runner import vectors
 from structgen.runner.constraints import wanted
@@ -234,7 +234,7 @@ def test_a_request_is_itself_a_dict_or_its_fields() -> None:
     assert ChatRequest.of(None, {"messages": "Hi"}).messages[0].text == "Hi"
     with pytest.raises(RequestError, match="ChatRequest, a dict"):
         ChatRequest.of(3, {})
-    with pytest.raises(RequestError, match=r"missing\. message is not supported: is it"):
+    with pytest.raises(RequestError, match=r"missing\. message is .*: did you mean messages\?"):
         ChatRequest.of(None, {"message": "Hi"})
     with pytest.raises(RequestError, match="prompt is missing"):
         CompletionRequest()
@@ -312,6 +312,23 @@ def test_a_text_or_a_list_stands_for_what_is_asked() -> None:
         ChatRequest.of("Hi", {"messages": "Ho"})
     with pytest.raises(RequestError, match="Pass a RerankRequest"):
         RerankRequest.of("Hi", {})
+
+
+def test_a_tools_bare_name_is_answered_with_what_to_pass() -> None:
+    one = r"\. For one tool pass \{'type': 'function', 'function': \{'name': 'g'\}\}\.$"
+    with pytest.raises(RequestError, match=rf"'g' is not one of none, auto, required{one}"):
+        wanted(ChatRequest.of({**HI, "tools": [tool("g")], "tool_choice": "g"}, {}))
+    with pytest.raises(RequestError, match=r"'any' is not one of none, auto, required\.$"):
+        wanted(ChatRequest.of({**HI, "tools": [tool("g")], "tool_choice": "any"}, {}))
+
+
+def test_models_that_are_none_are_refused_in_our_words() -> None:
+    with pytest.raises(OptionError, match=r"models=\['a'\] is no mapping\. Pass the models by id"):
+        Runner(["a"])  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"there is no 'proceses'\. It takes source, kind, "):
+        Runner({"a": {"source": "smollm2-135m-instruct", "proceses": 2}})
+    with pytest.raises(OptionError, match=r"there has to be a source\. It takes source, "):
+        Runner({"a": {"processes": 2}})
 
 
 def test_tool_choice() -> None:

@@ -67,8 +67,14 @@ def test_environment() -> None:
     ("flags", "environment", "text", "message"),
     [
         ({"port": 70_000}, {}, "", "--port"),
-        ({}, {"STRUCTGEN_SERVER_PROT": "1"}, "", "STRUCTGEN_SERVER_PROT: there is no such"),
+        (
+            {},
+            {"STRUCTGEN_SERVER_PROT": "1"},
+            "",
+            "STRUCTGEN_SERVER_PROT: there is no such setting. Did you mean port?",
+        ),
         ({}, {}, "prot = 1", "server.toml: prot: there is no such"),
+        ({}, {}, "zzz = 1", "server.toml: zzz: there is no such setting. All: host, port, "),
         ({}, {}, "prot", "is no TOML"),
         ({"models": ("a=b", "a=c")}, {}, "", "two models"),
         ({"request_seconds": 0}, {}, "", "--request-seconds"),

@@ -33,7 +33,7 @@ from structgen import (
     ToolCalls,
     Vocabulary,
 )
-from structgen.decisions import Answers, Decider, Predicate
+from structgen.decisions import Answers, Decider, Predicate, Score
 from structgen.decoding import Chunk, Prompt, ValueStream
 from structgen.types import TaggedValue
 
@@ -237,5 +237,7 @@ def decisions(decider: Decider) -> None:
     assert_type(decider.decide("x", Person).value, Person)
     assert_type(decider.decide("x", {"q": Predicate("so?")}), Answers[Any])
     assert_type(decider.decide_batch(["x"], Person), list[Answers[Person]])
+    mixed = {"p": Predicate("so?"), "s": Score("much?", ["no", "yes"])}
+    assert_type(decider.decide("x", mixed), Answers[Any])
     decider.decide("x", {"q": 1})  # type: ignore[dict-item] # pyright: ignore
     decider.decide("x", Person, debias="none")  # type: ignore[arg-type] # pyright: ignore

@@ -847,9 +847,13 @@ def undefined(x: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F8
         ("abc", r"Regex\('abc'\)"),
         (5, r"Choice\(\[5\]\)"),
         (Color.RED, "is a value, not a type"),
-        (Pair(1), "Pass its class instead"),
+        (Pair(1), r"Pass its class instead: Pair\."),
+        (Inventory.model_construct(), r"Pass its class instead: Inventory\."),
         (object(), "not a type that structgen can generate"),
-        (Unknown, "Unknown.*not a type that structgen can generate"),
+        (
+            Unknown,
+            r"Unknown.*not a type that structgen can generate\..* see docs/output-types\.md\.$",
+        ),
         (
             list[Unknown],
             r"Unknown.*not a type that structgen can generate \(output type list\[Unkn",
