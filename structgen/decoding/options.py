@@ -30,6 +30,7 @@ _UNSUPPORTED = {
     "diversity_penalty": "It only acts on beam search, which is not supported.",
     "early_stopping": "It only acts on beam search, which is not supported.",
     "stream": "Call generator.stream(prompt) for an output piece by piece.",
+    "model": "Load the model and call that: structgen.load(name)(prompt, output_type).",
     "past_present_share_buffer": "Set it in the model's genai_config.json.",
     "chunk_size": "Set it in the model's genai_config.json.",
 }

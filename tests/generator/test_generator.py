@@ -182,6 +182,7 @@ def test_no_prompts_give_no_outputs():
         ({"num_beams": 4}, "not supported.*not ranked as beams"),
         ({"num_beams": True}, "not supported.*not ranked as beams"),
         ({"stream": True}, r"'stream' is not supported. Call generator.stream\(prompt\)"),
+        ({"model": "x"}, r"'model' is not supported. Load the model and call that: structgen.load"),
         ({"whitespace": "spaced"}, r"belongs to Generator\(model, output_type, whitespace=...\)"),
         ({"seed": "x"}, "^seed='x' is not a whole number"),
         ({"seed": -1}, "^seed=-1 is out of range"),
