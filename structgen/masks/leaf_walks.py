@@ -2,8 +2,8 @@
 
 `Walker` is what all constraints over one vocabulary share. `Walker.leaf_walk` walks a leaf from one
 state at one node and reports the tokens that end inside it and the nodes where it may end. Text is
-left to `string_walks`; everything else is walked byte by byte, depth first while few nodes survive,
-level by level in NumPy once there are many. Frames, constraints and masks are unknown here.
+left to `string_walks`; everything else is walked byte by byte by `TrieWalk`, and so are the lexers
+of grammars. Frames, constraints and masks are unknown here.
 
 `Digits` walks numbers through a trie whose tokens hold several digits, as in the vocabularies of
 Llama 3. A number's automaton mostly counts digits, so the digit strings of a vocabulary are walked
@@ -28,12 +28,11 @@ from structgen.storage import fork_safe
 from structgen.vocabulary import Trie, Vocabulary
 
 from .grouping import StateRows, distinct, ranges
-from .node_sets import Node, NodeSet
+from .node_sets import Node, Nodes, NodeSets
 from .text.leaf_texts import LeafTexts
 from .text.string_walks import StringWalks
 from .walk_store import (
     HANDED,
-    NO_WALK,
     ROOT,
     End,
     Exits,
@@ -51,6 +50,10 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 _ZERO = ord("0")
 _MOST_DIGITS = 4
 """Longest digit strings that are walked so: arrays have an entry for each that there may be."""
+
+
+_MANY_DIGITS = 256
+"""Digit strings of which fewer are walked one by one."""
 
 
 class DigitWalk(NamedTuple):
@@ -221,8 +224,185 @@ def _by_target(row: dict[int, int]) -> list[tuple[int, Int64]]:
     return [(to, np.array(sorted(digits), np.int64)) for to, digits in found.items()]
 
 
-_SPARSE_VISITS = 256
-"""Trie nodes a sparse walk may visit before the wide walk takes over."""
+_MOST_VISITS = 400
+"""Trie nodes that are looked at one by one before NumPy takes over,"""
+
+_FEW_NODES = 40
+"""and so many of a level with which it stops."""
+
+_FEW_BYTES = 4
+"""A set's children by so many bytes are found one by one."""
+
+
+class TrieWalk(WalkBuilder):
+    """One walk of a leaf through the trie, byte by byte.
+
+    Depth first while few nodes survive, level by level over arrays while there are many.
+
+    Args:
+        leaf: the leaf.
+        nodes: nodes of the trie, and sets of them.
+        rows: gives where bytes lead from the leaf's states, as arrays.
+        q: the leaf's state where the walk begins,
+        node: and the node.
+        set_aside: notes states at nodes that are to be walked otherwise, and tells them.
+        going_on: what of a node some token goes on from after an outcome, -1 for nothing; None
+            where any byte may follow.
+        allowed: after that outcome, which bytes.
+    """
+
+    __slots__ = ("_allowed", "_going_on", "_rows", "_set_aside", "leaf", "nodes", "todo")
+
+    def __init__(
+        self,
+        leaf: Leaf,
+        nodes: NodeSets,
+        rows: Callable[[], StateRows],
+        q: int,
+        node: Node,
+        set_aside: Callable[[int, Node], bool] | None,
+        going_on: Callable[[Node, int], Node] | None = None,
+        allowed: Callable[[int], Bools] | None = None,
+    ) -> None:
+        super().__init__()
+        self.leaf = leaf
+        self.nodes = nodes
+        self._rows = rows
+        self._set_aside = set_aside
+        self._going_on = going_on
+        self._allowed = allowed
+        self.todo: list[tuple[int, Node]] = [(q, node)]
+
+    def narrow(self) -> None:
+        """Walk on depth first, until that gets too much."""
+        nodes, leaf, todo = self.nodes, self.leaf, self.todo
+        n_nodes, n_children = nodes.n_nodes, nodes.n_children
+        first_child, byte_of = nodes.first_child, nodes.byte
+        token_start, token_ids = nodes.token_start, nodes.token_ids
+        child_of, ids, exits, ends = nodes.trie.child, self.ids, self.exits, self.ends
+        labels, row_of, goes_on = leaf.labels, leaf.row, leaf.goes_on
+        set_aside, going_on = self._set_aside, self._going_on
+        visits = 0
+        while todo:
+            state, at = todo.pop()
+            if set_aside is not None and set_aside(state, at):
+                continue
+            row = row_of(state)
+            if at >= n_nodes:
+                few = len(row) <= _FEW_BYTES
+                visits += len(row) if few else max(len(row), nodes.n_members(at))
+            else:
+                visits += min(len(row), n_children[at]) + 1
+            if visits > _MOST_VISITS:
+                todo.append((state, at))
+                self._wide()
+                return
+            if at >= n_nodes:
+                if few:
+                    below_by = nodes.child
+                    steps = [(to, c) for byte, to in row.items() if (c := below_by(at, byte)) >= 0]
+                else:
+                    below = nodes.children(at)
+                    steps = [(row[byte], child) for byte, child in below.items() if byte in row]
+            elif n_children[at] < len(row):
+                first = first_child[at]
+                steps = [
+                    (row[byte], child)
+                    for child in range(first, first + n_children[at])
+                    if (byte := byte_of[child]) in row
+                ]
+            else:
+                steps = [
+                    (to, child)
+                    for byte, to in row.items()
+                    if (child := child_of.get(at << 8 | byte)) is not None
+                ]
+            for to, child in steps:
+                if child >= n_nodes:
+                    self.arrive(to, child)
+                    continue
+                first, last = token_start[child], token_start[child + 1]
+                if first != last:
+                    ids += token_ids[first:last]
+                    ends[to] = None
+                if n_children[child]:
+                    outcome = labels[to]
+                    if outcome >= 0 and (going_on is None or going_on(child, outcome) >= 0):
+                        exits.setdefault(outcome, []).append(child)
+                    if goes_on(to):
+                        todo.append((to, child))
+
+    def arrive(self, state: int, at: Node) -> None:
+        """A state is reached at a node, or at a set of them."""
+        here = self.nodes.tokens_of(at)
+        if len(here):
+            self.ids += here
+            self.ends[state] = None
+        if not self.nodes.goes_on(at):
+            return
+        outcome = self.leaf.labels[state]
+        if outcome >= 0:
+            exit_node = at if self._going_on is None else self._going_on(at, outcome)
+            if exit_node >= 0:
+                self.exits.setdefault(outcome, []).append(exit_node)
+        if self.leaf.goes_on(state):
+            self.todo.append((state, at))
+
+    def _wide(self) -> None:
+        """Level by level, until it is narrow again or nothing but runs are left."""
+        sets, trie, rows = self.nodes, self.nodes.trie, self._rows()
+        parts = [(sets.real(at), state) for state, at in self.todo]
+        self.todo.clear()
+        nodes = np.concatenate([part for part, _ in parts])
+        states = np.repeat(
+            np.array([state for _, state in parts], np.int32), [len(part) for part, _ in parts]
+        )
+        seen_nodes: list[Nodes] = []
+        seen_states: list[Int32] = []
+        while len(nodes):
+            WORK.spend(10 + (len(nodes) >> 5))
+            rows.cover(states)
+            looping = rows.loops[states]
+            if looping.any():
+                there, which = nodes[looping], states[looping]
+                for state in distinct(which).tolist():
+                    self.todo.append((state, sets.joined(there[which == state])))
+                nodes, states = nodes[~looping], states[~looping]
+                if not len(nodes):
+                    break
+            if seen_nodes and len(nodes) <= _FEW_NODES:
+                self.todo += zip(states.tolist(), nodes.tolist(), strict=True)
+                break
+            count = trie.n_children[nodes]
+            children = sets.below(nodes)
+            to = rows.rows[np.repeat(states, count), trie.byte[children]]
+            alive = np.flatnonzero(to >= 0)
+            nodes, states = children[alive], to[alive]
+            seen_nodes.append(nodes)
+            seen_states.append(states)
+        if seen_nodes:
+            self.take(np.concatenate(seen_nodes), np.concatenate(seen_states))
+
+    def take(self, nodes: Nodes, states: Int32) -> None:
+        """Tokens that end at ``nodes``, each reached in one of ``states``, and where the leaf may
+        end there."""
+        sets, trie, rows = self.nodes, self.nodes.trie, self._rows()
+        rows.cover(states)
+        self.parts.append(sets.tokens_at(nodes).tobytes())
+        held = trie.token_start[nodes] != trie.token_start[nodes + 1]
+        self.ends.update(dict.fromkeys(distinct(states[held]).tolist()))
+        labels = rows.labels[states]
+        ending = np.flatnonzero(labels >= 0)
+        if len(ending):
+            nodes, labels = nodes[ending], labels[ending]
+            for outcome in distinct(labels).tolist():
+                there = nodes[labels == outcome]
+                if self._allowed is None:
+                    there = there[trie.n_children[there] > 0]
+                else:
+                    there = sets.going_on(there, self._allowed(outcome))
+                if len(there):
+                    self.exits.setdefault(outcome, []).append(sets.joined(there))
 
 
 class Walker:
@@ -269,13 +449,10 @@ class Walker:
             else:
                 found = self.strings.in_text(leaf, state, node, memo)
         if found is None:
-            is_wide = node == ROOT and self._is_wide(leaf)
-            if is_wide and self._digits.is_walked:
+            if node == ROOT and self._has_digits(leaf):
                 found = self._number_walk(leaf, q, memo)
-            elif not is_wide:
-                found = self._sparse_walk(leaf, q, node, memo)
-            if found is None:
-                found = self._wide_walk(leaf, q, node, memo)
+            else:
+                found = self._walk_bytes(leaf, q, node, memo)
         size = len(found[1])
         if node == ROOT:
             if size > 4 * self.store.n_words:
@@ -365,9 +542,13 @@ class Walker:
     def _digits(self) -> Digits:
         return Digits(self.store.trie)
 
-    def _is_wide(self, leaf: Leaf) -> bool:
-        """Whether ``leaf`` is known to be too much for a sparse walk from the root."""
-        return isinstance(leaf, NumberLeaf) and self._digits.count > _SPARSE_VISITS
+    def _has_digits(self, leaf: Leaf) -> bool:
+        """Whether ``leaf`` is a number, and the digit strings of tokens are many and short."""
+        return (
+            isinstance(leaf, NumberLeaf)
+            and self._digits.count > _MANY_DIGITS
+            and self._digits.is_walked
+        )
 
     def _number_walk(self, leaf: Leaf, q: int, memo: WalkMemo) -> LeafWalk:
         """The walk of a number from the root, all digit strings that it cannot tell apart at
@@ -391,110 +572,26 @@ class Walker:
             found.include(self.leaf_walk(leaf, state, node, memo))
         return self.store.finished(found)
 
-    def _sparse_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk | None:
-        nodes = self.store.nodes
-        first, count, byte_at = nodes.first_child, nodes.n_children, nodes.byte
-        token_start, token_ids = nodes.token_start, nodes.token_ids
-        child_of = self.store.trie.child
-        is_text, labels = leaf.holds_text, leaf.labels
-        found = WalkBuilder()
-        ids, exits, ends = found.ids, found.exits, found.ends
+    def _walk_bytes(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """The walk of a leaf byte by byte, but for its texts."""
         texts: dict[int, list[int]] = {}
-        stack: list[tuple[int, Node]] = [(q, node)]  # only where tokens go on
-        visits = 0
-        while stack:
-            state, at = stack.pop()
-            if is_text and self.strings.set_aside(leaf, state, at, texts):
-                continue
-            if type(at) is not NodeSet:
-                n = count[at]
-                row = leaf.row(state)
-                if len(row) < n:
-                    visits += len(row)
-                    base = at << 8
-                    pairs: list[tuple[int, Node]] = []
-                    for byte, to in row.items():
-                        child = child_of.get(base | byte)
-                        if child is not None:
-                            pairs.append((to, child))
-                else:
-                    visits += n
-                    start = first[at]
-                    pairs = []
-                    for child in range(start, start + n):
-                        step = row.get(byte_at[child])
-                        if step is not None:
-                            pairs.append((step, child))
-            else:
-                children = nodes.children(at)
-                row = leaf.row(state)
-                visits += min(len(children), len(row))
-                few, many = (row, children) if len(row) < len(children) else (children, row)
-                pairs = [(row[byte], children[byte]) for byte in few if byte in many]
-            if visits > _SPARSE_VISITS:
-                WORK.spend(visits >> 2)
-                return None
-            for to, child_node in pairs:
-                if type(child_node) is not NodeSet:
-                    a, b = token_start[child_node], token_start[child_node + 1]
-                    if a != b:
-                        ids += token_ids[a:b]
-                        ends[to] = None
-                    if not count[child_node]:
-                        continue
-                else:
-                    here = nodes.tokens_of(child_node)
-                    if here:
-                        ids += here
-                        ends[to] = None
-                    if not nodes.children(child_node):
-                        continue
-                outcome = labels[to]
-                if outcome >= 0:
-                    exits.setdefault(outcome, []).append(child_node)
-                stack.append((to, child_node))
+
+        def rows() -> StateRows:
+            table: StateRows | None = memo.tables[leaf]
+            if table is None:
+                table = memo.tables[leaf] = StateRows(weakref.ref(leaf), self.store.charge)
+            return table
+
+        def set_aside(state: int, at: Node) -> bool:
+            return self.strings.set_aside(leaf, state, at, texts)
+
+        aside = set_aside if leaf.holds_text else None
+        found = TrieWalk(leaf, self.store.nodes, rows, q, node, aside)
+        while found.todo:
+            found.narrow()
         if texts:
             self.strings.walk_all(leaf, texts, found, memo)
         return self.store.finished(found)
-
-    # -- level by level ---------------------------------------------------------------------
-
-    def _wide_walk(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """As `_sparse_walk`, level by level over arrays."""
-        trie = self.store.trie
-        table: StateRows | None = memo.tables[leaf]
-        if table is None:
-            table = memo.tables[leaf] = StateRows(weakref.ref(leaf), self.store.charge)
-        nodes = self.store.nodes.real(node).astype(np.int64)
-        states = np.full(len(nodes), q, np.int64)
-        seen_nodes: list[npt.NDArray[np.int64]] = []
-        seen_states: list[npt.NDArray[np.int64]] = []
-        while len(nodes):
-            WORK.spend(10 + (len(nodes) >> 5))
-            table.cover(states)
-            first, count = trie.first_child[nodes], trie.n_children[nodes]
-            children = ranges(first, first + count)
-            to = table.rows[np.repeat(states, count), trie.byte[children]]
-            alive = to >= 0
-            nodes, states = children[alive].astype(np.int64), to[alive].astype(np.int64)
-            seen_nodes.append(nodes)
-            seen_states.append(states)
-        if not seen_nodes:
-            return NO_WALK
-        all_nodes, all_states = np.concatenate(seen_nodes), np.concatenate(seen_states)
-        first, last = trie.token_start[all_nodes], trie.token_start[all_nodes + 1]
-        ids = trie.token_ids[ranges(first, last)].tobytes()
-        table.cover(all_states)
-        labels = table.labels[all_states]
-        exits: list[tuple[int, Node]] = []
-        leaving = (labels >= 0) & (trie.n_children[all_nodes] > 0)
-        if leaving.any():
-            out_nodes, out_labels = all_nodes[leaving], labels[leaving]
-            for outcome in distinct(out_labels).tolist():
-                members = distinct(out_nodes[out_labels == outcome]).astype(np.int32)
-                exits.append((outcome, self.store.nodes.of(members)))
-        ending = tuple(distinct(all_states[last > first]).tolist())
-        return None, ids, tuple(exits), ending
 
 
 class CacheInfo(NamedTuple):

@@ -70,7 +70,8 @@ class NodeSets:
         charge: told the bytes that each thing it remembers takes, about.
 
     Attributes:
-        n_nodes: nodes of the trie; sets have larger numbers.
+        trie: the trie.
+        n_nodes: nodes of it; sets have larger numbers.
         known_texts: what `read` has been asked, by the text's number plus the node.
     """
 
@@ -81,7 +82,7 @@ class NodeSets:
         charge: Callable[[int], None],
     ) -> None:
         self.n_nodes = trie.n_nodes
-        self._trie = trie
+        self.trie = trie
         self.first_child = view(trie.first_child)
         self.n_children = view(trie.n_children)
         self.byte = view(trie.byte)
@@ -161,7 +162,7 @@ class NodeSets:
         found = self.known_texts[key]
         if found is None:
             n_nodes, token_start, token_ids = self.n_nodes, self.token_start, self.token_ids
-            child_of = self._trie.child
+            child_of = self.trie.child
             ids: list[int] = []
             at = node
             for byte in text:
@@ -199,7 +200,7 @@ class NodeSets:
         key = node << 8 | byte
         found = self._child[key]
         if found is None:
-            child_of, members = self._trie.child, node.members.tolist()
+            child_of, members = self.trie.child, node.members.tolist()
             below = [c for n in members if (c := child_of.get(n << 8 | byte)) is not None]
             found = self._child[key] = self.of(np.array(below, np.int32)) if below else -1
             self._charge(100)
@@ -219,7 +220,7 @@ class NodeSets:
                 for byte, below in grouped.items()
             }
         below = self.below(nodes)
-        edge = self._trie.byte[below]
+        edge = self.trie.byte[below]
         by_byte = np.argsort(edge, kind="stable")
         below, edge = below[by_byte], edge[by_byte]
         starts = starts_of(edge)
@@ -231,9 +232,9 @@ class NodeSets:
 
     def below(self, nodes: Nodes) -> Nodes:
         """All children of ``nodes``, in their order."""
-        count = self._trie.n_children[nodes]
+        count = self.trie.n_children[nodes]
         ends = np.cumsum(count)
-        starts = self._trie.first_child[nodes] - (ends - count)
+        starts = self.trie.first_child[nodes] - (ends - count)
         total = int(ends[-1]) if len(ends) else 0
         return np.repeat(starts, count) + np.arange(total, dtype=np.int32)
 
@@ -251,7 +252,7 @@ class NodeSets:
                     found |= self.bytes_after(member)
             else:
                 flags = np.zeros(256, np.bool_)
-                flags[self._trie.byte[self.below(node.members)]] = True
+                flags[self.trie.byte[self.below(node.members)]] = True
                 found = as_mask(flags)
             self._bytes[node] = found
             self._charge(100)
@@ -259,7 +260,7 @@ class NodeSets:
 
     def going_on(self, nodes: Nodes, allowed: npt.NDArray[np.bool_]) -> Nodes:
         """Those of ``nodes`` from which some token goes on with an allowed byte."""
-        trie = self._trie
+        trie = self.trie
         nodes = nodes[trie.n_children[nodes] > 0]
         if not len(nodes):
             return nodes
@@ -279,10 +280,10 @@ class NodeSets:
 
     def tokens_at(self, nodes: Nodes) -> Nodes:
         """The tokens that end at ``nodes``."""
-        first = self._trie.token_start[nodes]
-        last = self._trie.token_start[nodes + 1]
+        first = self.trie.token_start[nodes]
+        last = self.trie.token_start[nodes + 1]
         held = np.flatnonzero(first != last)
-        found: Nodes = self._trie.token_ids[ranges(first[held], last[held])]
+        found: Nodes = self.trie.token_ids[ranges(first[held], last[held])]
         return found
 
 

@@ -80,15 +80,14 @@ def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, R
 
 
 def gathered_arrays(
-    ids: list[int], arrays: list[npt.NDArray[np.int32]], rows: list[Bits], n_words: int
+    ids: list[int], parts: list[bytes], rows: list[Bits], n_words: int
 ) -> tuple[Ids, Rows]:
-    """As `gathered`, with arrays of token ids as well."""
-    count = sum([len(array) for array in arrays])
-    if len(ids) + count <= _FEW_OF_TERMINAL:
-        ids = ids + [i for array in arrays for i in array.tolist()]
+    """As `gathered`, with token ids as bytes as well, int32 each."""
+    more = np.frombuffer(b"".join(parts), np.int32)
+    if len(ids) + len(more) <= _FEW_OF_TERMINAL:
+        ids = ids + more.tolist()
     else:
-        rows = [*rows, bits_of(np.concatenate([*arrays, np.array(ids, np.int32)]), n_words)]
-        ids = []
+        rows, ids = [*rows, bits_of(np.append(more, np.array(ids, np.int32)), n_words)], []
     few, packed, _ = gathered(ids, rows, n_words)
     return few, packed
 
