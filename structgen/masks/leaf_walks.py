@@ -280,7 +280,8 @@ class TrieWalk(WalkBuilder):
         first_child, byte_of = nodes.first_child, nodes.byte
         token_start, token_ids = nodes.token_start, nodes.token_ids
         child_of, ids, exits, ends = nodes.trie.child, self.ids, self.exits, self.ends
-        labels, row_of, goes_on = leaf.labels, leaf.row, leaf.goes_on
+        labels, row_of = leaf.labels, leaf.row
+        goes_on = leaf.goes_on if leaf.of_grammar else None  # which texts would make rows for
         set_aside, going_on = self._set_aside, self._going_on
         visits = 0
         while todo:
@@ -329,7 +330,7 @@ class TrieWalk(WalkBuilder):
                     outcome = labels[to]
                     if outcome >= 0 and (going_on is None or going_on(child, outcome) >= 0):
                         exits.setdefault(outcome, []).append(child)
-                    if goes_on(to):
+                    if goes_on is None or goes_on(to):
                         todo.append((to, child))
 
     def arrive(self, state: int, at: Node) -> None:
@@ -345,7 +346,7 @@ class TrieWalk(WalkBuilder):
             exit_node = at if self._going_on is None else self._going_on(at, outcome)
             if exit_node >= 0:
                 self.exits.setdefault(outcome, []).append(exit_node)
-        if self.leaf.goes_on(state):
+        if not self.leaf.of_grammar or self.leaf.goes_on(state):
             self.todo.append((state, at))
 
     def _wide(self) -> None:

@@ -261,23 +261,6 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         change a lookbehind further on."""
         return self._looks is not None and self._looks.are_in(state)
 
-    def only_run(self, state: int) -> tuple[int, int, int] | None:
-        """Where nothing may be read but one repeat of a set: its minterms, and its bounds (-1:
-        none).
-
-        None where there may be more.
-        """
-        repeat = self.expressions.nodes[state]
-        if repeat[0] != REP or self.looks_around(state):
-            return None
-        body = self.expressions.nodes[repeat[1]]
-        return (body[1], repeat[2], repeat[3]) if body[0] == SET else None
-
-    def without_most(self, state: int) -> int:
-        """For a state of `only_run`: the same repeat, any number of times."""
-        _, body, least, _ = self.expressions.nodes[state]
-        return self.expressions.repeat(body, least, -1)
-
     def _find_run(self, node: int) -> tuple[int, int, int]:
         """The run of an expression: its set, its length, and where an endless one settles."""
         found = self._found_runs.get(node)

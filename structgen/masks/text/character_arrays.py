@@ -50,24 +50,6 @@ class Views(NamedTuple):
     place: Sequence[int]
 
 
-class LongEdge(NamedTuple):
-    """Characters without a branch on the way to long tokens.
-
-    Attributes:
-        above: the edge before, -1 for none.
-        codes: the characters, as `Characters.code`.
-        tokens: those that end right after,
-        partials: those that end inside the next character, each with its tail,
-        quote: and which closing quote stands there, or -1; if that is beyond the level asked for.
-    """
-
-    above: int
-    codes: tuple[int, ...]
-    tokens: tuple[int, ...]
-    partials: tuple[tuple[int, int], ...]
-    quote: int
-
-
 class CharacterArrays:
     """The character nodes of one trie under one spelling.
 

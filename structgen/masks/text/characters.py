@@ -19,10 +19,10 @@ from __future__ import annotations
 import functools
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,50 +32,11 @@ from structgen.grammar.ir import MAX_CODE_POINT
 from structgen.storage import GenerationalCache
 from structgen.vocabulary import view
 
-from .character_arrays import Bools, CharacterArrays, Depths, Int32, LongEdge
+from .character_arrays import Bools, CharacterArrays, Depths, Int32
 from .character_runs import CharacterRun, CountedTokens, Slice
 
 _MOST_SETS = 8
 """Most sets of characters that are looked for in order; more hardly ever tell more."""
-
-
-class LongAtoms(NamedTuple):
-    """`Characters.long`, beyond one level, by minterms, edge by edge.
-
-    Attributes:
-        below: the edges that go on from it.
-        spelt: its characters: minterms, each with how often in a row.
-        lengths: characters from the root to its end, but the first,
-        masks: and their minterms.
-        first: minterm → the edges of all ways that begin with it.
-    """
-
-    below: list[tuple[int, ...]]
-    spelt: list[tuple[tuple[int, int], ...]]
-    lengths: list[int]
-    masks: list[int]
-    first: dict[int, tuple[int, ...]]
-
-
-class CharacterSets(Protocol):
-    """What is asked here of `characters.Characters`."""
-
-    @property
-    def arrays(self) -> CharacterArrays:
-        """See `Characters`."""
-
-    @property
-    def charge(self) -> Callable[[int], None]:
-        """See `Characters`."""
-
-    def long(self, level: int) -> list[LongEdge]:
-        """See `Characters`."""
-
-    def slice(self, inside: Bools) -> Slice:
-        """See `Characters`."""
-
-    def most_in_order(self, sets: Sequence[Bools], is_searched: bool = True) -> int | None:
-        """See `Characters`."""
 
 
 class AlphabetPoints:
@@ -90,7 +51,7 @@ class AlphabetPoints:
         cut: the minterms that a character cut by a token's end may become, and more.
     """
 
-    def __init__(self, characters: CharacterSets, alphabet: Alphabet) -> None:
+    def __init__(self, characters: Characters, alphabet: Alphabet) -> None:
         arrays = characters.arrays
         self._characters = characters
         # Not the alphabet itself: this is kept for as long as it lives.
@@ -115,7 +76,6 @@ class AlphabetPoints:
                 self.cut |= alphabet.minterms_between(low, high)
         self._alive_tails: dict[int, npt.NDArray[np.bool_]] = {}
         self._most_in_order: dict[tuple[int, ...], int] = {}
-        self._long: dict[int, LongAtoms] = {}
         # Not held: large, and kept by content with the vocabulary.
         self._slices: weakref.WeakValueDictionary[int, Slice] = weakref.WeakValueDictionary()
 
@@ -219,60 +179,8 @@ class AlphabetPoints:
             self._characters.charge(found.nbytes + 100)
         return found
 
-    def long(self, level: int) -> LongAtoms:
-        """The way to tokens of more than ``level`` characters."""
-        known = self._long.get(level)
-        if known is not None:
-            return known
-        edges = self._characters.long(level)
-        sizes = np.array([len(edge.codes) for edge in edges], np.int64)
-        starts = np.cumsum(sizes) - sizes
-        every = self.minterms[np.array([code for edge in edges for code in edge.codes], np.int64)]
-        changes = np.ones(len(every), bool)
-        changes[1:] = every[1:] != every[:-1]
-        changes[starts] = True
-        at = changes.nonzero()[0]
-        times = np.diff(at, append=len(every)).tolist()
-        pieces = tuple(zip(every[at].tolist(), times, strict=True))
-        bounds = [*np.searchsorted(at, starts).tolist(), len(at)]
-        below: list[list[int]] = [[] for _ in edges]
-        spelt = [pieces[a:b] for a, b in pairwise(bounds)]
-        lengths: list[int] = []
-        masks: list[int] = []
-        begins: list[int] = []
-        first: dict[int, list[int]] = {}
-        for i, edge in enumerate(edges):
-            if edge.above < 0:
-                begin, length, mask = spelt[i][0][0], 0, 0
-            else:
-                below[edge.above].append(i)
-                begin = begins[edge.above]
-                length = lengths[edge.above] + len(edge.codes)
-                mask = masks[edge.above]
-                for minterm, _ in spelt[i]:
-                    mask |= 1 << minterm
-            begins.append(begin)
-            lengths.append(length)
-            masks.append(mask)
-            first.setdefault(begin, []).append(i)
-        self._characters.charge(300 * len(edges) + 100 * len(pieces))
-        # Tuples of numbers: unlike lists, the garbage collector soon leaves them alone.
-        found = self._long[level] = LongAtoms(
-            [(*longer,) for longer in below],
-            spelt,
-            lengths,
-            masks,
-            {minterm: (*ways,) for minterm, ways in first.items()},
-        )
-        return found
-
 
 _ROOT = np.zeros(1, np.int32)
-
-_MOST_LONG = (500, 200, 50)
-"""Most tokens that are longer than each of `Characters.levels`."""
-
-_LEAST_NEAR = 4
 
 
 class Whole(NamedTuple):
@@ -317,8 +225,6 @@ class Characters:
         self._by_alphabet: GenerationalCache[Any, AlphabetPoints] = cache()
         self.texts: GenerationalCache[bytes, Any] = cache()
         self.strings: GenerationalCache[bytes, tuple[Any, ...]] = cache()
-        self._short: dict[int, tuple[npt.NDArray[np.uint32], Bools]] = {}
-        self._long: dict[int, list[LongEdge]] = {}
 
     @property
     def n_bytes(self) -> int:
@@ -377,86 +283,6 @@ class Characters:
             quote = arrays.quote_below(views.place[at]) if at or not text else -1
             found = self._spelt[text] = ids.tobytes(), quote
             self.charge(4 * len(ids) + len(text) + 300)
-        return found
-
-    @functools.cached_property
-    def levels(self) -> tuple[int, ...]:
-        """Lengths, in characters, ascending, that fewer and fewer tokens exceed."""
-        arrays = self.arrays
-        depths = np.bincount(arrays.depth[arrays.token_node[arrays.token_node < arrays.n]])
-        longer = np.cumsum(depths[::-1])[::-1]
-        found = [int(np.searchsorted(-longer, -most)) - 1 for most in _MOST_LONG]
-        return tuple(sorted({max(level, _LEAST_NEAR) for level in found}))
-
-    @functools.cached_property
-    def _partial_depths(self) -> Int32:
-        arrays = self.arrays
-        depths = np.zeros(arrays.size, np.int32)
-        np.maximum.at(depths, arrays.partial, arrays.depth[arrays.partial_node])
-        return depths
-
-    def short(self, level: int) -> tuple[npt.NDArray[np.uint32], Bools]:
-        """What is not beyond ``level`` characters: tokens as bits ``[ceil(size / 32)]``, and bool
-        ``[len(quotes)]``."""
-        arrays = self.arrays
-        found = self._short.get(level)
-        if found is None:
-            flags = np.zeros((arrays.size + 31) // 32 * 32, bool)
-            depths = arrays.depth[arrays.node_of_id]
-            flags[: arrays.size] = (depths <= level) & (self._partial_depths <= level)
-            bits = np.packbits(flags, bitorder="little").view("<u4")
-            found = self._short[level] = bits, arrays.depth[arrays.quote_parent] <= level
-        return found
-
-    def long(self, level: int) -> list[LongEdge]:
-        """What is beyond ``level`` characters of text, and the way there; parents before children.
-
-        First characters are edges of their own.
-        """
-        arrays = self.arrays
-        known = self._long.get(level)
-        if known is not None:
-            return known
-        text = np.ones(len(arrays.points) + 2, bool)
-        text[-2:] = False
-        ends = (
-            np.flatnonzero(arrays.own_stop > arrays.own_start),
-            arrays.partial_node,
-        )
-        nodes = np.concatenate((*ends, arrays.quote_parent))
-        nodes = self.slice(text).run.within(nodes[arrays.depth[nodes] > level])
-        parent, codes, views = view(arrays.parent), arrays.views.code, arrays.views
-        breaks = set(nodes.tolist())
-        seen: set[int] = set()
-        for node in list(breaks):
-            while node:
-                if node in seen or not parent[node]:
-                    breaks.add(node)  # two ways part here, or have just begun
-                if node in seen:
-                    break
-                seen.add(node)
-                node = parent[node]
-        number = {node: i for i, node in enumerate(sorted(breaks))}
-        found: list[LongEdge] = []
-        for node in number:
-            spelt: list[int] = []
-            at = node
-            while at and (at == node or at not in number):
-                spelt.append(codes[at])
-                at = parent[at]
-            is_deep = arrays.depth[node] > level
-            tokens = views.token_ids[views.own_start[node] : views.own_stop[node]]
-            found.append(
-                LongEdge(
-                    number.get(at, -1),
-                    tuple(reversed(spelt)),
-                    (*tokens,) if is_deep else (),
-                    arrays.partials.get(node, ()) if is_deep else (),
-                    arrays.quote_below(node) if is_deep else -1,
-                )
-            )
-        self.charge(500 * len(found) + 40 * len(seen))
-        self._long[level] = found
         return found
 
     # -- sets of characters ---------------------------------------------------------------------

@@ -33,7 +33,7 @@ from structgen.masks.walk_store import (
 )
 from structgen.storage import GenerationalCache
 
-from .character_runs import CountedTokens, LoneRun
+from .character_runs import CountedTokens
 from .characters import Characters, Whole
 from .leaf_texts import LeafTexts
 from .tables import ANEW, FreeWalk, TextWalk, apart
@@ -201,16 +201,6 @@ class StringWalks:
         """The walk from the root of a string whose text is at ``state``: the same for all strings
         of which the same is left to be read."""
         closed = leaf.after_quote(0)
-        lone = walks.lone_run(state)
-        if lone is not None:
-            run, least, most = lone
-            bounds = run.bounds(least, most)
-            walked = run.walks[bounds]
-            if walked is None:
-                walked = run.walks[bounds] = self._lone_run(walks.characters, run, *bounds)
-            row, ids, exits, is_closed = walked
-            inside = (state, bounds[1])
-            return row, ids, exits, (inside, closed) if is_closed else (inside,)
         content = walks.content(state)
         kept = None if content is None else walks.characters.strings[content]
         if kept is not None:
@@ -240,32 +230,6 @@ class StringWalks:
         if len(exits) > 1:
             return row, ids, ((outcome, self._store.nodes.join([node for _, node in exits])),), ends
         return row, ids, tuple([(outcome, node) for _, node in exits]), ends
-
-    def _lone_run(
-        self, characters: Characters, run: LoneRun, least: int, most: int
-    ) -> tuple[Bits | None, Tokens, Exits, bool]:
-        """The walk of a string of ``run``, within its own bounds, but for where
-        tokens end; and whether some end behind the closing quote."""
-        first, some = run.tokens(most)
-        row: Bits | None = None
-        if first >= 0:
-            row = run.rows[first]
-            if row is None:
-                row = run.rows[first] = self._store.intern(run.first(first, self._store.n_words))
-        bounds = run.quote_bounds(least, most)
-        behind = run.quotes_known[bounds]
-        if behind is None:
-            quotes = run.quotes(*bounds)
-            behind = b"", (), False
-            if quotes is not None:
-                more, node = self._quotes.behind(characters, np.packbits(quotes).tobytes())
-                behind = more, () if node is None else ((0, node),), True
-            run.quotes_known[bounds] = behind
-            self._store.used += 300
-        more, exits, is_closed = behind
-        ids = some.tobytes() + more
-        self._store.used += len(ids) + 300
-        return row, ids, exits, is_closed
 
     def _walk_names(
         self, leaf: Leaf, state: int, rests: list[tuple[int, str]], characters: Characters

@@ -7,10 +7,6 @@ and keeps walks from the root by the content of what is still to be read:
 - `TextRuns` takes a run in one comparison over all tokens (`character_runs`) and looks only at the
   places where it can be left: a closing quote, a character that the token's end cuts, a character
   outside the set.
-- `TextLevels` says which states no token can tell apart, and which only a few long tokens can. It
-  walks those few one by one.
-- `TextDifferences` derives a walk from that of a near state, to which most characters lead as well:
-  only the places where the few other characters lead are looked at.
 - `OpenTexts` walks states from which every text may be read, where only closing quotes matter;
   those where a few texts have another label; and those where only some names may be read.
 
@@ -19,7 +15,7 @@ What follows a text is the business of `string_walks`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -32,8 +28,8 @@ from structgen.automaton.work import WORK
 from structgen.masks.grouping import starts_of
 from structgen.storage import GenerationalCache
 
-from .character_arrays import Depths, Int32, LongEdge
-from .character_runs import CharacterRun, LoneRun
+from .character_arrays import Depths, Int32
+from .character_runs import CharacterRun
 from .characters import Characters
 from .tables import (
     ANEW,
@@ -47,144 +43,6 @@ from .tables import (
     TextWalk,
     grouped,
 )
-
-_FEW_APART = 64
-"""Most characters that may lead apart from two near states,"""
-
-_FEW_PLACES = 400
-"""and most places at which they may not have met again."""
-
-_SMALL = 64
-"""Nodes, with all below them, whose children are looked at one by one."""
-
-
-class TextDifferences:
-    """Differences between the walks of one symbol automaton.
-
-    Args:
-        tables: where its characters lead.
-    """
-
-    def __init__(self, tables: TextTables) -> None:
-        self._tables = tables
-        self._symbols = tables.symbols
-        self._points = tables.points
-        self._arrays = tables.characters.arrays
-        self._nowhere = np.full(tables.n_minterms + 1, DEAD, np.int64)
-
-    def near(self, state: int) -> int:
-        """The state that most characters lead to from ``state``, where few lead apart from both;
-        else ``state`` itself."""
-        weights = self._points.weights
-        heaviest, to = 0, state
-        for mask, after in self._symbols.moves(state):
-            weight = sum(w for minterm, w in enumerate(weights) if mask >> minterm & 1)
-            if weight > heaviest:
-                heaviest, to = weight, after
-        if to == state:
-            return state
-        apart = self._table(state)[:-1] != self._table(to)[:-1]
-        n_apart = sum(weights[minterm] for minterm in apart.nonzero()[0].tolist())
-        return to if n_apart <= _FEW_APART else state
-
-    def walk(self, state: int, near: int, whole: TextWalk) -> TextWalk | None:
-        """The walk of ``state`` from the root by ``whole``, that of ``near`` in its compact form;
-        None where they differ in too much. Cost: some microseconds for each place where they do."""
-        arrays, symbols = self._arrays, self._symbols
-        views = arrays.views
-        assert whole.row is not None
-        row = whole.row.copy()
-        out = TextWalk(
-            None,
-            [],
-            {label: mask.copy() for label, mask in whole.quotes.items()},
-            {},
-            {(state, ANEW)},
-            row,
-        )
-        gained: list[int] = []
-        lost: list[int] = []
-        code, end = views.code, views.end
-        minterm_of, minterms = self._points.minterm_of, self._points.minterms
-        known: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
-        stack = [(state, near, 0)]
-        patience = _FEW_PLACES
-        while stack:
-            at, other, here = stack.pop()
-            beyond = end[here]
-            one_alone = at == DEAD or other == DEAD
-            patience -= 1
-            if patience < (beyond - here if one_alone else 0):
-                return None
-            if one_alone:
-                ids = views.token_ids[views.own_start[here] : views.own_stop[here]]
-                (lost if at == DEAD else gained).extend(ids)
-            self._cut(at, other, here, gained, lost)
-            quote = arrays.quote_below(here)
-            if quote >= 0:
-                label = -1 if at == DEAD else symbols.label(at)
-                before = -1 if other == DEAD else symbols.label(other)
-                if before >= 0:
-                    self._tables.quoted(out, before)[quote] = False
-                if label >= 0:
-                    self._tables.quoted(out, label)[quote] = True
-            if beyond == here + 1:
-                continue
-            apart = known.get((at, other))
-            if apart is None:
-                apart = known[at, other] = self._apart(at, other)
-            children: Iterable[int] = ()
-            if beyond - here <= _SMALL:
-                children = _children(here, end)
-            elif apart:
-                below, _ = arrays.children_of(np.array([here], np.int32))
-                chosen = np.zeros(self._tables.n_minterms + 1, bool)
-                chosen[list(apart)] = True
-                children = below[chosen[minterms[arrays.code[below]]]].tolist()
-            for child in children:
-                ways = apart.get(minterm_of[code[child]])
-                if ways is not None:
-                    stack.append((*ways, child))
-        WORK.spend(_FEW_PLACES - patience)
-        for token in gained:
-            row[token >> 5] |= np.uint32(1 << (token & 31))
-        for token in lost:
-            row[token >> 5] &= ~np.uint32(1 << (token & 31))
-        return out
-
-    def _apart(self, at: int, other: int) -> dict[int, tuple[int, int]]:
-        """Where the minterms lead that lead apart, from both states."""
-        to, others = self._table(at)[:-1], self._table(other)[:-1]
-        apart = (to != others).nonzero()[0]
-        ways = zip(to[apart].tolist(), others[apart].tolist(), strict=True)
-        return dict(zip(apart.tolist(), ways, strict=True))
-
-    def _table(self, state: int) -> npt.NDArray[np.int64]:
-        return self._nowhere if state == DEAD else self._tables.table(state)
-
-    def _cut(self, at: int, other: int, here: int, gained: list[int], lost: list[int]) -> None:
-        """Add the tokens that end inside a character after ``here``, and only in one of the states
-        may."""
-        partials = self._arrays.partials.get(here)
-        if not partials:
-            return
-        live = 0 if at == DEAD else self._tables.live(at)
-        before = 0 if other == DEAD else self._tables.live(other)
-        if not (live ^ before) & self._points.cut:
-            return
-        tails, tails_before = self._points.tails_of(live), self._points.tails_of(before)
-        for token, tail in partials:
-            may = tails is not None and bool(tails[tail])
-            if may != (tails_before is not None and bool(tails_before[tail])):
-                (gained if may else lost).append(token)
-
-
-def _children(node: int, end: Sequence[int]) -> Iterator[int]:
-    """The nodes right below ``node``; ``end`` has the node after all those below each."""
-    child, beyond = node + 1, end[node]
-    while child < beyond:
-        yield child
-        child = end[child]
 
 
 class OpenTexts:
@@ -335,8 +193,6 @@ class OpenTexts:
                         stack.append((to, child))
 
 
-_FEW_CHARACTERS = b"few"
-
 _RUN = 300
 """Nodes, with all below them, from which runs that have few phases are taken as a whole."""
 
@@ -359,36 +215,6 @@ class TextRuns:
         self._characters = tables.characters
         self._known_phases: dict[int, tuple[_Phase, ...] | None] = {}
         self._root_edges: dict[int, tuple[Int32, Int32, Depths]] = {}
-        self._lone_keys: dict[int, bytes] = {}
-
-    def lone_run(self, state: int) -> tuple[LoneRun, int, int] | None:
-        """Where nothing is left from ``state`` but characters of one set, that and how many of them
-        (-1: any number).
-
-        None where there may be more to it, and for sets that are looked for one by one.
-        """
-        found = self._symbols.expression(state)
-        if found is None or found[0] is not self._symbols:
-            return None  # what it ends with is another's
-        only = found[0].only_run(state)
-        if only is None:
-            return None
-        chars, least, most = only
-        points, key = self._points, self._lone_keys.get(chars)
-        if key is None:
-            weights = (w for minterm, w in enumerate(points.weights) if chars >> minterm & 1)
-            alive = points.tails_of(chars)
-            key = b"" if alive is None else alive.tobytes()
-            key = self._lone_keys[chars] = _FEW_CHARACTERS if sum(weights) <= FEW else key
-            self._characters.charge(len(key) + 100)
-        if key is _FEW_CHARACTERS:
-            return None
-        cut = points.slice(chars)
-        run = cut.lone.get(key)
-        if run is None:
-            run = cut.lone[key] = LoneRun(self._characters.arrays, cut, points.tails_of(chars))
-            self._characters.charge(run.n_bytes)
-        return run, least, most
 
     def is_one_run(self, state: int) -> bool:
         """Whether nothing may be read but one run, as far as is plain to see."""
@@ -589,137 +415,6 @@ def _up_to(
     return chosen[short], steps[short]
 
 
-class TextLevels:
-    """States of one symbol automaton that tokens of some length cannot tell apart."""
-
-    _far: TokenHorizon | None = None
-    _nearer: Sequence[TokenHorizon] = ()
-
-    def __init__(self, tables: TextTables, runs: TextRuns) -> None:
-        self._tables = tables
-        self._symbols = tables.symbols
-        self._points = tables.points
-        self._characters = tables.characters
-        self._runs = runs
-
-    def alike(self, state: int) -> int:
-        """A state from which every token is taken that is from ``state``, and no other; after any
-        of them, what is still to come can be as short. Many states share one."""
-        found = self._symbols.expression(state)
-        if found is None:
-            return state
-        expression, at = found
-        if expression is self._symbols and (lone := self._runs.lone_run(at)) is not None:
-            run, _, most = lone
-            return expression.without_most(at) if most > run.longest else state
-        if self._far is None:
-            # One more for a character that is cut.
-            self._far = TokenHorizon(
-                expression, self._characters.arrays.longest + 1, self._points.most_in_order
-            )
-        to = self._far.alike(at)
-        return state if to == at else self._symbols.in_expression(to)
-
-    def near(self, state: int) -> tuple[int, int]:
-        """As `alike`, for tokens of at most so many characters, one of `Characters.levels`;
-        ``state`` itself where that would not help."""
-        found = self._symbols.expression(state)
-        levels, longest = self._characters.levels, self._characters.arrays.longest
-        if found is None or levels[0] >= longest:
-            return state, longest
-        expression, at = found
-        if not expression.has_expressions or self._runs.is_one_run(state):
-            return state, longest
-        if not self._nearer:
-            most_of = self._points.most_in_order
-            self._nearer = [TokenHorizon(expression, level + 1, most_of) for level in levels]
-        near = self._nearer[0].alike(at)
-        to = self._symbols.in_expression(near)
-        if to in (state, self.alike(state)):
-            return state, longest
-        for level, far in zip(levels[:0:-1], self._nearer[:0:-1], strict=True):
-            if level < longest and far.alike(at) == near:
-                return to, level
-        return to, levels[0]
-
-    def long_ones(self, state: int, level: int, out: TextWalk) -> None:
-        """The tokens and quotes beyond ``level`` characters.
-
-        Most of them stay in one run, if not in the first character's then in the next one's. States
-        are made where a run is left.
-        """
-        below, spelt, lengths, masks, first = self._points.long(level)
-        edges, symbols = self._characters.long(level), self._symbols
-        longest = self._characters.arrays.longest
-        found: list[int] = []
-        runs: dict[int, int] = {}
-        stack: list[tuple[int, int, int]] = []
-        for minterm, ways in first.items():
-            start, count = self._after_one(state, 0, minterm)
-            if start == DEAD:
-                continue
-            chars, most = symbols.run(start)
-            outside = ~chars if chars else -1
-            most = longest if most < 0 else most - count
-            left = {
-                i for i in ways if masks[i] & outside or (lengths[i] > most and edges[i].above >= 0)
-            }
-            for i in ways:
-                if i not in left:
-                    end = count + lengths[i]
-                    if self._long_ends(start, end, edges[i], found, out):
-                        runs[start] = max(end, runs.get(start, 0))
-                elif edges[i].above not in left:
-                    stack.append((start, count + lengths[edges[i].above], i))
-        while stack:
-            start, count, i = stack.pop()
-            for minterm, times in spelt[i]:
-                while times:
-                    chars, most = symbols.run(start)
-                    if chars >> minterm & 1 and count != most:
-                        few = times if most < 0 else min(times, most - count)
-                        count += few
-                        times -= few
-                        continue
-                    start, count = self._after_one(start, count, minterm)
-                    times -= 1
-                    if start == DEAD:
-                        break
-                if start == DEAD:
-                    break
-            else:
-                if self._long_ends(start, count, edges[i], found, out):
-                    runs[start] = max(count, runs.get(start, 0))
-                stack += [(start, count, longer) for longer in below[i]]
-        out.runs.update(runs.items())
-        if found:
-            out.ids.append(np.array(found, np.int32))
-
-    def _after_one(self, start: int, count: int, minterm: int) -> tuple[int, int]:
-        """One more character after ``count`` of the run of ``start``; `DEAD` for none."""
-        chars, most = self._symbols.run(start)
-        if chars >> minterm & 1 and count != most:
-            return start, count + 1
-        return int(self._tables.table(self._symbols.after_run(start, count))[minterm]), 0
-
-    def _long_ends(
-        self, start: int, count: int, edge: LongEdge, found: list[int], out: TextWalk
-    ) -> bool:
-        """What ends at the end of ``edge``, after ``count`` characters of a run; whether that
-        are tokens."""
-        before = len(found)
-        found += edge.tokens
-        if edge.partials:
-            tails = self._points.tails_of(self._tables.live(self._symbols.after_run(start, count)))
-            if tails is not None:
-                found += [token for token, tail in edge.partials if tails[tail]]
-        if edge.quote >= 0:
-            label = self._symbols.label(self._symbols.after_run(start, count))
-            if label >= 0:
-                out.single.setdefault(label, []).append(edge.quote)
-        return len(found) > before
-
-
 _ROOT_ALONE = [0]
 
 _LARGE = 2000
@@ -741,6 +436,7 @@ class TextWalks:
 
     _own: GenerationalCache[Any, TextWalk] | None = None
     _contents: StructuralHash | None = None
+    _far: TokenHorizon | None = None
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         self.characters = characters
@@ -755,10 +451,6 @@ class TextWalks:
         return TextRuns(self._tables)
 
     @cached_property
-    def _levels(self) -> TextLevels:
-        return TextLevels(self._tables, self._runs)
-
-    @cached_property
     def _steps(self) -> TextSteps:
         return TextSteps(self._tables)
 
@@ -767,20 +459,22 @@ class TextWalks:
         return self._steps.ends(state)
 
     @cached_property
-    def _differences(self) -> TextDifferences:
-        return TextDifferences(self._tables)
-
-    @cached_property
     def _anew(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         return {}
 
-    def lone_run(self, state: int) -> tuple[LoneRun, int, int] | None:
-        """See `TextRuns.lone_run`."""
-        return self._runs.lone_run(state)
-
     def alike(self, state: int) -> int:
-        """See `TextLevels.alike`."""
-        return self._levels.alike(state)
+        """A state from which every token is taken that is from ``state``, and no other; after any
+        of them, what is still to come can be as short. Many states share one."""
+        found = self._symbols.expression(state)
+        if found is None:
+            return state
+        expression, at = found
+        if self._far is None:
+            # One more for a character that is cut.
+            longest = self.characters.arrays.longest + 1
+            self._far = TokenHorizon(expression, longest, self._tables.points.most_in_order)
+        to = self._far.alike(at)
+        return state if to == at else self._symbols.in_expression(to)
 
     def is_wide(self, state: int) -> bool:
         """Whether ``state`` may read so many characters that this kind of walk pays."""
@@ -826,12 +520,13 @@ class TextWalks:
             if others is not None:
                 return self._beside_names(state, others, places)
         is_open = self._symbols.is_open(state)
-        if not is_open and places == _ROOT_ALONE and self._tables.narrow(state) is None:
-            near, level = self._levels.near(state)
-            if near != state:
-                return self._near_and_long(state, near, level)
-            if not self._runs.is_one_run(state):
-                return self._copy(self._kept(state))
+        if (
+            not is_open
+            and places == _ROOT_ALONE
+            and self._tables.narrow(state) is None
+            and not self._runs.is_one_run(state)
+        ):
+            return self._copy(self._kept(state))
         return self._walk(state, places)
 
     def _beside_names(self, state: int, others: int, places: list[int]) -> TextWalk:
@@ -921,23 +616,6 @@ class TextWalks:
             self._steps.together(small, out)
         return out._replace(counted=counted)
 
-    def _near_and_long(self, state: int, near: int, level: int) -> TextWalk:
-        """A walk from the root in two: all but the longest tokens cannot tell ``near`` from
-        ``state``, and the few longest are walked one by one."""
-        whole = self._kept(near)
-        tokens, quotes = self.characters.short(level)
-        assert whole.row is not None
-        out = TextWalk(
-            None,
-            [],
-            {label: mask & quotes for label, mask in whole.quotes.items()},
-            {},
-            {(state, ANEW)} if (near, ANEW) in whole.runs else {*whole.runs},
-            whole.row & tokens,
-        )
-        self._levels.long_ones(state, level, out)
-        return out
-
     def _kept(self, state: int) -> TextWalk:
         """`_walk` from the root, in a compact form, remembered for all expressions that are like
         that of ``state``. What it holds must not be changed.
@@ -956,25 +634,11 @@ class TextWalks:
         found = kept[key]
         if found is not None:
             return found if content is None else found._replace(runs={(state, ANEW)})
-        found = self._by_another(state)
-        if found is None:
-            found = self._compact(self._walk(state, [0]))
+        found = self._compact(self._walk(state, [0]))
         kept[key] = found if content is None else found._replace(runs=set())
         n_bytes = 4 * arrays.size // 32 + len(arrays.quotes) * len(found.quotes)
         self.characters.charge(n_bytes + (100 * len(found.runs) if content is None else 0) + 1000)
         return found
-
-    def _by_another(self, state: int) -> TextWalk | None:
-        """`_kept` by the walk of a near state, where that is kept; else None."""
-        near = self._differences.near(state)
-        if near == state:
-            return None
-        content = self.content(near)
-        if content is not None:
-            whole = self.characters.texts[content]
-        else:
-            whole = None if self._own is None else self._own[near]
-        return None if whole is None else self._differences.walk(state, near, whole)
 
     def _compact(self, walk: TextWalk) -> TextWalk:
         """``walk`` with its tokens as bits and its quotes as masks."""
