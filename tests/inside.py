@@ -8,11 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 
-def accepting(holder: Any) -> Any:
-    """``_accepting`` of ``holder``."""
-    return holder._accepting
-
-
 def arrays(holder: Any) -> Any:
     """``_arrays`` of ``holder``."""
     return holder._arrays
