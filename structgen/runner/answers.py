@@ -9,6 +9,7 @@ outputs come about is the business of `work`; reasons come from `structgen.insig
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import math
 import time
@@ -328,6 +329,18 @@ async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -
     """The answer to a chat."""
     work = await work_of(host, request, began)
     (results,) = await results_of(work)
+    if request.logprobs or request.trace:  # of thousands of tokens, that takes seconds
+        return await asyncio.to_thread(_chat, host, request, model, work, results)
+    return _chat(host, request, model, work, results)
+
+
+def _chat(
+    host: TextHost,
+    request: ChatRequest,
+    model: str,
+    work: Work,
+    results: Sequence[GenerationResult[Any]],
+) -> ChatResponse:
     choices = []
     for index in range(work.n):
         result = results[index % work.made]

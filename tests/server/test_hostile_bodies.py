@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -21,12 +21,14 @@ from structgen.runner import (
     ExplainRequest,
     Metrics,
     Traces,
+    answers,
     check_json,
     fields,
 )
 from structgen.server import Settings, shapes, wire
 from structgen.server.errors import ApiError
 from structgen.server.gateway import Gateway, Keys
+from structgen.server.routes import responses
 from structgen.server.routes.models import DetokenizeBody, TokenizeBody
 from structgen.server.routes.responses import turn_of
 from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
@@ -359,3 +361,33 @@ def test_a_key_has_only_so_many_bytes_under_way() -> None:
         assert not gateway._held
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_what_repeats_all_scores_is_made_aside(
+    served: Served, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    """Of thousands of tokens, with twenty likely ones each, that takes seconds."""
+    threads: set[str] = set()
+    ends, scores = responses.Events.end, answers.chat_logprobs
+
+    def end(events: responses.Events) -> Iterator[bytes]:
+        threads.add(threading.current_thread().name)
+        yield from ends(events)
+
+    def chat_logprobs(given: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return scores(given)
+
+    monkeypatch.setattr(responses.Events, "end", end)
+    ask: dict[str, Any] = {"input": "Hi.", "max_output_tokens": 2, "stream": streams}
+    answer = httpx.post(f"{served.root}/v1/responses", json=ask, headers=AUTH, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert {name.rpartition("_")[0] for name in threads} == {"structgen-bodies"}
+    monkeypatch.setattr(answers, "chat_logprobs", chat_logprobs)
+    threads.clear()
+    ask = {"messages": ASK, "max_tokens": 2, "logprobs": True}
+    answer = httpx.post(f"{served.root}/v1/chat/completions", json=ask, headers=AUTH, timeout=60)
+    assert answer.json()["choices"][0]["logprobs"]["content"]
+    assert threads
+    assert "structgen-runner" not in threads

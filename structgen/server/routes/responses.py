@@ -439,7 +439,7 @@ async def create(request: Request) -> Any:
         return await _streamed(request, turn, stored)
     pieces = runner.astream_chat(chat)
     try:
-        await answered(request, _finished(pieces, Events(stored.response)))
+        await answered(request, _finished(request, pieces, Events(stored.response)))
     except Exception as error:
         raise said(error, turn.asked.told) from error
     finally:
@@ -455,12 +455,17 @@ def _settle(request: Request, turn: Turn, stored: Stored) -> None:
     stored.response |= samples_how(turn.asked.request, info["search_defaults"])
 
 
-async def _finished(pieces: AsyncIterator[ChatChunk], events: Events) -> None:
+async def _finished(request: Request, pieces: AsyncIterator[ChatChunk], events: Events) -> None:
     """Have the chunks of a chat make an answer."""
     async for piece in pieces:
         check_sure(piece)
         list(events.feed(piece))
-    list(events.end())
+    await _all(request, events.end())
+
+
+async def _all(request: Request, events: Iterator[bytes]) -> list[bytes]:
+    """Make events that repeat the whole answer: it may have the scores of thousands of tokens."""
+    return await aside(request, lambda: list(events), is_large=True)
 
 
 async def _in_background(request: Request, turn: Turn, stored: Stored) -> Any:
@@ -501,7 +506,7 @@ async def _done(request: Request, turn: Turn, job: Job) -> None:
             for one in events.feed(piece):
                 job.say(one)
         _settle(request, turn, stored)
-        for one in events.end():
+        for one in await _all(request, events.end()):
             job.say(one)
 
     try:
@@ -542,7 +547,7 @@ async def _streamed(request: Request, turn: Turn, stored: Stored) -> Response:
                 check_sure(piece)
                 for one in events.feed(piece):
                     yield one
-            last = list(events.end())
+            last = await _all(request, events.end())
             await _keep(request, turn, stored)
             for one in last:
                 yield one
@@ -641,7 +646,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
     job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
         return _followed(request, job.after(after))
-    events = list(Events(found.response).again())
+    events = await _all(request, Events(found.response).again())
 
     async def told_again() -> AsyncGenerator[bytes, None]:
         # The end is told to those, too, who have followed it when it came in smaller pieces.

@@ -155,7 +155,8 @@ async def chat_completions(request: Request) -> Response:
     runner = runner_of(request)
     if work.streams:
         return await streamed(request, runner.astream_chat(work.request), work.told, is_head)
-    return await whole(request, runner.achat(work.request), work.told)
+    has_scores = bool(work.request.logprobs or work.request.trace)
+    return await whole(request, runner.achat(work.request), work.told, is_large=has_scores)
 
 
 def is_head(chunk: ChatChunk) -> bool:
