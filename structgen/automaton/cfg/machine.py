@@ -4,13 +4,13 @@ A configuration is a lexer state over a place (see `places`): the terminals bein
 follow each of them. A state is the interned set of configurations that the bytes so far can have
 led to, usually one or two. Every configuration can be finished, so no state is a dead end.
 
-- `ConditionalEnds` and `Completion` find the shortest way to the end of a text. For a nonterminal's
-  state and a condition on the text after it they keep the fewest bytes that end the nonterminal, by
-  the condition that then holds: a least fixpoint (Knuth 1977), grown by a worklist.
-- `Entries` says which terminals may begin at a place. Where no demand on the following text leads
-  to a dead end, these are all that the rules expect. Elsewhere a terminal may begin only if the
-  text can be finished after some of its ends.
+- `ConditionalEnds` finds the shortest way to the end of a text. For a nonterminal's state and a
+  condition on the text after it, it keeps the fewest bytes that end the nonterminal, by the
+  condition that then holds: a least fixpoint (Knuth 1977), grown by a worklist.
 - `CfgMachine` is the machine. It has the interface of `core.machine.Machine`; no state is pending.
+  Where no demand on the following text leads to a dead end, all terminals that the rules expect at
+  a place may begin there (`entry`). Elsewhere a terminal may begin only if the text can be finished
+  after some of its ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from structgen.automaton.core.frames import Alternative, TextHistory
@@ -129,174 +129,11 @@ class ConditionalEnds:
                         self._reach(source, (state, after), put(text, more))
 
 
-class Completion:
-    """Shortest completions in one grammar.
-
-    Args:
-        graph: the places.
-        lexer: the terminals.
-        ignore: terminals that may stand anywhere.
-    """
-
-    def __init__(self, graph: PlaceGraph, lexer: Lexer, ignore: tuple[int, ...]) -> None:
-        ends = ConditionalEnds(graph.goals, lexer, ignore)
-        self._rests = Rests(graph, ends.of, ends.at_end)
-
-    def of_place(self, place: int, condition: int) -> Text | None:
-        """The fewest bytes that finish from ``place``, or None when there is no way."""
-        found = self._rests.of_place(place, condition)
-        return None if found is None else self._rests.text(found)
-
-    def is_possible(self, place: int, condition: int) -> bool:
-        """Whether a text can be finished from ``place``."""
-        return self._rests.of_place(place, condition) is not None
-
-
 _MAX_EXITS = 500
 
 _Asked = tuple[tuple[tuple[int, frozenset[int]], ...], dict[int, list[int]]]
 """Questions to the stacks of a place: the number of a top, and demands, of which one is to be met
 by its continuation; and for each terminal the questions of which one is to be answered with yes."""
-
-
-class Entries:
-    """The beginnings of terminals of one grammar.
-
-    Args:
-        embedded: the terminals that are no patterns.
-        after: the place after some terminals.
-        neighbours: made when it is first asked for.
-    """
-
-    def __init__(
-        self,
-        graph: PlaceGraph,
-        lexer: Lexer,
-        ignore: frozenset[int],
-        embedded: dict[int, EmbeddedTerminal],
-        is_free: bool,
-        after: Callable[[int, tuple[int, ...]], int],
-        neighbours: Callable[[], Neighbours],
-        completion: Completion,
-    ) -> None:
-        self._graph = graph
-        self._lexer = lexer
-        self._lookahead = lexer.terminals.lookahead
-        self._ignore = ignore
-        self._embedded = embedded
-        self._is_free = is_free
-        self._after = after
-        self._made_neighbours = neighbours
-        self._completion = completion
-        self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
-        # See `_fine` and `_met`.
-        self._asked: dict[tuple[int, ...], _Asked] = {}
-        self._answered: dict[
-            tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
-        ] = {}
-        self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
-
-    @property
-    def _neighbours(self) -> Neighbours:
-        return self._made_neighbours()
-
-    def find(self, place: int, condition: int) -> int:
-        """The lexer state in which the next terminal begins, or -1 when nothing can follow."""
-        if self._is_free:
-            states = self._graph.shapes[place]
-            if not states and not self._graph.accepting[place]:
-                return -1
-            found = self._free_entries.get((states, condition))
-            if found is None:
-                q = self._lexer.entry(self._graph.expected(place) | self._ignore, condition)
-                found = q if self._lexer.goes_on(q) else -1
-                self._free_entries[states, condition] = found
-            return found
-        fine, others = self._fine(place)
-        met, unclear = self._met(condition)
-        sure = fine & met
-        doubtful = (others & met) | (self._graph.expected(place) | self._ignore) & unclear
-        if not doubtful:
-            q = self._lexer.entry(sure, condition)
-            return q if self._lexer.goes_on(q) else -1
-        chosen: list[Expected] = [(terminal, None) for terminal in sure]
-        chosen += self._chosen(place, condition, doubtful)
-        q = self._lexer.entry(tuple(sorted(chosen, key=lambda e: e[0])), condition)
-        return q if self._lexer.goes_on(q) else -1
-
-    def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Of the terminals that may begin at a place: those after any end of which the text can
-        surely be finished, and the others.
-
-        What the goal states say is found once for all places that have them. The stacks below are
-        asked a few questions, and all with the same answers have the same terminals.
-        """
-        shape, neighbours = self._graph.shapes[place], self._neighbours
-        asked = self._asked.get(shape)
-        if asked is None:
-            numbers: dict[tuple[int, frozenset[int]], int] = {}
-            terminals: dict[int, list[int]] = {}
-            for terminal in (self._graph.expected(place) | self._ignore).difference(self._embedded):
-                WORK.spend(1 + (len(shape) >> 2))
-                terminals[terminal] = [
-                    numbers.setdefault((i, ends), len(numbers))
-                    for i, state in enumerate(shape)
-                    if (ends := neighbours.ends_after(state, terminal))
-                ]
-            asked = self._asked[shape] = tuple(numbers), terminals
-        questions, terminals = asked
-        tops = self._graph.places[place]
-        WORK.spend(1 + (len(questions) >> 3))
-        answers = tuple([neighbours.can_end(tops[i][1], demands) for i, demands in questions])
-        found = self._answered.get((shape, answers))
-        if found is None:
-            fine = frozenset(t for t, asks in terminals.items() if any(answers[n] for n in asks))
-            found = self._answered[shape, answers] = fine, frozenset(terminals).difference(fine)
-        return found
-
-    def _met(self, condition: int) -> tuple[frozenset[int], frozenset[int]]:
-        """The terminals whose first character meets a condition, whichever it is; and those of
-        which that depends on the character."""
-        found = self._met_by.get(condition)
-        if found is None:
-            every = [t for t, start in enumerate(self._lexer.terminals.starts) if start >= 0]
-            is_met = {t: self._lexer.is_met_at_once(t, condition) for t in every}
-            met = (
-                every if condition == self._lookahead.anything else [t for t in every if is_met[t]]
-            )
-            unclear = frozenset(t for t in every if is_met[t] is False).difference(met)
-            found = self._met_by[condition] = frozenset(met), unclear
-        return found
-
-    def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
-        """Which of some terminals may begin at a place, and how they may end."""
-        chosen: list[Expected] = []
-        for terminal in sorted(expected.difference(self._embedded)):
-            after = self._after(place, (terminal,))
-            met = condition == self._lookahead.anything
-            if not met:
-                at_once = self._lexer.is_met_at_once(terminal, condition)
-                if at_once is None:
-                    continue
-                met = at_once
-            if met and self._neighbours.is_certain(after, terminal):
-                chosen.append((terminal, None))
-                continue
-            start = self._lexer.terminals.starts[terminal]
-            exits = self._lexer.exits.from_state(terminal, start, condition, _MAX_EXITS)
-            if exits is None:
-                chosen.append((terminal, after))
-                continue
-            live = frozenset(c for c in exits if self.can_finish(after, c))
-            if live:
-                chosen.append((terminal, None if len(live) == len(exits) else live))
-        return chosen
-
-    def can_finish(self, place: int, condition: int) -> bool:
-        """Whether a text can be finished from a place under a condition."""
-        if self._neighbours.is_possible(place, condition):
-            return True
-        return self._completion.is_possible(place, condition)
 
 
 _LEXER_BITS = 32
@@ -441,9 +278,16 @@ class CfgMachine:
             if lexer and not self.is_free:
                 # How terminals may end depends on places, which are this grammar's own.
                 self.lexer = self._own_lexer(terminals)
-            self._completion = Completion(self.graph, self.lexer, tuple(sorted(self.ignore)))
+            ends = ConditionalEnds(goals, self.lexer, tuple(sorted(self.ignore)))
+            self._rests = Rests(self.graph, ends.of, ends.at_end)
             self._entries: dict[tuple[int, int], int] = {}
-            self._beginnings = self._new_beginnings()
+            self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
+            # See `_fine` and `_met`.
+            self._asked: dict[tuple[int, ...], _Asked] = {}
+            self._answered: dict[
+                tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
+            ] = {}
+            self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
             self._finish: dict[int, Text] = {}
             found: set[int] = set()
             self._begin(self.graph.start, self._lookahead.anything, found)
@@ -465,20 +309,13 @@ class CfgMachine:
     def _own_lexer(self, terminals: Terminals) -> Lexer:
         """A lexer that asks the machine how terminals may end, and does not keep it alive."""
         machine = weakref.ref(self)
-        return Lexer(terminals, lambda place, c: _alive(machine)._beginnings.can_finish(place, c))
 
-    def _new_beginnings(self) -> Entries:
-        machine = weakref.ref(self)
-        return Entries(
-            self.graph,
-            self.lexer,
-            self.ignore,
-            self.embedded,
-            self.is_free,
-            lambda place, ended: _alive(machine).after(place, ended),
-            lambda: _alive(machine)._neighbours,
-            self._completion,
-        )
+        def permits(place: int, condition: int) -> bool:
+            asked = machine()
+            assert asked is not None, "what a machine is made of is used after it"
+            return asked._can_finish(place, condition)
+
+        return Lexer(terminals, permits)
 
     @functools.cached_property
     def _neighbours(self) -> Neighbours:
@@ -617,7 +454,7 @@ class CfgMachine:
         key = (place, condition)
         found = self._entries.get(key)
         if found is None:
-            found = self._entries[key] = self._beginnings.find(place, condition)
+            found = self._entries[key] = self._find_entry(place, condition)
         return found
 
     def union(self, places: tuple[int, ...]) -> int:
@@ -632,9 +469,108 @@ class CfgMachine:
                 if terminal not in self.embedded:
                     continue
                 after = self.graph.shift(place, terminal)
-                if self.is_free or self._beginnings.can_finish(after, self._lookahead.anything):
+                if self.is_free or self._can_finish(after, self._lookahead.anything):
                     out.append((terminal, after))
         return out
+
+    # -- the beginnings of terminals ------------------------------------------------------------
+
+    def _find_entry(self, place: int, condition: int) -> int:
+        if self.is_free:
+            states = self.graph.shapes[place]
+            if not states and not self.graph.accepting[place]:
+                return -1
+            found = self._free_entries.get((states, condition))
+            if found is None:
+                q = self.lexer.entry(self.graph.expected(place) | self.ignore, condition)
+                found = q if self.lexer.goes_on(q) else -1
+                self._free_entries[states, condition] = found
+            return found
+        fine, others = self._fine(place)
+        met, unclear = self._met(condition)
+        sure = fine & met
+        doubtful = (others & met) | (self.graph.expected(place) | self.ignore) & unclear
+        if not doubtful:
+            q = self.lexer.entry(sure, condition)
+            return q if self.lexer.goes_on(q) else -1
+        chosen: list[Expected] = [(terminal, None) for terminal in sure]
+        chosen += self._chosen(place, condition, doubtful)
+        q = self.lexer.entry(tuple(sorted(chosen, key=lambda e: e[0])), condition)
+        return q if self.lexer.goes_on(q) else -1
+
+    def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Of the terminals that may begin at a place: those after any end of which the text can
+        surely be finished, and the others.
+
+        What the goal states say is found once for all places that have them. The stacks below are
+        asked a few questions, and all with the same answers have the same terminals.
+        """
+        shape, neighbours = self.graph.shapes[place], self._neighbours
+        asked = self._asked.get(shape)
+        if asked is None:
+            numbers: dict[tuple[int, frozenset[int]], int] = {}
+            terminals: dict[int, list[int]] = {}
+            for terminal in (self.graph.expected(place) | self.ignore).difference(self.embedded):
+                WORK.spend(1 + (len(shape) >> 2))
+                terminals[terminal] = [
+                    numbers.setdefault((i, ends), len(numbers))
+                    for i, state in enumerate(shape)
+                    if (ends := neighbours.ends_after(state, terminal))
+                ]
+            asked = self._asked[shape] = tuple(numbers), terminals
+        questions, terminals = asked
+        tops = self.graph.places[place]
+        WORK.spend(1 + (len(questions) >> 3))
+        answers = tuple([neighbours.can_end(tops[i][1], demands) for i, demands in questions])
+        found = self._answered.get((shape, answers))
+        if found is None:
+            fine = frozenset(t for t, asks in terminals.items() if any(answers[n] for n in asks))
+            found = self._answered[shape, answers] = fine, frozenset(terminals).difference(fine)
+        return found
+
+    def _met(self, condition: int) -> tuple[frozenset[int], frozenset[int]]:
+        """The terminals whose first character meets a condition, whichever it is; and those of
+        which that depends on the character."""
+        found = self._met_by.get(condition)
+        if found is None:
+            every = [t for t, start in enumerate(self.lexer.terminals.starts) if start >= 0]
+            is_met = {t: self.lexer.is_met_at_once(t, condition) for t in every}
+            met = (
+                every if condition == self._lookahead.anything else [t for t in every if is_met[t]]
+            )
+            unclear = frozenset(t for t in every if is_met[t] is False).difference(met)
+            found = self._met_by[condition] = frozenset(met), unclear
+        return found
+
+    def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
+        """Which of some terminals may begin at a place, and how they may end."""
+        chosen: list[Expected] = []
+        for terminal in sorted(expected.difference(self.embedded)):
+            after = self.after(place, (terminal,))
+            met = condition == self._lookahead.anything
+            if not met:
+                at_once = self.lexer.is_met_at_once(terminal, condition)
+                if at_once is None:
+                    continue
+                met = at_once
+            if met and self._neighbours.is_certain(after, terminal):
+                chosen.append((terminal, None))
+                continue
+            start = self.lexer.terminals.starts[terminal]
+            exits = self.lexer.exits.from_state(terminal, start, condition, _MAX_EXITS)
+            if exits is None:
+                chosen.append((terminal, after))
+                continue
+            live = frozenset(c for c in exits if self._can_finish(after, c))
+            if live:
+                chosen.append((terminal, None if len(live) == len(exits) else live))
+        return chosen
+
+    def _can_finish(self, place: int, condition: int) -> bool:
+        """Whether a text can be finished from a place under a condition."""
+        if self._neighbours.rests.is_possible(place, condition):
+            return True
+        return self._rests.is_possible(place, condition)
 
     # -- growth -----------------------------------------------------------------------------------
 
@@ -746,8 +682,8 @@ class CfgMachine:
 
     def complete_place(self, place: int, condition: int) -> Text | None:
         """A short way to acceptance from a place."""
-        found = self._neighbours.of_place(place, condition)
-        return self._completion.of_place(place, condition) if found is None else found
+        found = self._neighbours.rests.text_of(place, condition)
+        return self._rests.text_of(place, condition) if found is None else found
 
     def complete(self, q: int, place: int) -> Text | None:
         """A short way from one configuration to acceptance."""
@@ -756,20 +692,14 @@ class CfgMachine:
         for (terminal, condition), text in exits.near_inside(inside).items():
             if best is not None and len(text) >= len(best):
                 continue
-            rest = self._neighbours.of_place(self.after(place, (terminal,)), condition)
+            rest = self._neighbours.rests.text_of(self.after(place, (terminal,)), condition)
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):
                 best = put(text, rest)
         if best is not None:
             return best
         # What is near does not do; look at everything.
         for (terminal, condition), text in exits.inside(inside).items():
-            rest = self._completion.of_place(self.after(place, (terminal,)), condition)
+            rest = self._rests.text_of(self.after(place, (terminal,)), condition)
             if rest is not None and (best is None or len(text) + len(rest) < len(best)):
                 best = put(text, rest)
         return best
-
-
-def _alive(machine: weakref.ref[CfgMachine]) -> CfgMachine:
-    asked = machine()
-    assert asked is not None, "what a machine is made of is used after it"
-    return asked

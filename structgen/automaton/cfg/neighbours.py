@@ -4,7 +4,7 @@ A terminal's end demands something of what follows (see `terminals`): after a nu
 Nearly always the first character of the next terminal meets the demand, so a demand is summed up by
 a mask of the minterms that settle it. With these masks, and a look at a few near ends of a terminal
 where a mask will not do, `Neighbours` tells that no demand can ever lead to a dead end (`is_free`),
-that a place can be finished after any end of a terminal (`is_certain`), and how (`of_place`). It
+that a place can be finished after any end of a terminal (`is_certain`), and how (`rests`). It
 may say no where a closer look (of `machine`) would say yes, never the other way round.
 
 What a goal needs is computed once for all stacks; a stack is then finished goal by goal.
@@ -249,6 +249,9 @@ class Neighbours:
         graph: the places.
         lexer: the terminals.
         ignore: terminals that may stand anywhere.
+
+    Attributes:
+        rests: short ways from places to the end, under demands.
     """
 
     def __init__(self, graph: PlaceGraph, lexer: Lexer, ignore: frozenset[int]) -> None:
@@ -258,7 +261,7 @@ class Neighbours:
         self._ignore = ignore
         self._demands = Demands(lexer)
         self._ends = GoalEnds(graph.goals, self._demands, ignore, self._anything)
-        self._rests = Rests(graph, self._ends.of, self._demands.at_end)
+        self.rests = Rests(graph, self._ends.of, self._demands.at_end)
         self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
         self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
         self._follow, self._last = graph.goals.neighbours()
@@ -447,25 +450,14 @@ class Neighbours:
 
     # -- places -----------------------------------------------------------------------------------
 
-    def of_place(self, place: int, demand: int) -> Text | None:
-        """A short way to the end from ``place`` under a demand, if one is found."""
-        found = self._rests.of_place(place, demand)
-        if found is None:
-            return None
-        return self._rests.text(found)
-
-    def is_possible(self, place: int, demand: int) -> bool:
-        """Whether a way to the end is found."""
-        return self._rests.of_place(place, demand) is not None
-
     def is_certain(self, place: int, terminal: int) -> bool:
         """Whether a text can surely be finished from ``place`` after any end of ``terminal``."""
-        if self._rests.of_place(place, ~terminal) is not None:
+        if self.rests.is_possible(place, ~terminal):
             return True
         demands = self._demands.known[terminal][2]
         if demands is None or len(demands) > MAX_DEMANDS:
             return False
-        return all(self._rests.of_place(place, demand) is not None for demand in demands)
+        return all(self.rests.is_possible(place, demand) for demand in demands)
 
     def ends_after(self, state: int, terminal: int) -> frozenset[int]:
         """The demands with which a goal can be ended after any end of a terminal read in it.
@@ -494,7 +486,7 @@ class Neighbours:
         key = (continuation, demands)
         found = self._can_end.get(key)
         if found is None:
-            of = self._rests.of_continuation
+            of = self.rests.of_continuation
             found = any(of(continuation, demand) is not None for demand in demands)
             self._can_end[key] = found
         return found

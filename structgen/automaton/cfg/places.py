@@ -256,6 +256,15 @@ class Rests:
         self._known: dict[tuple[int, int], Rest | None] = {}
         self._spelt: dict[tuple[int, int], Text] = {}
 
+    def text_of(self, place: int, condition: int) -> Text | None:
+        """A short way to the end from a place under a condition, if one is found."""
+        found = self.of_place(place, condition)
+        return None if found is None else self._text(found)
+
+    def is_possible(self, place: int, condition: int) -> bool:
+        """Whether a way to the end is found."""
+        return self.of_place(place, condition) is not None
+
     def of_place(self, place: int, condition: int) -> Rest | None:
         """The shortest completion of a place that is found, or None when there is no way."""
         WORK.spend(1 + (len(self._graph.places[place]) >> 1))
@@ -301,7 +310,7 @@ class Rests:
                 stack.pop()
         return self._known[key]
 
-    def text(self, rest: Rest) -> Text:
+    def _text(self, rest: Rest) -> Text:
         """The text of a completion; what stacks have in common below is one text, made once."""
         known = self._spelt
         below: list[tuple[tuple[int, int], Rest]] = []
