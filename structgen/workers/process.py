@@ -260,6 +260,7 @@ class WorkerProcess:
         try:
             while (message := frames.read()) is not None:
                 self._hear(message)
+                del message  # else an error, and what its traceback holds, until the next one comes
         except Exception:
             traceback.print_exc()
             self._process.kill()
