@@ -112,13 +112,13 @@ def test_what_may_begin_is_what_a_look_at_each_terminal_says(name: str) -> None:
         cursor.accept(token)
     assert not machine.is_free
     assert len(inside.entries(machine)) > 30
-    sure, beginnings = 0, machine._beginnings
+    sure = 0
     for (place, condition), entry in inside.entries(machine).items():
         expected = machine.graph.expected(place) | machine.ignore
-        chosen = beginnings._chosen(place, condition, expected)
+        chosen = machine._chosen(place, condition, expected)
         q = machine.lexer.entry(tuple(chosen), condition)
         assert entry == (q if machine.lexer.goes_on(q) else -1)
-        sure += len(beginnings._fine(place)[0] & beginnings._met(condition)[0])
+        sure += len(machine._fine(place)[0] & machine._met(condition)[0])
     assert sure > len(inside.entries(machine)) / 2
 
 
