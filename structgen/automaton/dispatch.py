@@ -67,6 +67,56 @@ def writable(missing_bytes: Collection[int]) -> ir.CharSet:
     return ir.negate(ir.char_set(low))
 
 
+def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
+    """The texts of ``regex`` that consist of ``chars``.
+
+    Its character sets are made smaller: an intersection would need a state for each count of each.
+    """
+    if chars == ir.ANY_CHAR:
+        return regex
+    if not _says_what_is_not(regex):
+        return _narrow(regex, chars)
+    return ir.Intersect((regex, ir.Repeat(chars, 0, None)))
+
+
+def _says_what_is_not(regex: ir.Regex) -> bool:
+    stack: list[ir.Regex] = [regex]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ir.Complement, ir.Lookahead, ir.Lookbehind)):
+            return True
+        if isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
+            stack.extend(node.parts)
+        elif isinstance(node, ir.Repeat):
+            stack.append(node.body)
+    return False
+
+
+def _narrow(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
+    if isinstance(regex, ir.CharSet):
+        return _both(regex, chars)
+    if isinstance(regex, ir.Concat):
+        return ir.Concat(tuple(_narrow(p, chars) for p in regex.parts))
+    if isinstance(regex, ir.Alternate):
+        return ir.Alternate(tuple(_narrow(p, chars) for p in regex.parts))
+    if isinstance(regex, ir.Intersect):
+        return ir.Intersect(tuple(_narrow(p, chars) for p in regex.parts))
+    if isinstance(regex, ir.Repeat):
+        return ir.Repeat(_narrow(regex.body, chars), regex.min, regex.max)
+    if isinstance(regex, ir.Checksum):
+        steps = tuple(
+            tuple((number, _both(found, chars)) for number, found in step) for step in regex.steps
+        )
+        between = _both(regex.between, chars)
+        return ir.Checksum(regex.modulus, steps, between, regex.gaps, regex.count)
+    return regex
+
+
+def _both(one: ir.CharSet, other: ir.CharSet) -> ir.CharSet:
+    """The characters of both."""
+    return ir.negate(ir.char_set([*ir.negate(one).ranges, *ir.negate(other).ranges]))
+
+
 class Built(NamedTuple):
     """What `dispatch` gives.
 
@@ -203,10 +253,7 @@ class _Builder:
         return (Alternative(leaf, leaf.start),)
 
     def _pattern(self, grammar: ir.Pattern) -> tuple[Alternative, ...]:
-        regex = grammar.regex
-        if self._missing:
-            regex = ir.Intersect((regex, ir.Repeat(self._chars, 0, None)))
-        symbols = RegexAutomaton(regex)
+        symbols = RegexAutomaton(restrict(grammar.regex, self._chars))
         if symbols.is_empty():
             if self._missing and not RegexAutomaton(grammar.regex).is_empty():
                 raise Unsatisfiable(
