@@ -351,17 +351,18 @@ class ExactSchema(GenerateJsonSchema):
         named = ", ".join(limits) or title(schema)
         return constant({}, Refusal(f"A constraint ({named}) {_NOT_ITS_OWN}", _CHECK_OR_URL))
 
-    def function_before_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return checked(super().function_before_schema(schema), schema)
+    def _function(self, schema: Any) -> JsonSchemaValue:
+        return checked(self._as_pydantic(schema), schema)
 
-    def function_after_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return checked(super().function_after_schema(schema), schema)
+    function_before_schema = function_after_schema = _function
+    function_wrap_schema = function_plain_schema = _function
 
-    def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return checked(super().function_wrap_schema(schema), schema)
-
-    def function_plain_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return checked(super().function_plain_schema(schema), schema)
+    def _as_pydantic(self, schema: Any) -> JsonSchemaValue:
+        """What Pydantic makes of a schema whose own method here stands for several types."""
+        made: JsonSchemaValue = getattr(super(), f"{schema['type'].replace('-', '_')}_schema")(
+            schema
+        )
+        return made
 
     def chain_schema(self, schema: core_schema.ChainSchema) -> JsonSchemaValue:  # noqa: D102
         result = super().chain_schema(schema)
@@ -393,26 +394,20 @@ class ExactSchema(GenerateJsonSchema):
 
     # Classes: closed unless they ask for more.
 
-    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:  # noqa: D102
+    def _class(self, schema: Any) -> JsonSchemaValue:
         with _Pushed(self._core_configs, schema.get("config")):
-            return looked_at(closed(super().model_schema(schema)), schema)
+            return looked_at(closed(self._as_pydantic(schema)), schema)
 
-    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:  # noqa: D102
-        with _Pushed(self._core_configs, schema.get("config")):
-            return looked_at(closed(super().dataclass_schema(schema)), schema)
+    model_schema = dataclass_schema = _class
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:  # noqa: D102
         with _Pushed(self._core_configs, schema.get("config")):
             return closed(super().typed_dict_schema(schema))
 
-    def model_field_schema(self, schema: core_schema.ModelField) -> JsonSchemaValue:  # noqa: D102
-        return _nested_alias(schema) or super().model_field_schema(schema)
+    def _field(self, schema: Any) -> JsonSchemaValue:
+        return _nested_alias(schema) or self._as_pydantic(schema)
 
-    def dataclass_field_schema(self, schema: core_schema.DataclassField) -> JsonSchemaValue:  # noqa: D102
-        return _nested_alias(schema) or super().dataclass_field_schema(schema)
-
-    def typed_dict_field_schema(self, schema: core_schema.TypedDictField) -> JsonSchemaValue:  # noqa: D102
-        return _nested_alias(schema) or super().typed_dict_field_schema(schema)
+    model_field_schema = dataclass_field_schema = typed_dict_field_schema = _field
 
     # Named tuples: objects, because the names tell the model what to write.
 
@@ -583,19 +578,8 @@ class ExactSchema(GenerateJsonSchema):
 
     # Mappings: keys are as exact as values.
 
-    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:  # noqa: D102
-        return self._exact_keys(schema, super().dict_schema(schema))
-
-    def frozendict_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return self._exact_keys(schema, super().frozendict_schema(schema))
-
-    def ordered_dict_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return self._exact_keys(schema, super().ordered_dict_schema(schema))
-
-    def counter_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        return self._exact_keys(schema, super().counter_schema(schema))
-
-    def _exact_keys(self, schema: Any, result: JsonSchemaValue) -> JsonSchemaValue:
+    def _mapping(self, schema: Any) -> JsonSchemaValue:
+        result = self._as_pydantic(schema)
         if "keys_schema" not in schema:
             return result
         keys = self.generate_inner(schema["keys_schema"])
@@ -619,6 +603,8 @@ class ExactSchema(GenerateJsonSchema):
         result = {"type": "object", "additionalProperties": values or True} | sizes
         rules = {key: value for key, value in keys.items() if key not in ("type", "title")}
         return result | ({"propertyNames": rules} if rules else {})
+
+    dict_schema = frozendict_schema = ordered_dict_schema = counter_schema = _mapping
 
     def _core_config(self, key: str) -> Any:
         return self._core_configs[-1].get(key)

@@ -77,7 +77,7 @@ class Assertions:
             elif isinstance(node, ir.EndAnchor):
                 self.aheads[node] = ir.EndAnchor()
             elif node.behind:
-                if tree.has_look(node.body) or regex_context.has_anchor(node.body):
+                if tree.has_look(node.body) or tree.has_anchor(node.body):
                     raise UnsupportedFeature(
                         f"A lookbehind or a multi-line ^ in terminal {terminal.name} looks for the "
                         "start of the text, or has another assertion inside.",

@@ -17,7 +17,6 @@ __all__ = [
     "alternate",
     "complement",
     "context",
-    "facts",
     "intersect",
     "may_be_empty",
     "parse_ecma",

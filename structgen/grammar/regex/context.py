@@ -92,15 +92,6 @@ def has_behind(parsed: tree.Tree) -> bool:
     return isinstance(parsed, ir.StartAnchor)
 
 
-def has_anchor(parsed: tree.Tree) -> bool:
-    """Whether the start or end of the text is asked for anywhere in ``parsed``."""
-    if isinstance(parsed, tree.Seq | tree.Alt):
-        return any(map(has_anchor, parsed.parts))
-    if isinstance(parsed, tree.Rep):
-        return has_anchor(parsed.body)
-    return isinstance(parsed, ir.StartAnchor | ir.EndAnchor)
-
-
 def width(regex: ir.Regex) -> tuple[int, int | None]:
     """Bounds on the length of what ``regex`` matches, in code points (None: no upper bound)."""
     if isinstance(regex, ir.CharSet):

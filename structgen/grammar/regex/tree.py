@@ -150,7 +150,7 @@ def _edges(tree: Tree, left: bool, right: bool, search: bool) -> Tree:
         return tree
     if isinstance(tree, Alt):
         # Branches without anchors stay together: any text around all of them, once.
-        plain = tuple(part for part in tree.parts if search and not _has_anchor(part))
+        plain = tuple(part for part in tree.parts if search and not has_anchor(part))
         others = (part for part in tree.parts if part not in plain)
         branches = tuple(_edges(part, left, right, search) for part in others)
         if plain:
@@ -173,11 +173,12 @@ def _surround(tree: Tree, left: bool, right: bool) -> Tree:
     return Seq((*[ANY_TEXT_TREE] * left, tree, *[ANY_TEXT_TREE] * right))
 
 
-def _has_anchor(tree: Tree) -> bool:
+def has_anchor(tree: Tree) -> bool:
+    """Whether the start or end of the text is asked for in ``tree``, outside lookarounds."""
     if isinstance(tree, (Seq, Alt)):
-        return any(map(_has_anchor, tree.parts))
+        return any(map(has_anchor, tree.parts))
     if isinstance(tree, Rep):
-        return _has_anchor(tree.body)
+        return has_anchor(tree.body)
     return isinstance(tree, (ir.StartAnchor, ir.EndAnchor))
 
 
