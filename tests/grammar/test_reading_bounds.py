@@ -5,7 +5,7 @@ How much was read is told by which code ran, and by the error; no test asks how 
 
 from __future__ import annotations
 
-import lark
+import lark.load_grammar
 import pytest
 from guards import ends_soon
 
@@ -37,9 +37,6 @@ MULTIPLIED = {
     + "|".join(f't{{"a{i}"}}' for i in range(900))
     + "\nt{x}: x"
     + " x" * 2000,
-    "options beside each other": "\n".join(
-        ["start: r0", *(f"r{i}: " + '"b"? ' * 10 + f"r{i + 1}" for i in range(3000)), 'r3000: "x"']
-    ),
     "repeats": 'root ::= "a" | ("b" root){0,1000000000}',
     "repeats at least": 'root ::= "a" | ("b" root){1000000000,}',
     "special tokens": "start: " + " ".join(f"<|token_{i}|>" for i in range(6000)) + " x" * 60_000,
@@ -48,7 +45,8 @@ MULTIPLIED = {
 
 @pytest.mark.parametrize("name", MULTIPLIED)
 def test_what_would_be_too_much_is_not_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lark, "Lark", None)
+    if name != "templates":  # which are written out of what Lark has read
+        monkeypatch.setattr(lark.load_grammar, "GrammarBuilder", None)
     with pytest.raises(CompileLimitExceeded, match="raise max_work"):
         lower(Cfg(MULTIPLIED[name]))
 

@@ -10,34 +10,28 @@ Lark ends at the first mistake that it finds. Its message is told with the place
 and with what mends it. A text that comes from no file may be a stranger's, so it reads no file:
 relative imports are for grammars that are files themselves.
 
-What a text comes to is bounded before Lark reads it. Lark multiplies out what is optional,
-alternatives inside sequences and counted repeats, and makes a rule of a template for each list of
-arguments: both can be more than any machine holds. `bounded` makes rules of the parts of a rule
-that would have too many alternatives, which changes the tree and not the language, and refuses
-templates that lead to ever more of them. For that alone the text is cut into tokens, statements and
-alternatives here.
+Lark's own loader makes trees of a text, follows imports and puts terminals into terminals. What
+these trees come to is for `notation` to say, as it does for the other notations: Lark would
+multiply out what is optional and what repeats, which can be more than any machine holds. Templates
+are written out here, a rule for each list of arguments, up to a limit. Terminals in terminals are
+measured before Lark reads the text. For that, and for messages, the text is cut into tokens here.
 """
 
 from __future__ import annotations
 
 import difflib
-import functools
-import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from structgen.errors import CompileLimitExceeded, GrammarError, PatternError, UnsupportedFeature
 from structgen.grammar import ir, reading
 from structgen.grammar import regex as regexes
 
-from . import cache, embedded, foreign
+from . import cache, embedded, foreign, notation
 from .embedded import Given, Lifted
-
-MAX_WAYS = 2_000
-"""Most alternatives of one rule that Lark is to multiply out."""
 
 MAX_INSTANCES = 1_000
 """Most rules that templates may come to."""
@@ -53,9 +47,6 @@ _BLANKS = re.compile(r"\s{64,}")
 
 _MOST_NODES = 1 << 40
 """More parts of terminals than any machine holds."""
-
-_FEW = 16
-"""Most alternatives that are left to a sequence that had more than `MAX_WAYS`."""
 
 _PATTERN = r"(?P<pattern>/(?!/)(?:\\[/\\]|[^/\\]|\\(?![/\\]))*/[imslux]*)|"
 _OTHERS = r"""
@@ -82,8 +73,8 @@ _NO_PATTERNS = re.compile(_OTHERS, re.VERBOSE)
 """The same behind a slash that begins no pattern: there, no other begins one."""
 
 _NAMES = ("rule", "terminal")
+_TIMES: Mapping[str, tuple[int, int | None]] = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 _COMMANDS = ("%import", "%ignore", "%declare")
-_CLOSED_BY = {"(": ")", "[": "]"}
 
 
 class Token(NamedTuple):
@@ -103,27 +94,6 @@ class Token(NamedTuple):
     def end(self) -> int:
         """Where it ends."""
         return self.at + len(self.text)
-
-
-class Item(NamedTuple):
-    """A part of a rule.
-
-    Attributes:
-        kind: ``value``, a name, literal, pattern or range; ``use``, a template with arguments;
-            ``(`` or ``[``, alternatives in brackets; an operator or ``~``, something repeated.
-        tokens: of what it is written, but for what is inside.
-        span: where it begins and ends.
-        inside: the alternatives in brackets; or one, of what is repeated or the arguments.
-    """
-
-    kind: str
-    tokens: tuple[Token, ...]
-    span: tuple[int, int]
-    inside: tuple[Way, ...] = ()
-
-
-Way: TypeAlias = "tuple[Item, ...]"
-"""One alternative."""
 
 
 class Statement(NamedTuple):
@@ -188,251 +158,11 @@ def _statement(line: list[Token]) -> Statement:
     return Statement(kinds[named], line, line[named].text, parameters, line[colon + 1 :])
 
 
-def rule_names(text: str) -> list[str]:
-    """The names of the rules that a text defines or imports."""
-    out: list[str] = []
-    for statement in statements(text):
-        if statement.kind == "rule" and not statement.parameters:
-            out.append(statement.name)
-        elif statement.kind == "import":
-            kinds = [token.kind for token in statement.body]
-            first = kinds.index("(") if "(" in kinds else -1
-            out += [token.text for token in statement.body[first:] if token.kind == "rule"]
-    return list(dict.fromkeys(out))
-
-
-class Malformed(Exception):
-    """A rule that Lark refuses."""
-
-
-def ways_of(body: list[Token]) -> tuple[Way, ...]:
-    """The alternatives that a rule consists of.
-
-    Raises:
-        Malformed: they are not well-formed.
-    """
-    reader = _Reader(body)
-    found = reader.ways()
-    if reader.kind:
-        raise Malformed
-    return found
-
-
-class _Reader:
-    """Reads what a rule consists of, by recursive descent."""
-
-    def __init__(self, line: list[Token]) -> None:
-        self._line = line
-        self._number = 0
-
-    @property
-    def kind(self) -> str:
-        """The kind of the next token; nothing at the end."""
-        return self._line[self._number].kind if self._number < len(self._line) else ""
-
-    def ways(self) -> tuple[Way, ...]:
-        """Alternatives up to the end, or to what closes a bracket."""
-        out = [self._way()]
-        while self._take("|"):
-            out.append(self._way())
-        return tuple(out)
-
-    def _way(self) -> Way:
-        items: list[Item] = []
-        while (item := self._item()) is not None:
-            items.append(item)
-        if self._take("->"):
-            self._need("rule")
-        return tuple(items)
-
-    def _item(self) -> Item | None:
-        begin = self._number
-        item = self._atom()
-        if item is None:
-            return None
-        operator = self._take("operator")
-        if operator:
-            return Item(operator.text, (operator,), self._span(begin), ((item,),))
-        tilde = self._take("~")
-        if tilde:
-            counts = [tilde, self._need("number")]
-            if self._take(".."):
-                counts.append(self._need("number"))
-            return Item("~", tuple(counts), self._span(begin), ((item,),))
-        return item
-
-    def _atom(self) -> Item | None:
-        begin = self._number
-        bracket = self._take("(", "[")
-        if bracket is None:
-            return self._value()
-        inside = self.ways()
-        self._need(_CLOSED_BY[bracket.text])
-        return Item(bracket.text, (bracket,), self._span(begin), inside)
-
-    def _value(self) -> Item | None:
-        begin = self._number
-        token = self._take("rule", "terminal", "pattern", "literal")
-        if token is None:
-            return None
-        if token.kind == "literal" and self._take(".."):
-            return Item("value", (token, self._need("literal")), self._span(begin))
-        if token.kind != "rule" or not self._take("{"):
-            return Item("value", (token,), self._span(begin))
-        arguments = [self._argument()]
-        while not self._take("}"):
-            self._need(",")
-            arguments.append(self._argument())
-        return Item("use", (token,), self._span(begin), (tuple(arguments),))
-
-    def _argument(self) -> Item:
-        value = self._value()
-        if value is None:
-            raise Malformed
-        return value
-
-    def _span(self, begin: int) -> tuple[int, int]:
-        """Where the tokens since ``begin`` stand."""
-        return self._line[begin].at, self._line[self._number - 1].end
-
-    def _take(self, *kinds: str) -> Token | None:
-        """The next token if it is of one of the ``kinds``."""
-        if self.kind not in kinds or not self.kind:
-            return None
-        self._number += 1
-        return self._line[self._number - 1]
-
-    def _need(self, kind: str) -> Token:
-        token = self._take(kind)
-        if token is None:
-            raise Malformed
-        return token
-
-
 def spend(text: str) -> None:
     """Count the work of one time that Lark reads ``text``; see `reading.spend`."""
     reading.spend_text(text, _STEPS)
     squares = sum(len(blanks) ** 2 for blanks in _BLANKS.findall(text))
     reading.spend(squares // 400, "the grammar has too many blank lines in a row; leave them out")
-
-
-def bounded(text: str, is_imported: bool = False) -> Bounded:
-    """A Lark text for the same language, of which Lark makes a bounded number of rules.
-
-    Args:
-        text: the text.
-        is_imported: whether templates may be used that are not used in it.
-
-    Raises:
-        CompileLimitExceeded: templates are used with ever more arguments, or Lark would make more
-            of the text than may be.
-    """
-    found: list[tuple[Statement, tuple[Way, ...]]] = []
-    every = statements(text)
-    _check_terminals([statement for statement in every if statement.kind == "terminal"])
-    for statement in every:
-        if statement.kind == "rule":
-            try:
-                found.append((statement, ways_of(statement.body)))
-            except (Malformed, RecursionError):
-                continue  # which Lark refuses
-    _check_templates(found, is_imported)
-    parts = Bounded(text)
-    for statement, ways in found:
-        parts.look_at(statement, ways)
-    return parts
-
-
-class Bounded:
-    """A text, with rules made of parts of its rules.
-
-    Args:
-        text: the text.
-
-    Attributes:
-        prefix: how the names of these rules begin; no other name begins so.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self.prefix = "part_of_rule_"
-        while self.prefix in text:
-            self.prefix += "_"
-        self._made: dict[tuple[int, int], str] = {}
-        """By where parts stand: what stands for them."""
-
-    def look_at(self, statement: Statement, ways: tuple[Way, ...]) -> None:
-        """Make rules of the parts of a rule where it has too many alternatives."""
-        given = f"{{{', '.join(statement.parameters)}}}" if statement.parameters else ""
-        try:
-            for way in ways:
-                count = self._size_of_way(way, given)
-                if count > 1:
-                    reading.spend(
-                        count * len(way),
-                        "what is optional or has alternatives, each beside each other, comes to "
-                        "too many rules; make rules of parts of it",
-                        f"rule {statement.name}",
-                    )
-        except (RecursionError, ValueError):
-            pass  # which Lark refuses, too: a count may have more digits than any number
-
-    def text(self) -> str:
-        """The text with all these rules."""
-        if not self._made:
-            return self._text
-        rules = [f"{name}: {self._written(*span, True)}" for span, name in self._made.items()]
-        return "\n".join([self._written(0, len(self._text)), "", *rules, ""])
-
-    def position(self, at: int) -> int:
-        """Where a character of `text` stands in the text that it was made of."""
-        end = 0
-        for first, last in sorted(self._made, key=lambda span: (span[0], -span[1])):
-            if first >= end and at >= first:
-                at = max(first, at - len(self._made[first, last]) - 2 + last - first)
-                end = last
-        return at
-
-    def _written(self, begin: int, end: int, is_inside: bool = False) -> str:
-        """What stands somewhere, with the names of rules for the parts of which these are made."""
-        out: list[str] = []
-        for first, last in sorted(self._made, key=lambda span: (span[0], -span[1])):
-            if begin <= first and last <= end and not (is_inside and (first, last) == (begin, end)):
-                out += [self._text[begin:first], f" {self._made[first, last]} "]
-                begin = last
-        return "".join([*out, self._text[begin:end]])
-
-    def _size_of_way(self, way: Way, given: str) -> int:
-        sizes = [self._size(item, given) for item in way]
-        if math.prod(sizes) <= MAX_WAYS:
-            return math.prod(sizes)
-        size = 1
-        for item, several in sorted(zip(way, sizes, strict=True), key=lambda pair: pair[1]):
-            size *= several if size * several <= _FEW else self._apart(item, given)
-        return size
-
-    def _apart(self, item: Item, given: str) -> int:
-        """Make a rule of a part, which then is one symbol."""
-        self._made.setdefault(item.span, f"{self.prefix}{len(self._made)}{given}")
-        return 1
-
-    def _size(self, item: Item, given: str) -> int:
-        """How many sequences of symbols a part comes to."""
-        if item.kind in ("value", "use"):
-            return 1
-        size = sum(self._size_of_way(way, given) for way in item.inside)
-        if item.kind in ("?", "["):
-            return size + 1
-        if item.kind == "(":
-            return size
-        if item.kind in ("*", "+"):
-            return 2 if item.kind == "*" else 1
-        least, most = int(item.tokens[1].text), int(item.tokens[-1].text)
-        if size > 1 and (most > MAX_WAYS or size ** max(most, 0) > MAX_WAYS):
-            size = self._apart(item.inside[0][0], given)
-        if size == 1:
-            return max(most - least, 0) + 1
-        return math.floor(sum(size**count for count in range(max(least, 0), most + 1))) or 1
 
 
 def _check_terminals(terminals: list[Statement]) -> None:
@@ -478,70 +208,6 @@ def _check_terminals(terminals: list[Statement]) -> None:
                 )
 
 
-def _check_templates(found: list[tuple[Statement, tuple[Way, ...]]], is_imported: bool) -> None:
-    """Look whether templates come to an end.
-
-    Args:
-        found: rules and templates.
-        is_imported: see `bounded`; then templates are looked at with their parameters, too.
-
-    Raises:
-        CompileLimitExceeded: they do not, or late.
-    """
-    templates = {
-        s.name: (s.parameters, ways, s.tokens[-1].end - s.tokens[0].at)
-        for s, ways in found
-        if s.parameters
-    }
-    if not templates:
-        return
-    seen: set[str] = set()
-    todo = [(ways, dict[str, str]()) for s, ways in found if is_imported or not s.parameters]
-    while todo:
-        ways, given = todo.pop()
-        for item in _uses(ways):
-            name, *arguments = _shown(item, given)
-            shown = f"{name}{{{','.join(arguments)}}}"
-            if shown in seen or name not in templates:
-                continue
-            seen.add(shown)
-            if len(seen) > MAX_INSTANCES or len(shown) > _MAX_LENGTH:
-                raise CompileLimitExceeded(
-                    f"template {name} is used with ever more arguments: inside itself, say, with "
-                    "what it is given inside something else; write out the rules that are needed",
-                    limit=MAX_INSTANCES,
-                    actual=MAX_INSTANCES + 1,
-                    path=f"rule {name}",
-                )
-            parameters, body, length = templates[name]
-            reading.spend(
-                _STEPS * length,
-                "templates come to rules that are too long together; use them less often",
-                f"rule {name}",
-            )
-            todo.append((body, dict(zip(parameters, arguments, strict=False))))
-
-
-def _uses(ways: tuple[Way, ...]) -> Iterator[Item]:
-    """The uses of templates in alternatives."""
-    for way in ways:
-        for item in way:
-            if item.kind == "use":
-                yield item
-            yield from _uses(item.inside)
-
-
-def _shown(item: Item, given: dict[str, str]) -> list[str]:
-    """A value, or a template and its arguments, in which parameters are what is given for them."""
-    texts = [given.get(token.text, token.text) for token in item.tokens]
-    out = ["..".join(texts)]
-    for way in item.inside:
-        for argument in way:
-            name, *arguments = _shown(argument, given)
-            out.append(f"{name}{{{','.join(arguments)}}}" if arguments else name)
-    return out
-
-
 _COMMON = (
     "DIGIT HEXDIGIT INT SIGNED_INT DECIMAL FLOAT SIGNED_FLOAT NUMBER SIGNED_NUMBER ESCAPED_STRING "
     "LCASE_LETTER UCASE_LETTER LETTER WORD CNAME WS WS_INLINE CR LF NEWLINE SH_COMMENT "
@@ -582,10 +248,8 @@ _FIXES = {
     "Recursion in terminal": "Write a rule (in lower case), or repeat with * and +.",
     "inside terminals": "Make a rule of the terminal (in lower case), or a terminal of what is in "
     "it (in upper case).",
-    "Rules defined twice": "Leave one alternative out.",
     "Empty terminals": "Leave the literal out: an alternative may be empty, and ? makes things "
     "optional.",
-    "cannot be empty": "Give it a literal or a pattern, and make it optional where rules use it.",
     "Bad Range": "The first number is the least, the second the most.",
     "can only use newlines": r"Write \n for a line break, or put x behind the pattern: /…/x.",
     "Aliasing not allowed": "Leave -> and the name out.",
@@ -593,7 +257,6 @@ _FIXES = {
     "nonexisting": "Write it without %override, or import it.",
     "wasn't defined before": "Define it above, or import it.",
     "with different parameters": "Name the same parameters in the same order.",
-    "marked for expansion": "Leave the underscore or the alias out.",
     "cannot use the ?rule": "Leave the underscore or the ? out.",
     "number of template arguments": "A rule without parameters takes no {…}.",
     "limit (4300": "Repeat less often.",
@@ -610,22 +273,6 @@ _NAMED = re.compile(
     r"['`](\w+)['`]|<(\w+) :|\((\w+)\)|(?:[Rr]ule|[Tt]erminal|template|defined:|used for|at) (\w+)"
 )
 """Where the messages of Lark name what they are about."""
-
-
-class Loaded(NamedTuple):
-    """A grammar as Lark loads it.
-
-    Attributes:
-        terminals: name and pattern (a Lark `Pattern`) of each terminal that is used.
-        rules: names of a nonterminal and of the symbols it may consist of.
-        nonterminals: their names.
-        ignored: names of terminals.
-    """
-
-    terminals: list[tuple[str, Any]]
-    rules: list[tuple[str, tuple[str, ...]]]
-    nonterminals: dict[str, None]
-    ignored: list[str]
 
 
 def parse(
@@ -653,55 +300,241 @@ def parse(
 
 
 def _read(text: str, start: str, path: str | None, given: Mapping[str, Given]) -> ir.ContextFree:
+    from lark.exceptions import LarkError
+
     source = embedded.lift(text, given)
-    loaded = _load(source, start, path)
-    terminals: list[ir.AnyTerminal] = []
-    numbers: dict[str, int] = {}
-    for name, pattern in loaded.terminals:
+    _check_text(source)
+    files: list[tuple[str, str]] = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trees = _Trees(source, _load(source, path, files))
+            rules = trees.rules(start)
+    except (
+        LarkError,
+        RecursionError,
+        AssertionError,
+        AttributeError,
+        OSError,
+        LookupError,
+        ValueError,
+    ) as error:
+        raise _refusal(error, source, files) from None
+    ignored = trees.ignored()
+    return notation.build(rules, start, terminals=trees.terminals(), ignore=ignored)
+
+
+class _Trees:
+    """Lark's trees of rules as expressions; each terminal is itself, and no part of another.
+
+    Args:
+        source: the text.
+        grammar: what Lark's loader has made of it.
+    """
+
+    def __init__(self, source: Lifted, grammar: Any) -> None:
+        from lark.lexer import TerminalDef
+        from lark.load_grammar import PrepareLiterals, TerminalTreeToPattern
+
+        self._source = source
+        literals: Any = PrepareLiterals()
+        patterns = literals * TerminalTreeToPattern()
+        self._defined = {
+            name: TerminalDef(name, patterns.transform(tree)).pattern
+            for name, (tree, _) in grammar.term_defs
+            if tree
+        }
+        self._names = {pattern: name for name, pattern in self._defined.items()}
+        self._trees = {
+            name: (parameters, literals.transform(tree))
+            for name, parameters, tree, _ in grammar.rule_defs
+        }
+        self._ignored = grammar.ignore
+        self._terminals: dict[Any, notation.Placed] = {}
+        # Instances of templates, by template and arguments; and what there is still to be made.
+        self._instances: dict[Any, str] = {}
+        self._todo: dict[str, tuple[str, Mapping[str, Any]]] = {}
+
+    def rules(self, start: str) -> dict[str, notation.Expression]:
+        """The rules that ``start`` leads to."""
+        if self._trees.get(start, [start])[0]:
+            raise self._no_start(start)
+        found: dict[str, notation.Expression] = {}
+        self._todo[start] = start, {}
+        while len(found) < len(self._todo):
+            for name, (rule, given) in list(self._todo.items())[len(found) :]:
+                tree = self._trees[rule][1]
+                if given:
+                    reading.spend(
+                        _STEPS * len(list(tree.iter_subtrees())),
+                        "templates come to rules that are too long together; use them less often",
+                        f"rule {rule}",
+                    )
+                ways = [way.children[0] if way.data == "alias" else way for way in tree.children]
+                found[name] = notation.Alternatives(tuple(self._made(way, given) for way in ways))
+        return found
+
+    def ignored(self) -> list[notation.Placed]:
+        """What may stand before any terminal."""
+        skipped = [self._terminal(name) for name in self._ignored]
+        for one in skipped:
+            if not isinstance(one.terminal, ir.Terminal):
+                raise _ignored(one.terminal.name, self._source)
+        return skipped
+
+    def terminals(self) -> list[notation.Placed]:
+        """All terminals, in an order that their names alone say: grammars that have the same ones
+        share what is made of them."""
+        return sorted(self._terminals.values(), key=lambda one: repr(one.terminal)[:_MAX_LENGTH])
+
+    def _made(self, node: Any, given: Mapping[str, Any]) -> notation.Expression:
+        """What a node of a tree stands for, with expressions ``given`` for parameters."""
+
+        if node.data == "value":
+            return self._value(node.children[0], given)
+        if node.data in ("expansion", "expansions"):
+            parts = tuple([self._made(part, given) for part in node.children])
+            if len(parts) == 1:
+                return parts[0]
+            is_one = node.data == "expansion"
+            return notation.Sequence(parts) if is_one else notation.Alternatives(parts)
+        assert node.data in ("expr", "maybe")  # an alias in brackets, which Lark refuses
+        body = self._made(node.children[0], given)
+        if node.data == "maybe":
+            return notation.Repeated(body, 0, 1)
+        _, sign, *counts = node.children
+        if sign.value != "~":
+            least, most = _TIMES[sign.value]
+            return notation.Repeated(body, least, most)
+        try:
+            least, most = int(counts[0]), int(counts[-1])
+            if not 0 <= least <= most:
+                raise ValueError(f"Bad Range: {least}..{most} isn't allowed")
+        except ValueError as error:
+            raise _refused(counts, error) from error
+        return notation.Repeated(body, least, most)
+
+    def _value(self, value: Any, given: Mapping[str, Any]) -> notation.Expression:
+        if value.__class__.__name__ == "Terminal":
+            return self._terminal(value.name)
+        if value.__class__.__name__ == "NonTerminal":
+            return self._rule(value.name, given)
+        if value.data == "pattern":
+            pattern = value.children[0]
+            return self._terminal(self._names.get(pattern, pattern))
+        return self._instance(value.children, given)
+
+    def _rule(self, name: str, given: Mapping[str, Any]) -> notation.Expression:
+        if name in given:
+            found: notation.Expression = given[name]
+            return found
+        if name not in self._trees or self._trees[name][0]:
+            raise _no_rule(name, self._source)
+        self._todo.setdefault(name, (name, {}))
+        return notation.Reference(name)
+
+    def _instance(self, parts: Any, given: Mapping[str, Any]) -> notation.Expression:
+        """A template with arguments, which may be templates."""
+        template = given.get(parts[0].name, parts[0].name)
+        arguments = [
+            part.children[0].name
+            if self._is_template(part.children[0], given)
+            else self._made(part, given)
+            for part in parts[1:]
+        ]
+        parameters = self._trees[template][0] if template in self._trees else ()
+        if len(parameters) != len(arguments):
+            raise self._source.error(
+                "The grammar is malformed: What is used with arguments here is no template."
+            )
+        key = (template, *arguments)
+        if key not in self._instances:
+            shown = f"{template}{{{','.join(map(self._shown, arguments))}}}"
+            if len(self._instances) >= MAX_INSTANCES or len(shown) > _MAX_LENGTH:
+                raise CompileLimitExceeded(
+                    f"template {template} is used with ever more arguments: inside itself, say, "
+                    "with what it is given inside something else; write out the rules that are "
+                    "needed",
+                    limit=MAX_INSTANCES,
+                    actual=MAX_INSTANCES + 1,
+                    path=f"rule {template}",
+                )
+            while shown in self._todo:
+                shown += "'"
+            self._instances[key] = shown
+            self._todo[shown] = template, dict(zip(parameters, arguments, strict=True))
+        return notation.Reference(self._instances[key])
+
+    def _is_template(self, value: Any, given: Mapping[str, Any]) -> bool:
+        name = getattr(value, "name", None)
+        return name not in given and bool(self._trees.get(name, ((),))[0])
+
+    def _shown(self, argument: str | notation.Expression) -> str:
+        if isinstance(argument, notation.Placed):
+            return argument.terminal.name
+        return argument.name if isinstance(argument, notation.Reference) else str(argument)
+
+    def _terminal(self, key: Any) -> notation.Placed:
+        """A terminal by its name; by its pattern, if it has none."""
+        if key not in self._terminals:
+            pattern = self._defined.get(key) if isinstance(key, str) else key
+            made = _given(key, self._source) if pattern is None else self._of_pattern(key, pattern)
+            self._terminals[key] = notation.Placed(made)
+        return self._terminals[key]
+
+    def _of_pattern(self, key: Any, pattern: Any) -> ir.Terminal:
+        name = key if isinstance(key, str) else "__"
         shown = repr(pattern.value) if name.startswith("__") else name
         regex = pattern.to_regexp()
         try:
-            _check_pattern(name, shown, pattern, regex, source)
+            _check_pattern(name, shown, pattern, regex, self._source)
         except UnsupportedFeature as error:
-            placed = _error(f"Terminal {shown}: {error}", source, name, pattern.raw)
+            placed = _error(f"Terminal {shown}: {error}", self._source, name, pattern.raw)
             raise UnsupportedFeature(str(placed)) from error
-        numbers[name] = len(terminals)
-        terminals.append(ir.Terminal(shown, regex))
-    nonterminals = {name: ~number for number, name in enumerate(loaded.nonterminals)}
-    numbers |= nonterminals
-    lowered: dict[tuple[int, tuple[int, ...]], None] = {}
+        return ir.Terminal(shown, regex)
 
-    def number_of(name: str) -> int:
-        if name not in numbers:
-            terminals.append(_given(name, source))
-            numbers[name] = len(terminals) - 1
-        return numbers[name]
+    def _no_start(self, start: str) -> GrammarError:
+        if start in self._trees:
+            return _error(
+                f"{start!r} is a template, and a grammar starts with a rule. Take the parameters "
+                "away, or write a rule that uses it with arguments.",
+                self._source,
+                start,
+            )
+        names = sorted(name for name, (parameters, _) in self._trees.items() if not parameters)
+        if not names:
+            return GrammarError(
+                f'The grammar has no rules. A rule is written in lower case: {start}: "text" '
+                "TERMINAL"
+            )
+        shown = [name for name in names if not name.startswith("_")] or names
+        return GrammarError(
+            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(shown)}. "
+            "Name one of them as start."
+        )
 
-    for name, way in loaded.rules:
-        try:
-            symbols = tuple([numbers[symbol] for symbol in way])
-        except KeyError:
-            symbols = tuple(map(number_of, way))
-        lowered[~numbers[name], symbols] = None
-    skipped = tuple(map(number_of, loaded.ignored))
-    for number in skipped:
-        if not isinstance(terminals[number], ir.Terminal):
-            raise _ignored(terminals[number].name, source)
-    return ir.ContextFree(
-        tuple(terminals), tuple(nonterminals), tuple(lowered), ~numbers[start], skipped
+
+def _refused(tokens: list[Any], error: Exception) -> Exception:
+    """What Lark raises where it refuses some tokens."""
+    import lark
+
+    visit: Any = lark.exceptions.VisitError
+    made: Exception = visit("expr", lark.Tree("tokens", tokens), error)
+    return made
+
+
+def _no_rule(name: str, source: Lifted) -> GrammarError:
+    use = re.search(rf"(?<!\w){name}(?![\w{{:])", source.text)
+    return source.error(
+        f"{name!r} is used as a rule, and none has this name. A template is used with "
+        f"arguments, {name}{{…}}; a terminal is imported in upper case.",
+        None if use is None else use.start(),
     )
 
 
 def _given(name: str, source: Lifted) -> ir.AnyTerminal:
     """A terminal that the grammar does not define."""
     terminal = source.embedded.get(name)
-    if terminal is None and not name.isupper():
-        use = re.search(rf"(?<!\w){name}(?![\w{{:])", source.text)
-        raise source.error(
-            f"{name!r} is used as a rule, and none has this name. A template is used with "
-            f"arguments, {name}{{…}}; a terminal is imported in upper case.",
-            None if use is None else use.start(),
-        )
     if terminal is None:
         raise _error(
             f"Terminal {name} is declared (%declare) but never defined, so it cannot be written. "
@@ -719,122 +552,37 @@ def _given(name: str, source: Lifted) -> ir.AnyTerminal:
     return ir.Terminal(name, terminal)
 
 
-def _load(source: Lifted, start: str, path: str | None) -> Loaded:
-    """The grammar as Lark loads it.
-
-    Raises:
-        GrammarError: Lark refuses it.
-        CompileLimitExceeded: see `bounded`.
-    """
-    import lark
-
-    _check_literals(source)
-    read = bounded(source.text)
-    files: list[tuple[str, str]] = []
-    patterns: dict[str, Any] = {}
-
-    def keep(terminal: Any) -> None:
-        # Lark would compile the patterns and refuse some, without a place: that is ours to do.
-        patterns[str(terminal.name)] = terminal.pattern
-        terminal.pattern = _stand_in()
+def _load(source: Lifted, path: str | None, files: list[tuple[str, str]]) -> Any:
+    """The grammar as Lark's loader has it; the files that it imports are added to ``files``."""
+    from lark.load_grammar import GrammarBuilder
 
     def imported(base: object, name: str) -> tuple[str, str]:
         file, text = _file_for_lark(base, name, path, source)
         files.append((file, text))
         spend(text)
-        _check_literals(embedded.plain(text), file)
-        return file, bounded(text, is_imported=True).text()
+        _check_text(embedded.plain(text), file)
+        return file, text
 
-    options: dict[str, Any] = {
-        "start": start,
-        "source_path": path or "<grammar>",
-        "import_paths": [imported],
-        "edit_terminals": keep,
-    }
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                # Without a parser: to build one takes as long again.
-                made = lark.Lark(read.text(), parser=None, lexer="basic", **options)
-            except lark.exceptions.LexError:
-                # Something that is ignored is given from outside, of which lexers know nothing.
-                _check_start(source, start)
-                made = lark.Lark(read.text(), parser="earley", **options)
-    except (
-        lark.exceptions.LarkError,
-        RecursionError,
-        AssertionError,
-        AttributeError,
-        OSError,
-        LookupError,
-        ValueError,
-    ) as error:
-        raise _refusal(error, source, read.position, files) from None
-
-    def name_of(symbol: Any) -> str:
-        # What the text has no name for begins with underscores, as Lark's own helpers do.
-        name = str(symbol.name)
-        return f"__{name}" if name.startswith(read.prefix) else name
-
-    rules = [(name_of(r.origin), tuple([name_of(s) for s in r.expansion])) for r in made.rules]
-    nonterminals = dict.fromkeys([name for name, _ in rules])
-    if start not in nonterminals:
-        _check_start(source, start)
-    ignored = [str(name) for name in made.ignore_tokens]
-    mentioned = {str(s.name) for rule in made.rules for s in rule.expansion if s.is_term}
-    mentioned |= set(ignored)
-    terminals = [item for item in patterns.items() if item[0] in mentioned]
-    return Loaded(terminals, rules, nonterminals, ignored)
+    builder: Any = GrammarBuilder(import_paths=[imported])
+    builder.load_grammar(source.text, path or "<grammar>")
+    return builder.build()
 
 
-@functools.cache
-def _stand_in() -> Any:
-    """A pattern that is none of the grammar's."""
-    from lark.lexer import PatternStr
+def _check_text(source: Lifted, file: str = "") -> None:
+    """Look whether literals and patterns end, and how long terminals are with those in them.
 
-    return PatternStr("x")
-
-
-def _check_start(source: Lifted, start: str) -> None:
-    """Look whether there is a rule to start with.
+    Of a literal that does not end Lark would try all ways to read each backslash in it.
 
     Raises:
-        GrammarError: there is none.
-    """
-    templates = [s.name for s in statements(source.text) if s.parameters]
-    if start in templates:
-        raise _error(
-            f"{start!r} is a template, and a grammar starts with a rule. Take the parameters away, "
-            "or write a rule that uses it with arguments.",
-            source,
-            start,
-        )
-    names = rule_names(source.text)
-    if not names:
-        raise GrammarError(
-            f'The grammar has no rules. A rule is written in lower case: {start}: "text" TERMINAL'
-        )
-    if start not in names:
-        shown = [name for name in sorted(names) if not name.startswith("_")] or sorted(names)
-        raise GrammarError(
-            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(shown)}. "
-            "Name one of them as start."
-        )
-
-
-def _check_literals(source: Lifted, file: str = "") -> None:
-    """Look whether literals and patterns end: of one that does not Lark would try all ways to read
-    each backslash in it.
-
-    Raises:
-        GrammarError: one does not.
+        GrammarError: one does not end.
+        CompileLimitExceeded: terminals are too long.
     """
     for line in lines(source.text):
         for token in line:
             if token.kind == "other" and token.text[0] in '"/':
                 error = _malformed(source, token.at, f"Unexpected {token.text[0]!r}.")
                 raise _in_file(error, file) if file else error
+    _check_terminals([one for one in statements(source.text) if one.kind == "terminal"])
 
 
 def _in_file(error: GrammarError, file: str) -> GrammarError:
@@ -893,15 +641,12 @@ def _file_for_lark(base: object, name: str, path: str | None, source: Lifted) ->
     raise FileNotFoundError(name)
 
 
-def _refusal(
-    error: Exception, source: Lifted, position: Callable[[int], int], files: list[tuple[str, str]]
-) -> GrammarError:
+def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> GrammarError:
     """What Lark refuses a text for, as we tell it.
 
     Args:
         error: Lark's.
         source: the text.
-        position: where a character stands in it that Lark was given.
         files: those that have been imported, with what they say; the last one last.
     """
     from lark.exceptions import UnexpectedInput
@@ -914,7 +659,7 @@ def _refusal(
     cause = error if isinstance(error, UnexpectedInput) else error.__context__
     if isinstance(cause, UnexpectedInput):
         if not files:
-            return _unexpected(cause, error, source, position(cause.pos_in_stream or 0))
+            return _unexpected(cause, error, source, cause.pos_in_stream or 0)
         inner = embedded.plain(files[-1][1])
         at = inner.offset(cause.line, cause.column)
         return _in_file(_unexpected(cause, error, inner, at), files[-1][0])
@@ -943,7 +688,7 @@ def _refusal(
         rules = (t.at for s in found if s.kind == "declare" for t in s.body if t.kind == "rule")
         place = next(rules, None)
     for token in getattr(getattr(error, "obj", None), "scan_values", lambda _: ())(bool):
-        begin = position(getattr(token, "start_pos", None) or 0)
+        begin = getattr(token, "start_pos", None) or 0
         if source.text.startswith(str(token), begin):
             place = begin
             break

@@ -22,8 +22,9 @@ do references to rules that are regular themselves.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -84,9 +85,9 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """A terminal that is no pattern."""
+    """A terminal by itself, which is no part of another."""
 
-    terminal: ir.Embedded | ir.SpecialToken
+    terminal: ir.AnyTerminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,12 @@ class Difference:
     position: int
     name: str
 
+
+_MOST_WAYS = 8
+"""Most sequences of symbols that one is multiplied out to."""
+
+_FEW = 4
+"""Up to so many bodies in a row are written out."""
 
 Expression: TypeAlias = (
     "Literal | Chars | Reference | Sequence | Alternatives | Repeated | Placed | Difference"
@@ -118,7 +125,9 @@ _NOT_REGULAR = (
 def build(
     rules: Mapping[str, Expression],
     start: str,
-    wrong: Callable[[str, int], None],
+    wrong: Callable[[str, int], None] | None = None,
+    terminals: Iterable[Placed] = (),
+    ignore: Iterable[Placed] = (),
 ) -> ir.ContextFree:
     """The grammar of ``rules``; every reference must have its rule.
 
@@ -126,12 +135,20 @@ def build(
         rules: expressions by name.
         start: the rule to begin with.
         wrong: is told what is wrong, and at which position of the text; what it raises goes on.
+            Only differences can be wrong.
+        terminals: those that come first, in this order.
+        ignore: what may stand before any terminal.
     """
-    return _Builder(rules, wrong).build(start)
+    builder = _Builder(rules, wrong)
+    for one in terminals:
+        builder.place(one.terminal)
+    return builder.build(start, ignore)
 
 
 class _Builder:
-    def __init__(self, rules: Mapping[str, Expression], wrong: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, rules: Mapping[str, Expression], wrong: Callable[[str, int], None] | None
+    ) -> None:
         self._rules = rules
         self._wrong = wrong
         self._told: set[int] = set()
@@ -149,16 +166,19 @@ class _Builder:
         self._regexes: dict[str, ir.Regex | None] = {}
         self._nullable: dict[str, bool] = {}
 
-    def build(self, start: str) -> ir.ContextFree:
+    def build(self, start: str, ignore: Iterable[Placed]) -> ir.ContextFree:
+        """See `build`."""
         self._settle(Reference(start), self._patterns, self._pattern, None)
         self._nonterminal(start)
         for name in self._todo:
             self._define(self._nonterminals[name], self._rules[name])
+        ignored = tuple([self.place(one.terminal) for one in ignore])
         return ir.ContextFree(
             tuple(self._terminals),
             tuple(self._nonterminals),
             tuple(self._lowered),
             self._nonterminals[start],
+            ignored,
         )
 
     def _settle(
@@ -245,6 +265,7 @@ class _Builder:
         if whole is None or part is None:
             if expression.position not in self._told:
                 self._told.add(expression.position)
+                assert self._wrong is not None
                 self._wrong(_NOT_REGULAR, expression.position)
             return ir.literal(embedded.MADE_UP)
         chars = [_as_chars(whole), _as_chars(part)]
@@ -286,19 +307,32 @@ class _Builder:
             if _is_nullable(regex):
                 self._lowered[found, ()] = None
             terminal = ir.Embedded(expression.name, ir.Pattern(more, expression.name))
-            self._lowered[found, (self._place(terminal),)] = None
+            self._lowered[found, (self.place(terminal),)] = None
         return [~found]
 
     # -- rules ------------------------------------------------------------------------------------
 
     def _define(self, nonterminal: int, expression: Expression) -> None:
-        parts = expression.parts if isinstance(expression, Alternatives) else (expression,)
-        for part in parts:
-            items = part.parts if isinstance(part, Sequence) else (part,)
-            symbols: list[int] = []
-            for item in self._grouped(items):
-                symbols += self._symbols(item)
-            self._lowered[nonterminal, tuple(symbols)] = None
+        for way in self._ways(expression, _MOST_WAYS):
+            self._lowered[nonterminal, way] = None
+
+    def _ways(self, expression: Expression, most: int) -> list[tuple[int, ...]]:
+        """The sequences of symbols that ``expression`` comes to; of a part that would make them
+        more than ``most`` it is a nonterminal."""
+        if self._pattern(expression) is not None:
+            return [tuple(self._symbols(expression))]
+        if isinstance(expression, Alternatives):
+            return [way for part in expression.parts for way in self._ways(part, most)]
+        if isinstance(expression, Repeated) and (expression.least, expression.most) == (0, 1):
+            return [(), *self._ways(expression.body, most)]
+        if not isinstance(expression, Sequence):
+            return [tuple(self._symbols(expression))]
+        ways: list[tuple[int, ...]] = [()]
+        for item in self._grouped(expression.parts):
+            is_few = len(ways) * _count(item) <= most
+            some = self._ways(item, most) if is_few else [tuple(self._symbols(item))]
+            ways = [(*way, *one) for way in ways for one in some]
+        return ways
 
     def _grouped(self, items: tuple[Expression, ...]) -> list[Expression]:
         """Neighbours that are regular together, so that each run is one terminal."""
@@ -338,7 +372,7 @@ class _Builder:
                 return [~optional]
             return [~self._made[expression]]
         if isinstance(expression, Placed):
-            return [self._place(expression.terminal)]
+            return [self.place(expression.terminal)]
         if isinstance(expression, Difference):
             return self._taken_away(expression)
         if isinstance(expression, Reference):
@@ -369,14 +403,41 @@ class _Builder:
             self._lowered[made, tuple(body * least)] = None
             self._lowered[made, (~made, *body)] = None
             return
-        # x{m,n}: m times, and then each once more than the last, as nested options.
-        inner: tuple[int, ...] = ()
-        for i in range(most - least):
-            option = self._nonterminal(f"{len(self._nonterminals)}:{i}")
-            self._lowered[option, ()] = None
-            self._lowered[option, (*body, *inner)] = None
-            inner = (~option,)
-        self._lowered[made, (*(body * least), *inner)] = None
+        known: dict[tuple[int, bool], tuple[int, ...]] = {}
+        symbols = (*self._row(body, least, known), *self._up_to(body, most - least, known))
+        self._lowered[made, symbols] = None
+
+    def _row(
+        self, body: list[int], count: int, known: dict[tuple[int, bool], tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        """``count`` bodies: a few as they are, many as two halves."""
+        if count <= _FEW:
+            return tuple(body * count)
+        if (count, True) not in known:
+            half = self._row(body, count // 2, known)
+            rest = self._row(body, count - count // 2, known)
+            known[count, True] = (self._rule((*half, *rest)),)
+        return known[count, True]
+
+    def _up_to(
+        self, body: list[int], most: int, known: dict[tuple[int, bool], tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        """None to ``most`` bodies: fewer than half of them, or half and then up to the rest."""
+        if not most:
+            return ()
+        if (most, False) not in known:
+            half = (most + 1) // 2
+            fewer = self._up_to(body, half - 1, known)
+            more = (*self._row(body, half, known), *self._up_to(body, most - half, known))
+            known[most, False] = (self._rule(fewer, more),)
+        return known[most, False]
+
+    def _rule(self, *ways: tuple[int, ...]) -> int:
+        """The symbol of a new nonterminal that derives these."""
+        made = self._nonterminal(f"{len(self._nonterminals)}:")
+        for way in ways:
+            self._lowered[made, way] = None
+        return ~made
 
     def _helper(self, expression: Expression) -> int | None:
         """A new nonterminal for ``expression``, or None if it has one."""
@@ -396,12 +457,13 @@ class _Builder:
     def _terminal(self, pattern: str) -> int:
         found = self._numbers.get(pattern)
         if found is None:
-            found = self._numbers[pattern] = self._place(
+            found = self._numbers[pattern] = self.place(
                 ir.Terminal(_shown(pattern), pattern, splits=True)
             )
         return found
 
-    def _place(self, terminal: ir.AnyTerminal) -> int:
+    def place(self, terminal: ir.AnyTerminal) -> int:
+        """The number of a terminal, a new one if it has none."""
         new = len(self._terminals)
         if isinstance(terminal, ir.SpecialToken):
             number = self._tokens.setdefault(terminal, new)
@@ -410,6 +472,17 @@ class _Builder:
         if number == new:
             self._terminals.append(terminal)
         return number
+
+
+def _count(expression: Expression) -> int:
+    """How many ways an expression has."""
+    if isinstance(expression, Alternatives):
+        return sum(map(_count, expression.parts))
+    if isinstance(expression, Sequence):
+        return math.prod(map(_count, expression.parts))
+    if isinstance(expression, Repeated) and (expression.least, expression.most) == (0, 1):
+        return 1 + _count(expression.body)
+    return 1
 
 
 def _references(expression: Expression) -> Iterator[str]:
