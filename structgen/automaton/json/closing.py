@@ -278,8 +278,9 @@ def _spare_keys(table: MemberTable, most: int) -> Iterator[tuple[str, int]]:
             )
 
 
-Members: TypeAlias = "tuple[tuple[int, Text], ...]"
-"""Members to write, as (label of the key, text of the member), by label."""
+Member: TypeAlias = "tuple[int, str, Text]"
+Members: TypeAlias = "tuple[Member, ...]"
+"""Members to write, as (label of the key, the key, text of the member), by label."""
 
 MAX_SEARCH = 50_000
 """Most steps of one search."""
@@ -384,7 +385,7 @@ class Closing:
         if not self.fits(left, count):
             return None
         table = self._table
-        plain: list[tuple[int, Text]] = []
+        plain: list[Member] = []
         missing = left & table.required
         while missing:
             bit = missing & -missing
@@ -395,7 +396,7 @@ class Closing:
             value = self._language.values.shortest(table.conjunctions[label])
             if value is None:
                 return None
-            plain.append((label, self._member(table.names[label], value)))
+            plain.append(self._member(label, table.names[label], value))
             left ^= bit
         if self._counts and plain:
             count = min(count + len(plain), table.count_to)
@@ -440,7 +441,7 @@ class Closing:
         left, count, rule, keys = state
         known = self._memo
         # Members of which each has to be there, once those before are: no recursion for a chain.
-        chain: list[tuple[State, tuple[int, Text]]] = []
+        chain: list[tuple[State, Member]] = []
         while True:
             if rule is self._book.no:
                 found: Members | None = None
@@ -470,9 +471,7 @@ class Closing:
             return state
         return left & (table.labels_of(rule) | table.required), count, rule, keys
 
-    def _only_step(
-        self, left: int, count: int, rule: Rule
-    ) -> tuple[tuple[int, Text], int, Rule] | None:
+    def _only_step(self, left: int, count: int, rule: Rule) -> tuple[Member, int, Rule] | None:
         """The member that has to come whatever else does, the count and the rule after it.
 
         None where there is no such member, or more than one way of it.
@@ -494,7 +493,7 @@ class Closing:
         if value is None:
             return None
         self._count_step()
-        return (label, self._member(table.names[label], value)), count, after
+        return self._member(label, table.names[label], value), count, after
 
     def _count_step(self) -> None:
         self._steps += 1
@@ -583,15 +582,15 @@ class Closing:
                 continue
             rest = self._solve((left, count, table.counted(after, count), keys))
             if rest is not None:
-                member = self._member(name if name is not None else table.names[label], value)
-                best = _cheaper(best, _merged(((label, member), *rest)))
+                key = name if name is not None else table.names[label]
+                best = _cheaper(best, _merged((self._member(label, key, value), *rest)))
                 if self._steps > self._enough:
                     break
         return best
 
-    def _member(self, name: str, value: Text) -> Text:
-        """The text of a member."""
-        return put(self._language.scalars.spell(name) + self._language.least_colon, value)
+    def _member(self, label: int, name: str, value: Text) -> Member:
+        begin = self._language.scalars.spell(name) + self._language.least_colon
+        return label, name, put(begin, value)
 
     def _fill(self, state: State) -> Members | None:
         """Members that settle nothing but how many there are, if these are all that is owed."""
@@ -618,14 +617,14 @@ class Closing:
         table = self._table
         check_owed(number, table.path)
         WORK.spend(number)
-        out: list[tuple[int, Text]] = []
+        out: list[Member] = []
         while left:
             bit = left & -left
             left ^= bit
             label = bit.bit_length() - 1
             value = self._language.values.shortest(table.conjunctions[label])
             if value is not None:
-                out.append((label, self._member(table.names[label], value)))
+                out.append(self._member(label, table.names[label], value))
         values: dict[int, Text | None] = {}
 
         def value_after(matched: int) -> Text | None:
@@ -641,11 +640,11 @@ class Closing:
             value = value_after(matched)
             if value is not None:
                 label = table.label_of(matched)
-                out.append((label, self._member(name, value)))
+                out.append(self._member(label, name, value))
                 unnamed += 1
                 if unnamed == number:
                     break
-        out.sort(key=lambda member: len(member[1]))
+        out.sort(key=lambda member: len(member[2]))
         return _merged(out[:number]) if len(out) >= number else None
 
     def _unnamed(self, state: State) -> Members | None:
@@ -667,7 +666,7 @@ class _NotSoon(Exception):
     """A search takes more than `_SOON` steps."""
 
 
-def _merged(members: Iterable[tuple[int, Text]]) -> Members:
+def _merged(members: Iterable[Member]) -> Members:
     return tuple(sorted(members, key=lambda member: member[0]))
 
 
@@ -679,4 +678,4 @@ def _cheaper(a: Members | None, b: Members | None) -> Members | None:
 
 def _cost(members: Members) -> int:
     """Bytes that ``members`` take, separators included."""
-    return sum(len(text) + 1 for _, text in members)
+    return sum(len(text) + 1 for _, _, text in members)

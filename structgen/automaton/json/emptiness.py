@@ -8,7 +8,7 @@ builds them (`values`), and knows nothing of how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence, Set
+from collections.abc import Callable, Generator, Set
 from functools import cached_property
 from typing import TypeAlias
 
@@ -113,10 +113,6 @@ class Emptiness:
             )
         finally:
             under_way.remove(conjunction)
-
-    def excluded(self, requirements: Sequence[int]) -> bool:
-        """Whether requirements certainly exclude each other; False when that is not obvious."""
-        return self.clearly_empty(self._conjunctions.of(requirements))
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """A cheap sufficient test that ``size`` different values satisfy the conjunction."""

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from structgen.automaton import liveness
-from structgen.automaton.core.leaf import ENDED, GROW, Leaf
+from structgen.automaton.core.leaf import ENDED, Leaf
 from structgen.automaton.core.text_leaf import StringLeaf, read_text
 from structgen.automaton.regex.automaton import Names, RegexAutomaton, SymbolAutomaton
 from structgen.automaton.regex.encoding import GROUND, Escapes, Utf8, json_string
@@ -76,7 +76,6 @@ class KeySymbols(SymbolAutomaton):
         self.alphabet = names_alphabet(names, expressions)
         self.n_names = n_names
         self._texts = names
-        self._look_at_names()
         self._n_patterns = len(patterns)
         self._automata: list[RegexAutomaton] = []
         for regex in expressions:
@@ -89,15 +88,29 @@ class KeySymbols(SymbolAutomaton):
         self._alive: dict[int, bool] = {}
         self.start = 0
 
-    def _look_at_names(self) -> None:
-        self._trie = NameTrie(self._texts, self.alphabet)
-        self._below = NamesBelow(self._trie)
-        self._edges = ByteEdges(self._trie) if self._trie.is_plain else None
+    # The first mask does not ask how names are spelt, where no token holds the quote of a key and
+    # what follows it: so names are not sorted before the second one.
+
+    @functools.cached_property
+    def _trie(self) -> NameTrie:
+        # Of two threads that ask at once, both have the same.
+        trie: NameTrie = vars(self).setdefault("_trie", NameTrie(self._texts, self.alphabet))
+        return trie
+
+    @functools.cached_property
+    def _below(self) -> NamesBelow:
+        return NamesBelow(self._trie)
+
+    @functools.cached_property
+    def _edges(self) -> ByteEdges | None:
+        return ByteEdges(self._trie) if self._trie.is_plain else None
 
     @property
     def weight(self) -> int:
         """See `automaton.SymbolAutomaton`."""
-        weight = 2000 + 550 * len(self._keys) + self._trie.weight
+        trie = vars(self).get("_trie")
+        weight = 2000 + 550 * len(self._keys)
+        weight += 100 * len(self._texts) if trie is None else trie.weight
         for automaton in self._automata:
             weight += automaton.weight
         return weight
@@ -445,33 +458,6 @@ class KeySymbols(SymbolAutomaton):
         return [to for _, to in self._raw(state)]
 
 
-class NewKeySymbols(KeySymbols):
-    """Symbols of an object without patterns, until something asks how its names are spelt.
-
-    The first mask does not, where no token holds the quote of a key and what follows it: so names
-    are not sorted before the second one. From then on it is one of `KeySymbols` like any other, and
-    no attribute of those has to be checked for.
-    """
-
-    def __init__(self, names: Sequence[str], classify: Callable[[int], int]) -> None:
-        super().__init__(names, (), (), classify, len(names))
-
-    def _look_at_names(self) -> None:
-        """Not yet."""
-
-    def __getattr__(self, name: str) -> Any:
-        with GROW:
-            if type(self) is NewKeySymbols:
-                super()._look_at_names()
-                self.__class__ = KeySymbols  # type: ignore[assignment]
-        return object.__getattribute__(self, name)
-
-    @property
-    def weight(self) -> int:
-        """See `automaton.SymbolAutomaton`."""
-        return 3000 + 100 * len(self._texts)
-
-
 CLOSE = 0
 """Outcome of a `KeyLeaf` that wrote ``}``; outcome ``1 + i`` is the i-th key class."""
 
@@ -671,9 +657,8 @@ class KeyLeaf(Leaf):
         if to is None:
             kind, at, more = self._keys[q]
             if kind != "key":
-                after = self._punctuation(kind, at, more, byte)
-                to = -1 if after is None else self.state(after)
-            elif byte == _QUOTE and more == GROUND:
+                return self.row(q).get(byte, -1)
+            if byte == _QUOTE and more == GROUND:
                 label = self.symbols.label(at)
                 to = self.after_quote(label) if label >= 0 else -1
             else:
@@ -779,14 +764,6 @@ class KeyLeaf(Leaf):
             if label >= 0:
                 edges[_QUOTE] = ("after", self._after_key.start, label)
         return edges
-
-    def _punctuation(self, kind: str, at: int, more: Any, byte: int) -> Any:
-        """What describes the state after ``byte``, outside the text of a key; None for none."""
-        if kind == "after":
-            to = self._after_key.step(at, byte)
-            return None if to < 0 else (kind, to, more)
-        to = self._before_key.step(at, byte)
-        return None if to < 0 else self._behind(to, more)
 
     def _label(self, key: Any) -> int:
         kind, at, more = key

@@ -7,16 +7,18 @@ reach into how values are built.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 from structgen.automaton.core.frames import Alternative
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.schema.language import Schema
 from structgen.automaton.texts import Text, joined, put
+from structgen.grammar.json_schema import SchemaGraph
 
 from .options import JsonOptions
 from .scalars import Scalars
-from .whitespace import Whitespace
+from .whitespace import whitespace
 
 MAX_TOLD = 100
 """Most values, or keys, for which ways to close an object or array are compared one by one."""
@@ -32,35 +34,55 @@ class Plan(Protocol):
         """How one starts."""
 
 
-class Language(Schema, Protocol):
-    """All values of one schema, by conjunction, and their texts."""
+class Language(Schema):
+    """All values of one schema, by conjunction, and their texts.
+
+    Args:
+        graph: the schema.
+        options: how JSON is written.
+        missing: bytes from 0x7F on that cannot be written.
+    """
 
     root: int
-    options: JsonOptions
-    missing: frozenset[int]
-    space: Whitespace
-    scalars: Scalars
 
-    @property
+    def __init__(
+        self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()
+    ) -> None:
+        super().__init__(graph)
+        self.options = options
+        self.missing = missing
+        self.scalars = Scalars(options, missing)
+        self.space = whitespace(options.whitespace, options.max_whitespace)
+
+    @cached_property
     def least_space(self) -> bytes:
         """The shortest whitespace between brackets and what is inside."""
+        return self.space.least
 
-    @property
+    @cached_property
     def least_comma(self) -> bytes:
         """A comma with the shortest whitespace around it."""
+        return self.space.least + b"," + self.space.least_after
 
-    @property
+    @cached_property
     def least_colon(self) -> bytes:
         """A colon with the shortest whitespace around it."""
+        return self.space.least + b":" + self.space.least_after
 
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
-        """How a value of this conjunction may start; empty when nothing satisfies it."""
+        """How a value of this conjunction may start; empty when nothing satisfies it.
+
+        A ``limited`` one nests no deeper than what is left of ``max_depth``.
+        """
+        raise NotImplementedError
 
     def shapes(self, conjunction: int) -> tuple[tuple[tuple[Leaf, int], ...], tuple[Plan, ...]]:
         """The leaves and the plans of objects and arrays a value may take, possible or not."""
+        raise NotImplementedError
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
         """The depth from which on the values in an object or array of ``nodes`` are limited."""
+        raise NotImplementedError
 
 
 def ending(

@@ -22,7 +22,7 @@ from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
-from structgen.automaton.texts import Text, head, put
+from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 
 from .closing import Members
@@ -83,7 +83,7 @@ class ObjectPlan(Frame):
         return OpenMembers(self._language, self._table, self._values)
 
     @cached_property
-    def _rests(self) -> dict[State, _Rest]:
+    def _rests(self) -> dict[State, tuple[Text, tuple[str, ...]]]:
         return {}
 
     # -- states -----------------------------------------------------------------------------
@@ -353,13 +353,14 @@ class ObjectPlan(Frame):
             value = None if rest is None else self._language.values.shortest(conjunction)
             if rest is None or value is None:
                 continue
-            if best is None or len(value) + len(rest.text) < len(best):
-                best = put(value, rest.text)
-                keys = rest.keys
+            text, unnamed = rest
+            if best is None or len(value) + len(text) < len(best):
+                best, keys = put(value, text), unnamed
         return best, keys
 
-    def _rest(self, state: State) -> _Rest | None:
-        """The cheapest end of the object after ``state``; None if that is hopeless."""
+    def _rest(self, state: State) -> tuple[Text, tuple[str, ...]] | None:
+        """The cheapest end of the object after ``state``, with the unnamed keys in it; None if that
+        is hopeless."""
         found = self._rests.get(state)
         if found is None:
             if not self._language.values.is_solving:
@@ -369,14 +370,14 @@ class ObjectPlan(Frame):
                 if not isinstance(plain, bool):
                     end = self._language.least_space + b"}"
                     WORK.hold(300)
-                    found = self._rests[state] = _Rest(put(plain, end), ())
+                    found = self._rests[state] = put(plain, end), ()
                     return found
             members = self._open.owed(state)
             text = self._close(members, False)
             if members is None or text is None:
                 return None
-            unnamed = tuple([text for label, text in members if label >= self._n_names])
-            found = _Rest(text, unnamed)
+            unnamed = tuple([name for label, name, _ in members if label >= self._n_names])
+            found = text, unnamed
             if not self._language.values.is_solving:
                 WORK.hold(300 + 8 * len(unnamed))
                 self._rests[state] = found
@@ -414,37 +415,8 @@ class ObjectPlan(Frame):
         return None if rest is None else put(b"{" + self._language.least_space, rest)
 
     def _close(self, members: Members | None, first: bool) -> Text | None:
-        texts = None if members is None else [text for _, text in members]
+        texts = None if members is None else [text for *_, text in members]
         return ending(self._language, texts, first, b"}")
-
-
-class _Rest:
-    """How an object ends.
-
-    Attributes:
-        text: its last members, and the bracket.
-    """
-
-    __slots__ = ("_keys", "_members", "text")
-
-    def __init__(self, text: Text, unnamed: tuple[Text, ...]) -> None:
-        self.text = text
-        self._members = unnamed
-        self._keys: tuple[str, ...] | None = None
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The unnamed keys in it."""
-        if self._keys is None:
-            WORK.spend(len(self._members) >> 1)
-            heads = (head(member, _LONGEST_KEY) for member in self._members)
-            decoded = (_DECODER.raw_decode(text.decode(errors="ignore")) for text in heads)
-            self._keys = tuple([key for key, _ in decoded])
-        return self._keys
-
-
-_DECODER = json.JSONDecoder()
-_LONGEST_KEY = 1 << 20
 
 
 class _Classifier:

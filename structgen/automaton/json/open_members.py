@@ -193,7 +193,7 @@ class OpenMembers:
                 self._closable[state] = found
                 if isinstance(owed, tuple) and owed:
                     names = 0
-                    for label, _ in owed:
+                    for label, *_ in owed:
                         names |= 1 << label
                     names &= (1 << self._n_names) - 1
                     self._completing[state] = names

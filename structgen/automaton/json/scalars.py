@@ -41,7 +41,7 @@ from structgen.grammar.json_schema import (
 )
 
 from .excluding import ExcludingLeaf, Single
-from .keys import KeyLeaf, NameLeaf, NewKeySymbols
+from .keys import KeyLeaf, KeySymbols, NameLeaf
 from .numbers import NumberLeaf, NumberSpec
 from .options import JsonOptions
 from .whitespace import Whitespace
@@ -151,7 +151,8 @@ def key_leaf(
 def _key_leaf(
     names: tuple[str, ...], space: Whitespace, escapes: Escapes, missing: frozenset[int]
 ) -> KeyLeaf:
-    return KeyLeaf(NewKeySymbols(names, _one_class), space, escapes, missing, True)
+    symbols = KeySymbols(names, (), (), _one_class, len(names))
+    return KeyLeaf(symbols, space, escapes, missing, True)
 
 
 def _one_class(matched: int) -> int:
@@ -168,7 +169,7 @@ def _string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> 
     symbols = RegexAutomaton(regex)
     if symbols.is_empty():
         return None
-    return StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing), regex)
+    return StringLeaf(symbols, json_string(symbols.alphabet, escapes, missing))
 
 
 def number_leaf(spec: NumberSpec) -> NumberLeaf | None:

@@ -19,22 +19,16 @@ from structgen.automaton.core.frames import Alternative
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.regex.encoding import Escapes
 from structgen.automaton.schema import evaluate
-from structgen.automaton.schema.branches import Branch, Brancher
-from structgen.automaton.schema.conjunctions import Barred, Conjunctions, Told
+from structgen.automaton.schema.branches import Branch
+from structgen.automaton.schema.conjunctions import Barred
 from structgen.automaton.schema.nesting import UNLIMITED, NestingBound, watch_from
-from structgen.automaton.schema.outlines import Listings, Outlines
 from structgen.automaton.schema.quick_checks import QuickChecks
-from structgen.automaton.schema.rule_reader import RuleReader
-from structgen.automaton.schema.rules import RuleBook
-from structgen.automaton.schema.strings import StringReader, string_regex
 from structgen.errors import CompileLimitExceeded
-from structgen.grammar import ir
 from structgen.grammar.json_schema import (
     ALL_TYPES,
     ARRAY,
     BOOLEAN,
     DIGITS,
-    FALSE,
     IN_PLACE,
     INTEGER,
     NULL,
@@ -42,7 +36,6 @@ from structgen.grammar.json_schema import (
     OBJECT,
     OF_VALUES,
     POINTED,
-    STRING,
     TRUE,
     Node,
     SchemaGraph,
@@ -55,10 +48,10 @@ from .apart import Apart, ApartArray, ApartObject, Without
 from .arrays import ArrayPlan
 from .document import PlainRoot
 from .emptiness import AnyPlan, Emptiness, Shapes
+from .language import Language
 from .objects import ObjectPlan
 from .options import JsonOptions
-from .scalars import Scalars, literal_leaf, number_leaf, number_spec, scalar_leaves, spellings
-from .whitespace import whitespace
+from .scalars import literal_leaf, number_leaf, number_spec, scalar_leaves, spellings
 
 MAX_CONTAINERS = 500
 """Most objects and arrays that one ``enum`` may list."""
@@ -73,7 +66,7 @@ _BESIDE_A_LIST = OF_VALUES | IN_PLACE
 _WORDS = ((NULL, None, b"null"), (BOOLEAN, True, b"true"), (BOOLEAN, False, b"false"))
 
 
-class JsonLanguage:
+class JsonLanguage(Language):
     """All values of one schema, by conjunction.
 
     Args:
@@ -81,30 +74,23 @@ class JsonLanguage:
         options: how JSON is written.
         missing: bytes from 0x7F on that cannot be written.
 
-    Attributes:
-        conjunctions: what values are owed to.
-        values: which conjunctions have values, and how short.
     """
+
+    values: Emptiness
 
     def __init__(
         self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()
     ) -> None:
-        self.nodes = nodes = list(graph.nodes)
-        self.scalars = Scalars(options, missing)
-        plain = QuickChecks(
-            nodes, self.scalars.has_string, options.max_digits, bool(missing), graph.typed
+        super().__init__(graph, options, missing)
+        self._plain = QuickChecks(
+            self.nodes, self.scalars.has_string, options.max_digits, bool(missing), graph.typed
         )
-        self._plain = plain
-        self._typed = graph.typed
-        self.conjunctions = conjunctions = Conjunctions(nodes)
         # They refer to each other until `release`.
-        self.values = Emptiness(conjunctions, graph.typed, plain, self.branches, self.shapes)
-        self.options = options
-        self.missing = missing
+        self.values = Emptiness(
+            self.conjunctions, graph.typed, self._plain, self.branches, self.shapes
+        )
         # What scalars of which only the type is asked depend on.
         self._how = options.free, missing, options.max_digits, options.canonical
-        self.space = whitespace(options.whitespace, options.max_whitespace)
-        self._branches: dict[int, tuple[Branch, ...]] = {}
         self._alternatives: dict[int, tuple[Alternative, ...]] = {}
         self._shapes: dict[int, Shapes] = {}
         self._objects: dict[tuple[int, ...], ObjectPlan] = {}
@@ -117,23 +103,11 @@ class JsonLanguage:
         self.unbounded_root = self.root = graph.root
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
-            self.root = conjunctions.of([graph.root, bound])
-
-    # What the first mask of most schemas does not ask for is made when something does.
-
-    @cached_property
-    def book(self) -> RuleBook:
-        """The rules about objects' members."""
-        return RuleBook()
+            self.root = self.conjunctions.of([graph.root, bound])
 
     @cached_property
     def _nesting(self) -> NestingBound:
         return NestingBound(self.add, self.values.levels)
-
-    @cached_property
-    def told(self) -> Told:
-        """The values that others are told apart from."""
-        return Told()
 
     @cached_property
     def _frames_apart(self) -> dict[ObjectPlan | ArrayPlan, Apart]:
@@ -144,90 +118,9 @@ class JsonLanguage:
         return {}
 
     @cached_property
-    def _constants(self) -> dict[Any, int]:
-        return {}
-
-    @cached_property
-    def listings(self) -> Listings:
-        """Which values the nodes list."""
-        return Listings(self.nodes)
-
-    @cached_property
-    def _outlines(self) -> Outlines:
-        return Outlines(self.nodes, self.listings, self.values.excluded)
-
-    @cached_property
-    def least_space(self) -> bytes:
-        """The shortest whitespace between brackets and what is inside."""
-        return self.space.least
-
-    @cached_property
-    def least_comma(self) -> bytes:
-        """A comma with the shortest whitespace around it."""
-        return self.space.least + b"," + self.space.least_after
-
-    @cached_property
-    def least_colon(self) -> bytes:
-        """A colon with the shortest whitespace around it."""
-        return self.space.least + b":" + self.space.least_after
-
-    @cached_property
-    def _reader(self) -> RuleReader:
-        return RuleReader(
-            self.nodes, self.book, self.constant, self.string_language, self._outlines
-        )
-
-    @cached_property
-    def _brancher(self) -> Brancher:
-        return Brancher(self.nodes, self._outlines, self.constant, self._reader, self._strings)
-
-    @cached_property
-    def _strings(self) -> StringReader:
-        return StringReader(self.nodes)
-
-    @cached_property
     def _draft4(self) -> bool:
         """Whether it matters how whole numbers are written."""
         return any(n.types & INTEGER in (DIGITS, POINTED) for n in self.nodes)
-
-    def release(self) -> None:
-        """Let go of all that refers back to the language, so that no collector is needed for it.
-
-        Nothing may be asked of it afterwards, nor of its frames.
-        """
-        for name in ("book", "told"):
-            made = self.__dict__.get(name)
-            if made is not None:
-                made.release()
-        self.__dict__.clear()
-
-    # -- conjunctions -----------------------------------------------------------------------
-
-    def branches(self, conjunction: int) -> tuple[Branch, ...]:
-        """The conjunction's branches, without those that contradict themselves by type."""
-        found = self._branches.get(conjunction)
-        if found is None:
-            node = self.conjunctions.node(conjunction)
-            if node is not None and not node.applies_in_place:  # as most are
-                own = (conjunction >> 1,) if node.asserts else ()
-                found = (Branch(node.types, own),) if node.types else ()
-            else:
-                with self.conjunctions.placed(conjunction):
-                    found = tuple(
-                        self._brancher.expand(self.conjunctions.requirements(conjunction))
-                    )
-            self._branches[conjunction] = found
-        return found
-
-    def add(self, node: Node) -> int:
-        """The requirement that a new node holds."""
-        return self._brancher.add(node)
-
-    def without(self, conjunction: int, numbers: tuple[int, ...], path: str = "$") -> int:
-        """``conjunction``, and none of the values that `told` has under ``numbers``, which
-        ascend."""
-        barred = self.add(Node(path, excluded=self.told.barred(numbers)))
-        return self.conjunctions.extended(conjunction, [barred])
 
     def _by_constants(self, conjunction: int) -> int:
         """``conjunction`` with the objects and arrays that it bars as negated constants."""
@@ -247,7 +140,7 @@ class JsonLanguage:
     # -- what the machine asks --------------------------------------------------------------
 
     def limit_below(self, nodes: tuple[int, ...]) -> int:
-        """The depth from which on the values in an object or array of ``nodes`` are limited."""
+        """See `Language`."""
         levels = self.values.levels
         if not self._watch_from or (levels and any(2 * n in levels for n in nodes)):
             return UNLIMITED  # it minds its depth by itself
@@ -259,10 +152,7 @@ class JsonLanguage:
         return None if opened is None else PlainRoot(self).open(*opened)
 
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
-        """How a value of this conjunction may start; empty when nothing satisfies it.
-
-        A ``limited`` one nests no deeper than what is left of ``max_depth``.
-        """
+        """See `Language`."""
         if limited:
             known = self._limited.get(conjunction)
             if known is None:
@@ -273,7 +163,7 @@ class JsonLanguage:
                 )
             conjunction = known
         found = self._alternatives.get(conjunction)
-        if found is None and conjunction in self._typed:
+        if found is None and conjunction in self.typed:
             types = self.nodes[conjunction >> 1].types
             if not types & (OBJECT | ARRAY):
                 found = self._alternatives[conjunction] = _free_scalars(types, *self._how)
@@ -291,7 +181,7 @@ class JsonLanguage:
         return found
 
     def shapes(self, conjunction: int) -> Shapes:
-        """The leaves and the object and array plans a value may take, possible or not."""
+        """See `Language`."""
         found = self._shapes.get(conjunction)
         if found is None:
             try:
@@ -429,33 +319,6 @@ class JsonLanguage:
         """What the items that an array of these nodes must have are owed to."""
         return self._array(nodes).required_children()
 
-    # -- scalars ----------------------------------------------------------------------------
-
-    def first_alike(self, requirement: int) -> int:
-        """See `RuleReader`: one requirement for all that say the same."""
-        return self._reader.first_alike(requirement)
-
-    def string_language(self, requirement: int) -> ir.Regex:
-        """The strings, as text, that meet ``requirement``."""
-        parts: list[ir.Regex] = []
-        for branch in self.branches(self.conjunctions.of([requirement])):
-            if not branch.types & STRING:
-                continue
-            nodes = [self.nodes[n] for n in branch.nodes]
-            enum = next((n.enum for n in nodes if n.enum is not None), None)
-            if enum is None:
-                regex = string_regex(nodes)
-                if regex is not None:
-                    parts.append(regex)
-            else:
-                parts += [
-                    ir.literal(v)
-                    for v in enum
-                    if isinstance(v, str)
-                    and all(evaluate.holds(self.nodes, 2 * n, v) for n in branch.nodes)
-                ]
-        return parts[0] if len(parts) == 1 else ir.Alternate(tuple(parts))
-
     # -- enumerations -----------------------------------------------------------------------
 
     def _enumerate(
@@ -523,33 +386,6 @@ class JsonLanguage:
                     continue
                 texts = spellings(value, self.options.canonical, form)
                 literals.update(dict.fromkeys(texts))
-
-    def constant(self, value: Any) -> int:
-        """The requirement to equal ``value``."""
-        key = (json_key(value), repr(value))  # equal values may be spelt differently
-        found = self._constants.get(key)
-        if found is not None:
-            return found
-        if isinstance(value, dict):
-            node = Node(
-                "$",
-                types=OBJECT,
-                properties={k: self.constant(v) for k, v in value.items()},
-                required=tuple(value),
-                additional=FALSE,
-            )
-        elif isinstance(value, (list, tuple)):
-            node = Node(
-                "$",
-                types=ARRAY,
-                prefix=tuple(self.constant(v) for v in value),
-                items=FALSE,
-                min_items=len(value),
-            )
-        else:
-            node = Node("$", enum=(value,))
-        found = self._constants[key] = self.add(node)
-        return found
 
 
 @lru_cache(maxsize=256)

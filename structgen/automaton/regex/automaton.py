@@ -36,6 +36,15 @@ from .derivatives import Derivatives
 from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET
 from .lookarounds import Moves
 
+MAX_SPELLING = 12
+"""Most bytes of one character: two escaped surrogates."""
+
+_PLAIN = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))
+"""Characters that are one byte in every spelling."""
+
+_OTHERS = ((0, 0x1F), (0x7F, ir.MAX_CODE_POINT))
+"""Those that may be more than two."""
+
 MAX_RUN = 1 << 16
 """Longest run told of where its states have to be checked one by one; no token is longer."""
 
@@ -56,6 +65,24 @@ class Names(NamedTuple):
     below: Mapping[int, int]
     node: int
     allowed: int
+
+
+class Span(NamedTuple):
+    """What is plain to see of the lengths of an expression's texts.
+
+    Attributes:
+        short: some text has no more characters.
+        rest: from any place in a text that can be ended at all, so many characters are enough.
+        most: characters that every text has at most; None for no bound.
+        width: bytes of the cheapest character wherever one may be read, at most,
+        widest: and of any character.
+    """
+
+    short: int
+    rest: int
+    most: int | None
+    width: int
+    widest: int
 
 
 class SymbolAutomaton(Protocol):
@@ -206,6 +233,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         self._settled: dict[int, int] = {}
         self._pruned: dict[int, Moves] = {}
         self._open_parts: dict[int, int | None] = {}
+        self._spans: dict[int, Span | None] = {NONE: None, EPSILON: Span(0, 0, 0, 1, 1)}
         # Without bounds to be told from none, no state is like another one.
         self.has_expressions = self._is_counting
 
@@ -507,6 +535,74 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         kind, *args = self.expressions.nodes[node]
         return kind == REP and args[0] == self.expressions.any_char and args[2] == -1
 
+    def span(self, node: int) -> Span | None:
+        """How long texts from ``node`` are; None where that is not plain to see."""
+        if node not in self._spans:
+            self._spans[node] = self._find_span(node)
+        return self._spans[node]
+
+    def _find_span(self, node: int) -> Span | None:
+        expressions = self.expressions
+        kind, *args = expressions.nodes[node]
+        if kind == SET:
+            plain, others = (
+                any(args[0] & self.alphabet.minterms_between(*span) for span in spans)
+                for spans in (_PLAIN, _OTHERS)
+            )
+            quoted = any(args[0] >> self.alphabet.minterm(ord(char)) & 1 for char in '"\\')
+            width = 1 if plain else 2 if quoted else MAX_SPELLING
+            return Span(1, 1, 1, width, MAX_SPELLING if others else 2 if quoted else 1)
+        if kind == REP:
+            body = self.span(args[0])
+            if body is None:
+                return None
+            _, least, most = args
+            longest = None if most < 0 or body.most is None else most * body.most
+            # In its first round, perhaps, with all others that are owed still to come.
+            rest = body.rest + body.short * max(0, least - 1)
+            return body._replace(short=body.short * least, rest=rest, most=longest)
+        if kind == AND:
+            return self._span_of_all(args)
+        if kind not in (CAT, ALT):
+            return None
+        spans = [self.span(part) for part in (expressions.sequence(node) if kind == CAT else args)]
+        parts = [span for span in spans if span is not None]
+        if len(parts) < len(spans):
+            return None
+        width, widest = max(part.width for part in parts), max(part.widest for part in parts)
+        mosts = [part.most for part in parts if part.most is not None]
+        is_bounded = len(mosts) == len(parts)
+        if kind == ALT:  # some alternative that has begun like the text has an end
+            rest, short = max(part.rest for part in parts), min(part.short for part in parts)
+            return Span(short, rest, max(mosts) if is_bounded else None, width, widest)
+        rest = short = 0
+        for part in reversed(parts):
+            rest = max(rest, part.rest + short)
+            short += part.short
+        return Span(short, rest, sum(mosts) if is_bounded else None, width, widest)
+
+    def _span_of_all(self, parts: list[int]) -> Span | None:
+        """`span` of a conjunction."""
+        expressions = self.expressions
+        nodes = [expressions.nodes[part] for part in parts]
+        lengths = [node for node in nodes if node[0] == REP and node[1] == expressions.any_char]
+        others = [p for p, node in zip(parts, nodes, strict=True) if node not in lengths]
+        known = [span for part in parts if (span := self.span(part)) is not None]
+        most = min((span.most for span in known if span.most is not None), default=None)
+        only = self.span(others[0]) if len(others) == 1 else None
+        if only is not None and all(
+            expressions.least[others[0]] >= least and (longest < 0 or only.short <= longest)
+            for _, _, least, longest in lengths
+        ):
+            # One expression within a number of characters: wherever some text of it still fits,
+            # what has the fewest characters from there on does.
+            return only._replace(most=most)
+        if most is None:
+            return None
+        # No text is longer than the longest.
+        widest = min(span.widest for span in known)
+        return Span(most, most, most, widest, widest)
+
     def expression(self, state: int) -> tuple[RegexAutomaton, int]:
         """See `SymbolAutomaton`."""
         return self, state
@@ -576,32 +672,9 @@ class StructuralHash:
         return found
 
 
-MAX_SPELLING = 12
-"""Most bytes of one character: two escaped surrogates."""
-
-_UNKNOWN = 1 << 40
-
 _MANY = 4
 """Bounds that are worth a search through the tokens for how often one can repeat something: that
 takes as long as a walk."""
-
-_PLAIN = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E))
-"""Characters that are one byte in every spelling."""
-
-
-class _Sizes(NamedTuple):
-    """Lengths of the texts of an expression.
-
-    Attributes:
-        least: the fewest characters, or less.
-        n_bytes: so few bytes some text takes.
-        worst: once some characters have been read, so few bytes some way to go on takes;
-            `_UNKNOWN` where that is not known.
-    """
-
-    least: int
-    n_bytes: int
-    worst: int
 
 
 class TokenHorizon:
@@ -628,10 +701,6 @@ class TokenHorizon:
         self._alike: dict[int, int] = {}
         self._limitless: dict[int, int] = {}
         self._orders: dict[int, int] = {}
-        self._known_sizes: dict[int, _Sizes] = {}
-        self._plain = 0
-        for first, last in _PLAIN:
-            self._plain |= automaton.alphabet.minterms_between(first, last)
 
     def alike(self, state: int) -> int:
         """A state that stands for ``state``; often itself."""
@@ -649,8 +718,10 @@ class TokenHorizon:
         rest, most = split
         # Whatever has been read, something of so few bytes is still to come: what is shortest has
         # no more characters than that.
-        left = self._sizes(rest).worst
-        return self._unbounded(rest) if most >= self._longest + left else node
+        span = self._automaton.span(rest)
+        if span is None or most < self._longest + span.rest * span.width:
+            return node
+        return self._unbounded(rest)
 
     def _beside_length(self, parts: list[int]) -> tuple[int, int] | None:
         """For ``.{0,n}`` and one other part of a conjunction: that one, and n."""
@@ -695,7 +766,7 @@ class TokenHorizon:
     def _times(self, body: int, most: int) -> int:
         """How often at most a text can hold ``body`` whole; ``most`` or more where that is not
         worth finding out."""
-        least = self._sizes(body).least
+        least = self._automaton.expressions.least[body]
         times = self._longest // max(least, 1)
         if times < most:
             return times
@@ -722,38 +793,3 @@ class TokenHorizon:
         if kind == REP and args[1]:
             return self._needed(args[0])
         return []
-
-    def _sizes(self, node: int) -> _Sizes:
-        """What is known of the lengths of an expression's texts."""
-        found = self._known_sizes.get(node)
-        if found is None:
-            found = self._known_sizes[node] = self._find_sizes(node)
-        return found
-
-    def _find_sizes(self, node: int) -> _Sizes:
-        kind, *args = self._automaton.expressions.nodes[node]
-        if kind == SET:
-            n_bytes = 1 if args[0] & self._plain else MAX_SPELLING
-            return _Sizes(1, n_bytes, n_bytes)
-        if kind == CAT:
-            whole = _Sizes(0, 0, 0)
-            for part in reversed(self._automaton.expressions.sequence(node)):
-                some = self._sizes(part)
-                worst = max(some.worst + whole.n_bytes, whole.worst)
-                whole = _Sizes(some.least + whole.least, some.n_bytes + whole.n_bytes, worst)
-            return whole
-        if kind == ALT:
-            parts = [self._sizes(part) for part in args]
-            return _Sizes(
-                min(part.least for part in parts),
-                min(part.n_bytes for part in parts),
-                max(part.worst for part in parts),
-            )
-        if kind == REP:
-            body, times = self._sizes(args[0]), args[1]
-            worst = body.worst + body.n_bytes * max(times - 1, 0)
-            return _Sizes(body.least * times, body.n_bytes * times, worst)
-        if kind == AND and (split := self._beside_length(args)) is not None:
-            # What is still to come is what is soonest, or would have been too long before.
-            return self._sizes(split[0])
-        return _Sizes(0, 0, 0 if kind == EPSILON else _UNKNOWN)

@@ -1,21 +1,35 @@
 """What those who read a schema's assertions may ask of the whole schema.
 
 Two questions: which conjunctions there are (`conjunctions.Conjunctions`), and which of them have
-values, and how short (`Inhabited`). `Schema` answers both; `json.values.JsonLanguage` is one.
+values, and how short (`Inhabited`). `Schema` answers the first, `json.values.JsonLanguage`, which
+is one, the second, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from functools import cached_property
 from typing import Any, Protocol
 
 from structgen.automaton.texts import Text
 from structgen.grammar import ir
-from structgen.grammar.json_schema import Node
+from structgen.grammar.json_schema import (
+    ARRAY,
+    FALSE,
+    OBJECT,
+    STRING,
+    Node,
+    SchemaGraph,
+    json_key,
+)
 
+from . import evaluate
+from .branches import Branch, Brancher
 from .conjunctions import Conjunctions, Told
-from .outlines import Listings
+from .outlines import Listings, Outlines
+from .rule_reader import RuleReader
 from .rules import RuleBook
+from .strings import StringReader, string_regex
 
 
 class Inhabited(Protocol):
@@ -44,40 +58,152 @@ class Inhabited(Protocol):
         """A shortest text of the conjunction, or None when it is empty."""
 
 
-class Schema(Protocol):
-    """All values of one schema, by conjunction."""
+class Schema:
+    """All values of one schema, by conjunction.
 
-    nodes: list[Node]
-    conjunctions: Conjunctions
+    Args:
+        graph: the schema.
 
-    @property
-    def values(self) -> Inhabited:
-        """Which conjunctions have values."""
+    Attributes:
+        nodes: its nodes, which become more.
+        typed: the requirements that name one type, or none, and say nothing else.
+        conjunctions: what values are owed to.
+        values: which conjunctions have values, and how short.
+    """
 
-    @property
-    def listings(self) -> Listings:
-        """Which values the nodes list."""
+    values: Inhabited
 
-    @property
-    def told(self) -> Told:
-        """The values that others are told apart from."""
+    def __init__(self, graph: SchemaGraph) -> None:
+        self.nodes = list(graph.nodes)
+        self.typed = graph.typed
+        self.conjunctions = Conjunctions(self.nodes)
+        self._branches: dict[int, tuple[Branch, ...]] = {}
 
-    @property
+    # What the first mask of most schemas does not ask for is made when something does.
+
+    @cached_property
     def book(self) -> RuleBook:
         """The rules about objects' members."""
+        return RuleBook()
+
+    @cached_property
+    def told(self) -> Told:
+        """The values that others are told apart from."""
+        return Told()
+
+    @cached_property
+    def listings(self) -> Listings:
+        """Which values the nodes list."""
+        return Listings(self.nodes)
+
+    @cached_property
+    def _constants(self) -> dict[Any, int]:
+        return {}
+
+    @cached_property
+    def _outlines(self) -> Outlines:
+        return Outlines(self.nodes, self.listings, self._excluded)
+
+    @cached_property
+    def _reader(self) -> RuleReader:
+        return RuleReader(
+            self.nodes, self.book, self.constant, self.string_language, self._outlines
+        )
+
+    @cached_property
+    def _brancher(self) -> Brancher:
+        strings = StringReader(self.nodes)
+        return Brancher(self.nodes, self._outlines, self.constant, self._reader, strings)
+
+    def _excluded(self, requirements: Sequence[int]) -> bool:
+        """Whether requirements certainly exclude each other; False when that is not obvious."""
+        return self.values.clearly_empty(self.conjunctions.of(requirements))
+
+    def release(self) -> None:
+        """Let go of all that refers back to the language, so that no collector is needed for it.
+
+        Nothing may be asked of it afterwards, nor of its frames.
+        """
+        for name in ("book", "told"):
+            made = self.__dict__.get(name)
+            if made is not None:
+                made.release()
+        self.__dict__.clear()
+
+    def branches(self, conjunction: int) -> tuple[Branch, ...]:
+        """The conjunction's branches, without those that contradict themselves by type."""
+        found = self._branches.get(conjunction)
+        if found is None:
+            node = self.conjunctions.node(conjunction)
+            if node is not None and not node.applies_in_place:  # as most are
+                own = (conjunction >> 1,) if node.asserts else ()
+                found = (Branch(node.types, own),) if node.types else ()
+            else:
+                with self.conjunctions.placed(conjunction):
+                    found = tuple(
+                        self._brancher.expand(self.conjunctions.requirements(conjunction))
+                    )
+            self._branches[conjunction] = found
+        return found
 
     def add(self, node: Node) -> int:
         """The requirement that a new node holds."""
+        return self._brancher.add(node)
 
     def without(self, conjunction: int, numbers: tuple[int, ...], path: str = "$") -> int:
         """``conjunction``, and none of the values that `told` has under ``numbers``, which
         ascend."""
+        barred = self.add(Node(path, excluded=self.told.barred(numbers)))
+        return self.conjunctions.extended(conjunction, [barred])
 
     def first_alike(self, requirement: int) -> int:
-        """One requirement for all that say the same."""
-
-    def constant(self, value: Any) -> int:
-        """The requirement to equal ``value``."""
+        """See `RuleReader`: one requirement for all that say the same."""
+        return self._reader.first_alike(requirement)
 
     def string_language(self, requirement: int) -> ir.Regex:
         """The strings, as text, that meet ``requirement``."""
+        parts: list[ir.Regex] = []
+        for branch in self.branches(self.conjunctions.of([requirement])):
+            if not branch.types & STRING:
+                continue
+            nodes = [self.nodes[n] for n in branch.nodes]
+            enum = next((n.enum for n in nodes if n.enum is not None), None)
+            if enum is None:
+                regex = string_regex(nodes)
+                if regex is not None:
+                    parts.append(regex)
+            else:
+                parts += [
+                    ir.literal(v)
+                    for v in enum
+                    if isinstance(v, str)
+                    and all(evaluate.holds(self.nodes, 2 * n, v) for n in branch.nodes)
+                ]
+        return parts[0] if len(parts) == 1 else ir.Alternate(tuple(parts))
+
+    def constant(self, value: Any) -> int:
+        """The requirement to equal ``value``."""
+        key = (json_key(value), repr(value))  # equal values may be spelt differently
+        found = self._constants.get(key)
+        if found is not None:
+            return found
+        if isinstance(value, dict):
+            node = Node(
+                "$",
+                types=OBJECT,
+                properties={k: self.constant(v) for k, v in value.items()},
+                required=tuple(value),
+                additional=FALSE,
+            )
+        elif isinstance(value, (list, tuple)):
+            node = Node(
+                "$",
+                types=ARRAY,
+                prefix=tuple(self.constant(v) for v in value),
+                items=FALSE,
+                min_items=len(value),
+            )
+        else:
+            node = Node("$", enum=(value,))
+        found = self._constants[key] = self.add(node)
+        return found
