@@ -96,7 +96,8 @@ def restrict(
     flags[doubtful] = 0
     flags[hopeless] = 1
     if np.count_nonzero(is_left) > _MANY:
-        for to, ids in reach.ends_in_text(state, is_left):
+        for ids in reach.together(state, is_left):
+            to = engine.advance(state, int(ids[0]), text)
             try:
                 needed = engine.plan_size(to, _no_text)
             except NeedsText:

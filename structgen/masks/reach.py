@@ -22,6 +22,7 @@ from structgen.vocabulary import unfinished
 
 from .frame_walks import TokenEnd, token_ends_over
 from .leaf_walks import walker_of
+from .text.tables import grouped
 from .token_masks import MaskEngine
 from .walk_store import Ids, LeafWalk, WalkStore, ends_of, ids_of
 
@@ -144,23 +145,38 @@ class Reach:
         mixed |= near & far  # it may lead to several places
         return _ids(mixed), _ids(far & ~mixed)
 
-    def ends_in_text(self, state: int, chosen: npt.NDArray[np.bool_]) -> Iterator[tuple[int, Ids]]:
-        """Most of the ``chosen`` tokens that end in the string ``state`` is in, by where they lead.
+    def together(self, state: int, chosen: npt.NDArray[np.bool_]) -> Iterator[Ids]:
+        """Groups of the ``chosen`` tokens that lead to one state each: most that end in a string.
 
         For thousands of tokens, of which each costs some microseconds to read by itself. Nothing
-        where they may be in more than one place.
+        where ``state`` may be in more than strings.
         """
         machine = self._machine
         configurations = machine.configurations(state)
-        if len(configurations) != 1 or self._engine.named.ids:
+        if self._engine.named.ids:
             return
-        [(leaf_id, q, continuation)] = configurations
-        leaf = machine.leaves[leaf_id]
-        at = leaf.text_state(q) if type(leaf) is StringLeaf else None
-        if at is not None:
-            for end, ids in self._texts.of(leaf).ends(at):
-                if len(ids := ids[chosen[ids]]):
-                    yield machine.state_of(leaf, leaf.in_text(end), continuation), ids
+        # By token: a number for the places in which it ends, together; -1 where it leads nowhere.
+        places = np.full(len(chosen), -1, np.int64)
+        for leaf_id, q, _ in configurations:
+            leaf = machine.leaves[leaf_id]
+            at = leaf.text_state(q) if type(leaf) is StringLeaf else None
+            if at is None:
+                return
+            ends = [ids for _, ids in self._texts.of(leaf).ends(at)]
+            here = np.full(len(chosen), len(ends), np.int64)
+            for number, found in enumerate(ends):
+                here[found] = number
+            is_alive = (here < len(ends)) | (places >= 0)
+            places = np.where(is_alive, (places + 1) * (len(ends) + 1) + here, -1)
+            if len(configurations) > 1:  # small again, however many there are
+                small = np.unique(places, return_inverse=True)[1].astype(np.int64)
+                places = small - int(not is_alive.all())
+        if len(configurations) > 1:
+            places[self._unsettled()] = -1  # they may leave one string and stay in another
+        places[~chosen] = -1
+        ids = np.flatnonzero(places >= 0)
+        for _, together in grouped(places[ids], ids.astype(np.int32)):
+            yield together
 
     def _sort_root(
         self,

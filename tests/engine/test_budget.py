@@ -337,6 +337,13 @@ WITH_BUDGETS: dict[str, Any] = {
             {"type": "object", "properties": {"a": {"type": "string", "pattern": "^x*yy$"}}},
         ]
     },
+    "patterns of which one is meant": {
+        "anyOf": [
+            {"type": "string", "pattern": "^x*yy$"},
+            {"type": "string", "pattern": "^[^b-q]*$", "minLength": 3},
+            {"type": "string", "pattern": "[x-z]+5"},
+        ]
+    },
     "names that count": {"type": "object", "minProperties": 3},
     "searched for": {"type": "string", "pattern": "a[^漢]*b[^漢]*c[^漢]*1"},
     "searched for among counts": {"type": "string", "pattern": "(a|b)*a(a|b){40}"},
@@ -386,6 +393,44 @@ def test_within_a_budget_not_every_token_is_read_by_itself(
     n_allowed = len(allowed(cursor, cursor.vocabulary))
     assert n_allowed > 40_000
     assert 0 < read < 3_000
+
+
+def test_nor_where_one_of_several_strings_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two objects with patterns of their own, each token leads somewhere in both strings."""
+    texts = ("[x-z]+5", "^[^b-q]*$", "abc")
+    objects = [
+        {
+            "type": "object",
+            "properties": {"x": {"type": "string", "pattern": text}},
+            "required": ["x"],
+            "additionalProperties": False,
+        }
+        for text in texts
+    ]
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    cursor = structgen.compile(JsonSchema({"anyOf": objects}), vocabulary).start(14)
+    for byte in b'{"x":"':
+        cursor.accept(vocabulary.tokens.index(bytes([byte])))
+    read = []
+    advance = Engine.advance
+
+    def counted(self: Engine, state: int, token: int, *args: Any) -> Any:
+        read.append(token)
+        return advance(self, state, token, *args)
+
+    monkeypatch.setattr(Engine, "advance", counted)
+    words = read_mask(cursor, vocabulary)
+    assert 0 < len(read) < 4_000
+    monkeypatch.undo()
+    for token_id in range(0, vocabulary.size, 7):
+        bit = bool(words[token_id // 32] >> (token_id % 32) & 1)
+        try:
+            cursor.accept(token_id)
+        except TokenNotAllowed:
+            assert not bit, vocabulary.tokens[token_id]
+        else:
+            cursor.rollback(1)
+            assert bit, vocabulary.tokens[token_id]
 
 
 def test_what_a_budget_asks_of_tokens_is_counted() -> None:
