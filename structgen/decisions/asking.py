@@ -18,9 +18,10 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from structgen.grammar import ir
 from structgen.insight import Passes, TokenTree, WrittenTexts, readable_prompt
 from structgen.models.base import LONGEST_PASS, Model, TokenSequence, n_shared
 from structgen.sampling import Logits, TokenIds
+from structgen.storage import KeptByBytes, fork_safe
 from structgen.types import OutputType
 from structgen.vocabulary import Vocabulary
 
@@ -97,6 +99,11 @@ class Texts:
         )
         self._bytes = [text.encode() for text in texts]
         self.longest = max(map(len, self._bytes)) + 1
+
+    def weight(self) -> int:
+        """About how many bytes it holds: 4 kB, 128 a label and 16 a byte of them, and its masks."""
+        labels = 128 * len(self._bytes) + 16 * sum(map(len, self._bytes))
+        return 4096 + labels + self.constraint.weight
 
     def written(self) -> WrittenTexts:
         """What `TokenTree` looks for."""
@@ -266,8 +273,11 @@ ORDERS = 4
 MOST_TOKENS = 1 << 21
 """Most tokens of all prompts of a call: hours of work, and 8 MB."""
 
-_KEPT = 256
-"""Most compiled sets of labels, and most priors, that are kept."""
+KEPT_BYTES = 16 << 20
+"""About how many bytes of compiled labels and of priors are kept for one way to ask."""
+
+_K = TypeVar("_K", bound=Hashable)
+_T = TypeVar("_T", bound="Texts | _Prior")
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +360,8 @@ class Asker:
         self._settings = settings
         self._task = Task(model, None, None, think=0)
         self._search = search_options.parse({"adapter": settings.adapter})
-        self._compiled = functools.lru_cache(_KEPT)(self._compile)
-        self._priors = functools.lru_cache(_KEPT)(_Prior)
+        self._kept: KeptByBytes[Texts | _Prior] = KeptByBytes(KEPT_BYTES, lambda one: one.weight())
+        self._lock = fork_safe(threading.Lock())
 
     def ask(self, state: str, questions: Mapping[str, Question]) -> Passes[Found]:
         """Read the distributions of some questions about a state.
@@ -363,7 +373,7 @@ class Asker:
         """
         orders = {name: self._orders_of(question) for name, question in questions.items()}
         priors = {
-            question: self._priors(question)
+            question: self._once(question, _Prior)
             for question in questions.values()
             if self._settings.debias_of(question) in ("prior", "contextual")
         }
@@ -459,7 +469,19 @@ class Asker:
         else:
             token_ids = encode_pieces(self.model, template.pieces(state, question, labels))
         check_fits(self.model, len(token_ids))
-        return Reading(token_ids, self._compiled(tuple(one.text for one in question.labels)))
+        texts = tuple(one.text for one in question.labels)
+        return Reading(token_ids, self._once(texts, self._compile))
+
+    def _once(self, key: _K, make: Callable[[_K], _T]) -> _T:
+        """What ``make`` gives for a key, from what is kept if it is there."""
+        with self._lock:
+            found: Any = self._kept.get(key)
+        if found is None:
+            found = make(key)
+            with self._lock:
+                self._kept.add(key, found)
+        kept: _T = found
+        return kept
 
     def _compile(self, texts: tuple[str, ...]) -> Texts:
         before = self.template.before_label
@@ -511,9 +533,16 @@ class _Prior:
     """
 
     def __init__(self, question: Question) -> None:
+        labels = question.labels
+        told = sum(len(one.text) + len(one.description or "") + 200 for one in labels)
+        self._told = 4 * (len(question.instructions) + told)
         self.distribution: Distribution | None = None
         self.prompts: list[TokenIds] = []
         self._parts: dict[int, Distribution] = {}
+
+    def weight(self) -> int:
+        """About how many bytes it holds, its question included."""
+        return self._told * (1 + len(self._parts)) + sum(one.nbytes for one in self.prompts)
 
     def keep(self, index: int, distribution: Distribution) -> None:
         self._parts[index] = distribution

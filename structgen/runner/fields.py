@@ -143,11 +143,21 @@ def place(steps: Sequence[str | int]) -> str:
 
 
 class Wrong(ValueError):
-    """Something is wrong below where Pydantic looks; ``steps`` lead there."""
+    """Something is wrong below where Pydantic looks; ``steps`` lead there.
 
-    def __init__(self, message: str, *steps: str | int, is_supported: bool = True) -> None:
+    ``names_field``: the message names the field by itself.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *steps: str | int,
+        is_supported: bool = True,
+        names_field: bool = False,
+    ) -> None:
         super().__init__(message)
         self.steps = steps
+        self.names_field = names_field
         self.is_supported = is_supported
 
 
@@ -245,9 +255,11 @@ def refused(kind: type[BaseModel], error: ValidationError) -> RequestError:
         param = place([*steps, context["at"]])
     cause = context.get("error")
     if isinstance(cause, Wrong):
-        param = place([*steps, *cause.steps])
+        steps += cause.steps
+        param = place(steps)
+        is_told = not steps or (cause.names_field and len(steps) == 1)
         return RequestError(
-            f"{param}: {cause}" if param else str(cause),
+            str(cause) if is_told else f"{param}: {cause}",
             param=param or None,
             kind="invalid" if cause.is_supported else "unsupported",
         )

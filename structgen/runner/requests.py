@@ -221,7 +221,7 @@ class OptionField:
         try:
             return self._option.read(self._field, 0 if given == self._option.off else given)
         except OptionError as error:
-            raise Wrong(str(error)) from None
+            raise Wrong(str(error), names_field=True) from None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)

@@ -124,7 +124,8 @@ def _inputs(host: Host, given: Any) -> list[str | tuple[int, ...]]:
     if isinstance(given, str) or _are_tokens(given):
         given = [given]
     if not isinstance(given, (list, tuple)) or not given:
-        raise RequestError("input is a text, or a list of texts.", param="input")
+        empty = " It is empty." if given == [] else ""
+        raise RequestError(f"input is a text, or a list of texts.{empty}", param="input")
     found: list[str | tuple[int, ...]] = []
     for index, one in enumerate(given):
         where = f"input[{index}]"

@@ -27,6 +27,7 @@ from structgen.decisions import (
     PromptTemplate,
     Score,
     answers_to_json,
+    asking,
 )
 from structgen.decisions.answers import LEAST_MASS
 from structgen.decisions.asking import Settings
@@ -719,3 +720,18 @@ def test_others_have_a_pass_between_two_prompts(monkeypatch):
     monkeypatch.setattr("structgen.decisions.asking.MOST_TOKENS", 100)
     with pytest.raises(PromptError, match="more than 100 tokens in all"):
         Decider(model, template=SHORT).decide("x", questions)
+
+
+def test_labels_are_kept_by_the_bytes_they_hold(monkeypatch):
+    """However many questions: many labels, or long ones, are as many bytes."""
+    monkeypatch.setattr(asking, "KEPT_BYTES", 1 << 18)
+    decider = undebiased(FakeModel(context_length=4000), template=SHORT)
+
+    def n_kept():
+        gc.collect()
+        return sum(type(one) is asking.Texts for one in gc.get_objects())
+
+    before = n_kept()
+    for i in range(24):
+        decider.decide("s", {"q": Choice("?", [f"{i}{j}" + "x" * 8 for j in range(40)])})
+    assert 4 < n_kept() - before < 20

@@ -293,6 +293,15 @@ def test_what_is_no_text_is_refused(tiny_embedder, texts):
             tiny_embedder.embed("a", batch_tokens=wrong)
 
 
+def test_an_option_that_there_is_not_is_named(tiny_embedder):
+    with pytest.raises(OptionError, match=r"^promt= is unknown. The options are prompt, ") as told:
+        tiny_embedder.embed(TEXTS, promt="x")
+    assert told.value.option == "promt"
+    for call in (tiny_embedder.aembed, tiny_embedder.aresult):
+        with pytest.raises(OptionError, match=r"^stop= is unknown"):
+            asyncio.run(call(TEXTS, stop=None))
+
+
 def test_aembed_gives_the_same_and_can_be_cancelled(tiny_embedder, monkeypatch):
     async def both():
         return await asyncio.gather(

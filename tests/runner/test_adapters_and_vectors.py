@@ -155,6 +155,8 @@ def test_text_models_that_have_vectors_make_them(tiny: Path) -> None:
             with pytest.raises(RequestError) as caught:
                 runner.embed(fields)
             assert caught.value.param == param
+        with pytest.raises(RequestError, match=r"a list of texts\. It is empty"):
+            runner.embed(input=[])
         assert runner.embed(input=long, truncate_sequence=True).data
         assert runner.complete(prompt="the", max_tokens=3).choices
 

@@ -142,6 +142,12 @@ def test_what_is_wrong_is_told_with_its_path(fields: dict[str, Any], param: str)
     assert param in str(error)
 
 
+def test_a_message_that_names_its_field_is_not_told_with_its_path() -> None:
+    with pytest.raises(RequestError, match=r"^temperature='hot' is not a number") as told:
+        ChatRequest(messages=[{"role": "user", "content": "x"}], temperature="hot")
+    assert told.value.param == "temperature"
+
+
 def test_what_other_programs_call_it_is_told() -> None:
     assert "logprobs=true and top_logprobs=3" in str(refused(logprobs=3))
     of_responses = {"type": "function", "name": "weather", "parameters": {"type": "object"}}

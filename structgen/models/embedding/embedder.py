@@ -144,6 +144,16 @@ def prompt_text(
     return prompts[name]
 
 
+def _check_names(options: Mapping[str, Any]) -> None:
+    """Raise OptionError where one is no option of `Embedder.result`."""
+    known = Embedder.result.__kwdefaults__ or {}
+    for name in options:
+        if name not in known:
+            raise OptionError(
+                f"{name}= is unknown. The options are {', '.join(known)}.", option=name
+            )
+
+
 Text = TypeVar("Text", str, tuple[str, str])
 
 RUN_TOKENS = 32
@@ -313,6 +323,7 @@ class Embedder:
         Cost: 6 ms of CPU for a sentence of 14 tokens with the default embedder.
         """
         check_encoding(encoding)
+        _check_names(options)
         vectors = self._result(texts, None, **options).vectors
         return vectors if encoding == "float" else to_base64(vectors)
 
@@ -329,6 +340,7 @@ class Embedder:
 
     async def aresult(self, texts: str | Iterable[str], **options: Any) -> EmbeddingResult:
         """`result` in a thread, as `aembed`."""
+        _check_names(options)
         stop = threading.Event()
         try:
             return await asyncio.to_thread(self._result, texts, stop, **options)
