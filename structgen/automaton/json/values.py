@@ -73,7 +73,6 @@ class JsonLanguage(Language):
         graph: the schema.
         options: how JSON is written.
         missing: bytes from 0x7F on that cannot be written.
-
     """
 
     values: Emptiness

@@ -389,7 +389,6 @@ class _Trees:
 
     def _made(self, node: Any, given: Mapping[str, Any]) -> notation.Expression:
         """What a node of a tree stands for, with expressions ``given`` for parameters."""
-
         if node.data == "value":
             return self._value(node.children[0], given)
         if node.data in ("expansion", "expansions"):
