@@ -489,6 +489,18 @@ async def complete(
     """The texts that go on from prompts."""
     work = await work_of(host, request, began)
     found = await results_of(work)
+    if request.logprobs is not None:  # as of chats
+        return await asyncio.to_thread(_complete, host, request, model, work, found)
+    return _complete(host, request, model, work, found)
+
+
+def _complete(
+    host: TextHost,
+    request: CompletionRequest,
+    model: str,
+    work: Work,
+    found: Sequence[Sequence[GenerationResult[Any]]],
+) -> CompletionResponse:
     choices: list[CompletionChoice] = []
     for prompt, results in zip(work.prompts, found, strict=True):
         for number in range(work.n):

@@ -22,14 +22,14 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
 from structgen import models
-from structgen.errors import OptionError
+from structgen.errors import OptionError, Overloaded
 from structgen.models import catalogue, embedding
 from structgen.models.embedding import Embedder
 from structgen.storage import KeptByBytes
@@ -137,6 +137,9 @@ _AHEAD = 2
 _MOST_COMPILING = 1_024
 """Most that wait to be compiled or embedded: as many as requests, which are bounded before."""
 
+MAX_SCORES = 200_000
+"""Most log probabilities in the answers to one request of a stranger's: each takes some 2 kB."""
+
 T = TypeVar("T")
 
 _EMBEDDINGS_AT_ONCE = 2
@@ -167,6 +170,7 @@ class TextHost:
         self._compiling = Places(2, _MOST_COMPILING)
         self._turn = 0
         self._busy = [0] * len(models)
+        self._scores: Counter[str] = Counter()
         self._homes: OrderedDict[Hashable, int] = OrderedDict()
 
     @classmethod
@@ -288,13 +292,32 @@ class TextHost:
         return place
 
     @contextlib.contextmanager
-    def work_at(self, place: int) -> Iterator[None]:
-        """Count a request that runs in a process."""
+    def work_at(self, place: int, scores: int) -> Iterator[None]:
+        """Count a request that runs in a process, and the log probabilities it may have.
+
+        Raises:
+            Overloaded: the answers of this stranger that are under way may have too many.
+        """
+        stranger = STRANGER.get()
+        if stranger is None:
+            scores = 0
+        who = "" if stranger is None else stranger.owner
+        if scores and self._scores[who] + scores > 2 * MAX_SCORES:
+            raise Overloaded(
+                f"Your answers under way may have {self._scores[who]:,} log probabilities, and "
+                f"this one {scores:,} more: {2 * MAX_SCORES:,} is the most at once. Retry when "
+                "some have ended, or lower top_logprobs, n or max_tokens.",
+                retry_after=1.0,
+            )
         self._busy[place] += 1
+        self._scores[who] += scores
         try:
             yield
         finally:
             self._busy[place] -= 1
+            self._scores[who] -= scores
+            if not self._scores[who]:
+                del self._scores[who]
 
     async def generator(
         self, key: Hashable, output_type: Any, options: Mapping[str, Any], place: int = 0

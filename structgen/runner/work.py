@@ -30,13 +30,14 @@ from structgen.errors import (
     OutputTypeError,
     RequestError,
 )
+from structgen.insight import TOP
 from structgen.options import FIELDS, field_of
 from structgen.types import OutputType, PartReader
-from structgen.workers import WorkerGenerator, owner, prompt_tokens
+from structgen.workers import STRANGER, WorkerGenerator, owner, prompt_tokens
 
 from .constraints import Wanted, refusal, wanted
 from .fields import placed
-from .hosts import TextHost
+from .hosts import MAX_SCORES, TextHost
 from .requests import ChatRequest, CompletionRequest, Sampled
 
 EFFORTS = {"minimal": 128, "low": 512, "medium": 1024, "high": 4096, "xhigh": 8192}
@@ -256,6 +257,7 @@ class Work:
         options: of the calls.
         n: how many outputs of each prompt.
         made: how many of these are made; the others are the same, as nothing is left to chance.
+        scores: the most log probabilities that all of these may have.
         asked: the form.
         began: when the request came.
         thinking: the field that asks for thoughts, if any.
@@ -268,6 +270,7 @@ class Work:
     options: dict[str, Any]
     n: int
     made: int
+    scores: int
     asked: Wanted
     began: float
     thinking: str | None
@@ -307,7 +310,29 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     n = request.n or 1
     made = n if settings_of(options, host.search_defaults).get("do_sample") else 1
     field = _thinking_field(request)
-    return Work(host, place, generator, prompts, options, n, made, asked, began, field)
+    scores = _scores(options, n * len(prompts), host.context_length)
+    return Work(host, place, generator, prompts, options, n, made, scores, asked, began, field)
+
+
+def _scores(options: Mapping[str, Any], n_outputs: int, context_length: int) -> int:
+    """The most log probabilities that so many outputs may have.
+
+    Raises:
+        RequestError: a stranger asks for more than there may be.
+    """
+    each = 2 * TOP + 2 if options.get("trace") else 0
+    if options.get("logprobs"):
+        each += 1 + int(options["top_logprobs"])
+    n_tokens: int = min(options.get("max_new_tokens", context_length), context_length)
+    scores = n_outputs * n_tokens * each
+    if scores > MAX_SCORES and STRANGER.get() is not None:
+        raise RequestError(
+            f"{n_outputs:,} outputs of up to {n_tokens:,} tokens, {each:,} log probabilities each, "
+            f"may have {scores:,} of them: {MAX_SCORES:,} is the most. Pass a lower max_tokens, "
+            "top_logprobs or n.",
+            param="logprobs" if options.get("logprobs") else "trace",
+        )
+    return scores
 
 
 def _of_type(request: Sampled, think: Any) -> dict[str, Any]:
@@ -366,7 +391,7 @@ async def results_of(work: Work) -> list[list[GenerationResult[Any]]]:
 
     tasks = [asyncio.ensure_future(outputs(prompt)) for prompt in work.prompts]
     try:
-        with work.host.work_at(work.place):
+        with work.host.work_at(work.place, work.scores):
             return [await task for task in tasks]
     except BatchError as several:
         first = next(iter(several.errors.values()))
@@ -436,7 +461,7 @@ async def pieces_of(
     tasks = [asyncio.ensure_future(read(number, one)) for number, one in enumerate(streams)]
     left = len(tasks)
     try:
-        with work.host.work_at(work.place):
+        with work.host.work_at(work.place, work.scores):
             while left:
                 number, piece = await arrived.get()
                 if isinstance(piece, Exception):

@@ -486,9 +486,9 @@ def test_a_conversation_stays_in_the_process_that_has_read_it(tmp_path: Path) ->
         most = [0, 0]
         count = host.work_at
 
-        def counted(place: int) -> Any:
+        def counted(place: int, scores: int) -> Any:
             most[place] += 1
-            return count(place)
+            return count(place, scores)
 
         host.work_at = counted  # type: ignore[method-assign]
         asyncio.run(together())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 from one_server import KEY, Served
 from pydantic import BaseModel, ValidationError
 
-from structgen.errors import RequestError
+from structgen.errors import Overloaded, RequestError
 from structgen.runner import (
     ChatRequest,
     CompletionRequest,
@@ -25,6 +27,7 @@ from structgen.runner import (
     check_json,
     fields,
 )
+from structgen.runner.hosts import MAX_SCORES, TextHost
 from structgen.server import Settings, shapes, wire
 from structgen.server.errors import ApiError
 from structgen.server.gateway import Gateway, Keys
@@ -32,6 +35,7 @@ from structgen.server.routes import responses
 from structgen.server.routes.models import DetokenizeBody, TokenizeBody
 from structgen.server.routes.responses import turn_of
 from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
+from structgen.workers import STRANGER, Stranger
 
 AUTH = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 MANY = 5_000
@@ -391,3 +395,44 @@ def test_what_repeats_all_scores_is_made_aside(
     assert answer.json()["choices"][0]["logprobs"]["content"]
     assert threads
     assert "structgen-runner" not in threads
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("chat/completions", {"messages": ASK, "n": 8, "logprobs": True, "top_logprobs": 1000}),
+        ("completions", {"prompt": ["a"] * 8, "logprobs": 1000}),
+        ("responses", {"input": "Hi.", "top_logprobs": 1000, "stream": True}),
+        ("chat/completions", {"messages": ASK, "n": 8, "trace": True, "stream": True}),
+    ],
+)
+def test_log_probabilities_of_a_request_are_bounded(
+    served: Served, path: str, fields: dict[str, Any]
+) -> None:
+    """Each takes 2 kB, and one request could ask for a hundred million of them."""
+    name = "max_output_tokens" if path == "responses" else "max_tokens"
+    ask = {**fields, name: 3_000, "temperature": 1}
+    answer = httpx.post(f"{served.root}/v1/{path}", json=ask, headers=AUTH, timeout=60)
+    assert answer.status_code == 400, answer.text
+    assert "log probabilities each" in answer.json()["error"]["message"]
+
+
+def test_log_probabilities_under_way_are_bounded_for_each_key() -> None:
+    model: Any = SimpleNamespace(pid=None)
+    host = TextHost([model], is_own=False)
+
+    def under_way(owner: str) -> contextlib.AbstractContextManager[None]:
+        STRANGER.set(Stranger(owner, 1, 1))
+        return host.work_at(0, MAX_SCORES)
+
+    async def main() -> None:
+        with under_way("a"), under_way("a"):
+            with pytest.raises(Overloaded, match="400,000 is the most at once"), under_way("a"):
+                pass
+            with under_way("b"):
+                pass
+        with under_way("a"):
+            pass
+        assert not host._scores
+
+    asyncio.run(main())

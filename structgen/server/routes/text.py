@@ -187,7 +187,8 @@ async def completions(request: Request) -> Response:
         return await streamed(
             request, pieces, work.told, lambda one: echoes and _is_unfinished(one)
         )
-    return await whole(request, runner.acomplete(work.request), work.told)
+    has_scores = work.request.logprobs is not None
+    return await whole(request, runner.acomplete(work.request), work.told, is_large=has_scores)
 
 
 def _is_unfinished(chunk: object) -> bool:
