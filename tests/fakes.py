@@ -66,6 +66,7 @@ class FakeModel:
     start_ids: tuple[int, ...] = ()
     adapters = ()
     most_rows = 256
+    pass_costs = (1.0, 1.2, 1.7, 2.1, 2.5, 2.9, 3.4, 3.8)
 
     def __init__(
         self,

@@ -138,7 +138,9 @@ class Generation:
             self._forced = Forced(self._progress, mask, speller, end, takes=search.forced)
         self._speculation: Speculation | None = None
         if search.speculate and self._progress.is_plain and not self._recorders:
-            self._speculation = Speculation(vocabulary.tokens, cursor, speller)
+            self._speculation = Speculation(
+                vocabulary.tokens, cursor, speller, lambda: model.pass_costs
+            )
         self._reused_tokens = 0
 
     # -- what there is ----------------------------------------------------------------------
@@ -355,7 +357,7 @@ class Generation:
         return self._tokens.take_pending()
 
     def guess(self, n_pending: int) -> Sequence[int]:
-        """Tokens that probably come after those that there are; none unless asked to speculate.
+        """Tokens that probably come after those that there are; none where it does not speculate.
 
         Args:
             n_pending: how many of those that there are the model is about to see.

@@ -135,6 +135,10 @@ class Model(Protocol):
         """
 
     @property
+    def pass_costs(self) -> Sequence[float]:
+        """What a pass over 1, 2, … tokens costs here, in passes over one; two lengths at least."""
+
+    @property
     def most_rows(self) -> int:
         """Most rows of a batch."""
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 import structgen
 from structgen import Choice, Draft, Generator, Regex, TextModel, Think
 from structgen.decoding.speculation import MOST_AHEAD, Speculation
+from structgen.models.genai.sequences import COSTS_ROOM, measured_costs
 
 SOURCE = 'Ada Lovelace of Ockham wrote to "Charles Babbage", on 12 of June. '
 
@@ -118,7 +119,7 @@ def test_nothing_is_guessed_where_values_are_taken_back_or_scores_are_told() -> 
 def test_guesses_that_fail_become_fewer() -> None:
     """What was wrong so far is tried less: no more than a few tokens are run in vain."""
     texts = [bytes([byte]) for byte in range(256)]
-    tried = Speculation(texts, None, lambda before, data: list(data))
+    tried = Speculation(texts, None, lambda before, data: list(data), lambda: FakeModel.pass_costs)
     ids = np.frombuffer(b"abcdefgh" * 40, np.uint8).astype(np.int32)
     sizes = []
     for n in range(16, 300):
@@ -133,7 +134,7 @@ def test_guesses_that_fail_become_fewer() -> None:
 
 def test_guesses_that_come_grow_to_the_limit_and_keep_to_the_room() -> None:
     texts = [bytes([byte]) for byte in range(256)]
-    tried = Speculation(texts, None, lambda before, data: list(data))
+    tried = Speculation(texts, None, lambda before, data: list(data), lambda: FakeModel.pass_costs)
     ids = np.frombuffer(b"abcdefgh" * 40, np.uint8).astype(np.int32)
     for n in range(32, 200):
         guess = tried.guess(ids[:n], 1, 100)
@@ -169,3 +170,53 @@ def test_a_real_model_differs_at_near_ties_alone(model: TextModel) -> None:
             assert scored.logprob is not None
             assert scored.logprob - rival.logprob < 0.2
     assert accepted >= 10
+
+
+def _costs(slope: float) -> tuple[float, ...]:
+    return tuple(1 + slope * n for n in range(8))
+
+
+def test_the_dearer_a_pass_the_shorter_the_guess() -> None:
+    """Where tokens cost as much in one pass as alone, nothing is guessed."""
+    texts = [bytes([byte]) for byte in range(256)]
+    ids = np.frombuffer(b"abcdefgh" * 40, np.uint8).astype(np.int32)
+    sizes = []
+    for slope in (0.05, 0.4, 0.8, 1.0):
+        costs = _costs(slope)
+        tried = Speculation(texts, None, lambda before, data: list(data), lambda costs=costs: costs)
+        sizes.append(len(tried.guess(ids[:32], 1, 100)))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == MOST_AHEAD
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert sizes[3] == 0
+
+
+@pytest.mark.parametrize("slope", [0.1, 0.4, 0.7])
+def test_wrong_guesses_lose_no_more_than_is_granted(slope: float) -> None:
+    """Adversity: every guess is wrong."""
+    texts = [bytes([byte]) for byte in range(256)]
+    costs = _costs(slope)
+    ids = np.frombuffer(b"abcdefgh" * 60, np.uint8).astype(np.int32)
+    tried = Speculation(texts, None, lambda before, data: list(data), lambda: costs)
+    lost = 0.0
+    for n in range(32, 432):
+        guess = tried.guess(ids[:n], 1, 100)
+        if guess:
+            tried.note(len(guess), 0)
+            lost += slope * len(guess) + slope
+        assert lost <= 1.5 + 0.04 * (n - 32) + 1e-9
+    assert lost > 0
+
+
+def test_costs_of_passes_are_the_least_of_several_and_never_fall() -> None:
+    now, seen = [0.0], []
+
+    class Runtime:
+        def append_tokens(self, ids: Any) -> None:
+            seen.append(ids.shape[1])
+            disturbed = 50 if len(seen) % 5 == 0 else 0
+            now[0] += 0.001 * ({1: 10, 2: 12, 4: 11, 8: 40}[ids.shape[1]] + disturbed)
+
+    costs = measured_costs(Runtime(), lambda: now[0])
+    assert costs == pytest.approx((1, 1.2, 1.2, 1.2, 1.9, 2.6, 3.3, 4))
+    assert sum(seen) <= COSTS_ROOM

@@ -42,7 +42,16 @@ from structgen.vocabulary import Vocabulary
 from . import runtime
 from .folders import read_config
 from .runtime import og
-from .sequences import MOST_ROWS, LiveSequence, SequencePool, TextBatch, TextSequence, pads_exactly
+from .sequences import (
+    COSTS_ROOM,
+    MOST_ROWS,
+    LiveSequence,
+    SequencePool,
+    TextBatch,
+    TextSequence,
+    measured_costs,
+    pads_exactly,
+)
 
 
 @final
@@ -380,6 +389,14 @@ class TextModel:
             )
         live.expect(0 if prefix is None else len(prefix))
         return TextSequence(live, max_length, self.sequences.give)
+
+    @functools.cached_property
+    def pass_costs(self) -> tuple[float, ...]:
+        """What a pass over 1, 2, … 8 tokens costs on this machine, in passes over one.
+
+        Cost: when first asked for, a quarter of a second or the time of 12 passes to measure them.
+        """
+        return measured_costs(self._new_sequence(None, COSTS_ROOM))
 
     @property
     def most_rows(self) -> int:
