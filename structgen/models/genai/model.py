@@ -310,6 +310,7 @@ class TextModel:
         self.name = folder.name if folder is not None else f"{og_model.type} model"
         self.search_defaults: Mapping[str, Any] = MappingProxyType(dict(search_defaults))
         self._adapters = AdapterSet(functools.partial(og.Adapters, og_model))
+        self._pass_costs: tuple[float, ...] = ()
         self.sequences = SequencePool(bytes_per_token, _KEPT_SEQUENCES, _KEPT_BYTES)
 
     def __repr__(self) -> str:
@@ -390,13 +391,15 @@ class TextModel:
         live.expect(0 if prefix is None else len(prefix))
         return TextSequence(live, max_length, self.sequences.give)
 
-    @functools.cached_property
+    @property
     def pass_costs(self) -> tuple[float, ...]:
         """What a pass over 1, 2, … 8 tokens costs on this machine, in passes over one.
 
         Cost: when first asked for, a quarter of a second or the time of 12 passes to measure them.
         """
-        return measured_costs(self._new_sequence(None, COSTS_ROOM))
+        if not self._pass_costs:
+            self._pass_costs = measured_costs(self._new_sequence(None, COSTS_ROOM))
+        return self._pass_costs
 
     @property
     def most_rows(self) -> int:
