@@ -21,7 +21,8 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -395,13 +396,13 @@ class ExactSchema(GenerateJsonSchema):
     # Classes: closed unless they ask for more.
 
     def _class(self, schema: Any) -> JsonSchemaValue:
-        with _Pushed(self._core_configs, schema.get("config")):
+        with self._under(schema.get("config")):
             return looked_at(closed(self._as_pydantic(schema)), schema)
 
     model_schema = dataclass_schema = _class
 
     def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:  # noqa: D102
-        with _Pushed(self._core_configs, schema.get("config")):
+        with self._under(schema.get("config")):
             return closed(super().typed_dict_schema(schema))
 
     def _field(self, schema: Any) -> JsonSchemaValue:
@@ -606,22 +607,17 @@ class ExactSchema(GenerateJsonSchema):
 
     dict_schema = frozendict_schema = ordered_dict_schema = counter_schema = _mapping
 
+    @contextmanager
+    def _under(self, config: Mapping[str, Any] | None) -> Iterator[None]:
+        """Has a config hold for a block; with None the outer one goes on."""
+        self._core_configs.append(self._core_configs[-1] if config is None else config)
+        try:
+            yield
+        finally:
+            self._core_configs.pop()
+
     def _core_config(self, key: str) -> Any:
         return self._core_configs[-1].get(key)
-
-
-class _Pushed:
-    """Puts a config on a stack for the length of a ``with`` block. None leaves the outer one on."""
-
-    def __init__(self, stack: list[Mapping[str, Any]], config: Mapping[str, Any] | None) -> None:
-        self._stack = stack
-        self._config = stack[-1] if config is None else config
-
-    def __enter__(self) -> None:
-        self._stack.append(self._config)
-
-    def __exit__(self, *exception: object) -> None:
-        self._stack.pop()
 
 
 def _as_digits(result: JsonSchemaValue) -> JsonSchemaValue:

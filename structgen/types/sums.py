@@ -26,7 +26,7 @@ neither a type nor an `Own` their values are ``Any``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from structgen.errors import OutputTypeError
 
@@ -84,9 +84,18 @@ Others: TypeAlias = "Own[AnyT] | Choices[Any] | Functions | None"
 
 
 class Combining:
-    """An output type that ``|`` and ``+`` take with any other."""
+    """An output type that ``|`` and ``+`` take with any other.
+
+    Attributes:
+        no_json: why Pydantic cannot have it inside of others, and what to write there.
+    """
 
     __slots__ = ()
+
+    no_json: ClassVar[str] = (
+        "it is an output type of its own. For a field, write types, with "
+        "Annotated[str, Regex(...)] for strings of a form."
+    )
 
     def __or__(self, other: Any) -> AnyOf:
         """A text of this, or of another output type."""
@@ -103,6 +112,11 @@ class Combining:
     def __radd__(self, other: Any) -> Joined:
         found: Joined = joined_with(other, self)
         return found
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
+        # Where the class itself stands for a type, it comes in place of the instance.
+        shown = self.__name__ if isinstance(self, type) else repr(self)
+        raise OutputTypeError(f"{shown} cannot be a part of JSON: {self.no_json}")
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -121,12 +135,6 @@ class AnyOf(Combining, Typed[Any]):
             flat += member.members if isinstance(member, AnyOf) else (member,)
         object.__setattr__(self, "members", tuple(flat))
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        raise OutputTypeError(
-            f"{self!r} cannot be a part of JSON: each member is a text of its own. For a field, "
-            "write a union of types, with Annotated[str, Regex(...)] for strings of a form."
-        )
-
     def __repr__(self) -> str:
         return " | ".join(map(_shown, self.members))
 
@@ -140,12 +148,6 @@ class Joined(Combining, Typed[str]):
     """
 
     parts: tuple[Any, ...]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        raise OutputTypeError(
-            f"{self!r} cannot be a part of JSON: it is text with values in it. Write a string's "
-            "contents as Regex(...) alone, or the parts as fields."
-        )
 
     def __repr__(self) -> str:
         return " + ".join(f"({p!r})" if isinstance(p, AnyOf) else _shown(p) for p in self.parts)

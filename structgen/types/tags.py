@@ -70,9 +70,6 @@ class Tagged(Combining, Typed["list[str | TaggedValue]"]):
         shown = getattr(self.type, "__name__", None) or repr(self.type)
         return f"Tagged({self.begin!r}, {shown}, {self.end!r}{_counts(self)})"
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        raise _no_json(self if handler is not None else Tagged)
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
@@ -104,9 +101,6 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
 
     def __repr__(self) -> str:
         return f"TaggedText({', '.join(map(repr, self.tags))}{_counts(self)})"
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        raise _no_json(self if handler is not None else TaggedText)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +144,6 @@ def mark_of(written: str | SpecialToken, tokens: Collection[str]) -> Mark:
 def text_of(mark: Mark) -> str:
     """How a begin or an end stands in the output's text."""
     return "".join(part if isinstance(part, str) else part.text for part in mark)
-
-
-def _no_json(what: Any) -> OutputTypeError:
-    name = what.__name__ if isinstance(what, type) else repr(what)
-    return OutputTypeError(
-        f"{name} cannot be a part of JSON: it is an output type of its own. Inside a string of "
-        "JSON, write Regex."
-    )
 
 
 def _check_counts(name: str, least: Any, most: Any) -> None:

@@ -86,12 +86,6 @@ class Template(Combining, Typed[dict[str, Any]]):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Template cannot be changed: {name}")
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        raise OutputTypeError(
-            f"{self!r} cannot be a part of JSON: it is text with values in it. Write a string's "
-            "contents as Regex(...), or the holes as fields."
-        )
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (self.text, dict(self.holes))
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, get_args
 
@@ -163,7 +163,19 @@ PLAIN = (
 """What models write that leave out the markers of their syntax: calls as JSON, or in a fence."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
+_KINDS: tuple[tuple[str, Any, str], ...] = (
+    ("parallel", (bool, type(None)), "neither a bool nor None"),
+    ("text", (bool, type(None)), "neither a bool nor None"),
+    ("choice", str, "neither 'auto', 'required', 'none' nor a tool's name"),
+    ("syntax", (ToolSyntax, type(None)), "no ToolSyntax"),
+    ("instructions", (str, type(None)), "no str"),
+    ("plain", bool, "no bool"),
+    ("blank", bool, "no bool"),
+)
+"""What each argument of `ToolCalls` may be, and what one is that is not."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class ToolCalls(Combining, Typed[list[str | Call]]):
     """Calls of tools in the model's own syntax, or free text instead of or before them.
 
@@ -197,71 +209,40 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         OutputTypeError: the arguments are none of these.
     """
 
-    tools: tuple[Any, ...]
-    parallel: bool | None
-    choice: str
-    text: bool | None
-    syntax: ToolSyntax | None
-    instructions: str | None
-    answer: Any
-    plain: bool
-    blank: bool
+    no_json = (
+        "it is an output type of its own. Inside of JSON, a function stands for a call of it: "
+        "list[greet]."
+    )
 
-    def __init__(
-        self,
-        tools: Iterable[Any],
-        parallel: bool | None = None,
-        choice: str = "auto",
-        text: bool | None = None,
-        syntax: ToolSyntax | None = None,
-        instructions: str | None = None,
-        answer: Any = None,
-        plain: bool = True,
-        blank: bool = True,
-    ) -> None:
-        if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
-            raise OutputTypeError(f"ToolCalls takes a list of tools, got {tools!r}.")
-        found = tuple(tools)
-        if not found:
+    tools: Sequence[Any]
+    parallel: bool | None = None
+    choice: str = "auto"
+    text: bool | None = None
+    syntax: ToolSyntax | None = None
+    instructions: str | None = None
+    answer: Any = None
+    plain: bool = True
+    blank: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tools, (str, Mapping)) or not isinstance(self.tools, Iterable):
+            raise OutputTypeError(f"ToolCalls takes a list of tools, got {self.tools!r}.")
+        object.__setattr__(self, "tools", tuple(self.tools))
+        if not self.tools:
             raise OutputTypeError("ToolCalls needs at least one tool.")
-        for name, value in (("parallel", parallel), ("text", text)):
-            if value is not None and not isinstance(value, bool):
-                raise OutputTypeError(f"ToolCalls: {name}={value!r} is neither a bool nor None.")
-        if not isinstance(choice, str):
+        for name, kinds, wanted in _KINDS:
+            if not isinstance(value := getattr(self, name), kinds):
+                raise OutputTypeError(f"ToolCalls: {name}={value!r} is {wanted}.")
+        if self.choice in _MAY_BE_NONE and self.text is False:
             raise OutputTypeError(
-                f"ToolCalls: choice={choice!r} is neither 'auto', 'required', 'none' nor a tool's "
-                "name."
+                f"ToolCalls: choice={self.choice!r} allows text instead of calls, and text=False "
+                "none. Write choice='required'."
             )
-        if choice in _MAY_BE_NONE and text is False:
-            raise OutputTypeError(
-                f"ToolCalls: choice={choice!r} allows text instead of calls, and text=False none. "
-                "Write choice='required'."
-            )
-        if answer is not None and (choice not in _MAY_BE_NONE or text):
+        if self.answer is not None and (self.choice not in _MAY_BE_NONE or self.text):
             raise OutputTypeError(
                 "ToolCalls: answer= stands in place of free text, so that it goes with "
                 "choice='auto' or 'none', and without text=True."
             )
-        if syntax is not None and not isinstance(syntax, ToolSyntax):
-            raise OutputTypeError(f"ToolCalls: syntax={syntax!r} is no ToolSyntax.")
-        if instructions is not None and not isinstance(instructions, str):
-            raise OutputTypeError(f"ToolCalls: instructions={instructions!r} is no str.")
-        for name, value in (("plain", plain), ("blank", blank)):
-            if not isinstance(value, bool):
-                raise OutputTypeError(f"ToolCalls: {name}={value!r} is no bool.")
-        values: tuple[tuple[str, Any], ...] = (
-            ("tools", found),
-            ("parallel", parallel),
-            ("choice", choice),
-            ("text", text),
-            ("syntax", syntax),
-            ("instructions", instructions),
-            ("answer", answer),
-            ("plain", plain),
-            ("blank", blank),
-        )
-        for name, value in values:
-            object.__setattr__(self, name, value)
 
     @property
     def may_be_text(self) -> bool:
@@ -275,19 +256,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
 
     def written_as(self, syntax: ToolSyntax) -> ToolCalls:
         """The same in a syntax, unless it has one."""
-        if self.syntax is not None:
-            return self
-        return ToolCalls(
-            self.tools,
-            self.parallel,
-            self.choice,
-            self.text,
-            syntax,
-            self.instructions,
-            self.answer,
-            self.plain,
-            self.blank,
-        )
+        return self if self.syntax is not None else replace(self, syntax=syntax)
 
     def without_markers(self, syntax: ToolSyntax) -> tuple[ToolSyntax, ...]:
         """In which other syntaxes an answer may begin with a call, beside the model's.
@@ -309,12 +278,6 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
             named = isinstance(self.answer, type) and not get_args(self.answer)
             answer = f", answer={self.answer.__name__ if named else repr(self.answer)}"
         return f"ToolCalls([{shown}]{parallel}{choice}{answer}{plain})"
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        raise OutputTypeError(
-            "ToolCalls cannot be a part of JSON: it is an output type of its own. Inside of JSON, "
-            "a function stands for a call of it: list[greet]."
-        )
 
 
 def _begins_in(marker: str, syntax: ToolSyntax) -> bool:

@@ -192,6 +192,12 @@ class Cfg(Combining, Typed[str]):
         GrammarError: the file cannot be read, or there is no such dialect.
     """
 
+    no_json = (
+        "a grammar is an output type of its own, or one part of a union that is. Write a string's "
+        "contents as Regex, or the JSON into the grammar: %json {...}, or terminals={'NAME': "
+        "Model}."
+    )
+
     text: str
     start: str | None
     dialect: str | None
@@ -256,13 +262,6 @@ class Cfg(Combining, Typed[str]):
         from structgen.grammar.cfg import library as grammars
 
         return cls(grammars.text(name), dialect="lark")
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
-        raise OutputTypeError(
-            f"{'Cfg' if handler is None else repr(self)} cannot be a part of JSON: a grammar is an "
-            "output type of its own, or one part of a union that is. Write a string's contents as "
-            "Regex, or the JSON into the grammar: %json {...}, or terminals={'NAME': Model}."
-        )
 
     def __repr__(self) -> str:
         what = self.path if self.path is not None else self.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from operator import add, or_
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from engine.walks import TINY, walk
@@ -85,3 +85,5 @@ def test_what_cannot_be_combined_says_what_to_do() -> None:
         structgen.compile(JsonSchema(True) | 5, TINY)
     with pytest.raises(OutputTypeError, match="cannot be a part of JSON"):
         lower(list[Text("a") | int])  # type: ignore[misc]
+    with pytest.raises(OutputTypeError, match="cannot be a part of JSON"):
+        lower(list[Annotated[str, JsonSchema({"type": "string"})]])  # Pydantic would ignore it
