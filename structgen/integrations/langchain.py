@@ -76,7 +76,7 @@ from .frameworks import Told, closed_format, details_of, joined, runner_of, vect
 try:
     import langchain_core.decisions as theirs
 except ImportError:  # below 1.8
-    theirs = None
+    theirs = None  # type: ignore[assignment, unused-ignore]  # unused below 1.8
 
 __all__ = ["ChatStructgen", "StructgenDecisions", "StructgenEmbeddings"]
 
