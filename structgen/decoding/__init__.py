@@ -7,14 +7,13 @@ and never runs a model: `progress` has its parts go on and back together, `choos
 token comes, `checks` what is refused while it is written. `thinking` and `sections` put a thought,
 a draft and the answer after one another. `speculation` guesses what is run ahead. `loop` drives one
 output, `batch` many, `stream` hands one over piece by piece. `results` is what comes of it; `tasks`
-is what a generator makes outputs of; `calls`, `async_calls` (signatures) and `makers` are what
-generators inherit. Knows models by `models.base` alone.
+is what a generator makes outputs of; `calls` (signatures) is what generators inherit. Knows models
+by `models.base` alone.
 """
 
 from __future__ import annotations
 
 from . import chat, options
-from .async_calls import AsyncTypedGenerator, Take
 from .batch import Rows, batch_pays, make_all, shares_much
 from .call_validation import (
     check_adapter,
@@ -24,11 +23,10 @@ from .call_validation import (
     encode_pieces,
     opener,
 )
-from .calls import Calls
+from .calls import AsyncMaker, AsyncTypedGenerator, Calls, Take
 from .chat import Prompt, Prompts, TokenPrompt
 from .generation import Generation
-from .loop import Chunk, Output, Run, SectionName, passes_of
-from .makers import AsyncMaker
+from .loop import made, passes_of
 from .options import (
     AskOptions,
     GeneratorOptions,
@@ -36,7 +34,17 @@ from .options import (
     TypeOptions,
     check_by_name,
 )
-from .results import Enforcement, GenerationResult, Parsed, Timings, Usage
+from .results import (
+    Chunk,
+    Enforcement,
+    GenerationResult,
+    Output,
+    Parsed,
+    SectionName,
+    Timings,
+    Usage,
+)
+from .sections import Run
 from .stream import AsyncStream, AsyncValueStream, Stream, ValueStream, pieces
 from .tasks import (
     Prepared,
@@ -95,6 +103,7 @@ __all__ = [
     "encode_pieces",
     "failure",
     "gathered",
+    "made",
     "make_all",
     "make_outputs",
     "opener",

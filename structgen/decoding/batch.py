@@ -25,11 +25,13 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
+from structgen.insight import run_passes
 from structgen.models.base import Model, n_shared
 from structgen.sampling import Logits, TokenIds
 
-from .loop import Chunk, Run, decode, passes_of
-from .results import Usage
+from .loop import made
+from .results import Chunk, Usage
+from .sections import Run
 
 DEFAULT_BATCH_SIZE = 8
 """Most rows run together unless asked otherwise."""
@@ -95,22 +97,9 @@ def make_all(
 
 
 def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, Exception]) -> None:
-    run = runs[index]
     try:
-        if run.is_interrupted:
-            run.start()
-            run.advance()
-            run.check_whole()
-            return
-        length = len(run.prompt_ids) + run.max_tokens
-        sequence = model.start(length, prefix=run.prompt_ids, adapter=run.adapter)
-        try:
-            for _ in decode(run, sequence):
-                pass
-        finally:
-            run.stop()
-            sequence.close()
-        run.check_whole()
+        for _ in made(model, runs[index]):
+            pass
     except Exception as error:
         errors[index] = error
 
@@ -198,13 +187,9 @@ class Rows:
 
     def make(self) -> None:
         """Make them all."""
-        for _ in self._steps():
-            pass
-
-    def _steps(self) -> Iterator[None]:
-        left = yield from self.together()
-        for index in left:
-            yield from self.alone(index)
+        for index in run_passes(self.together()):
+            for _ in self.alone(index):
+                pass
 
     def together(self) -> Generator[None, None, list[int]]:
         """Make them in a batch, as far as that pays: yield before each pass of the model.
@@ -232,16 +217,10 @@ class Rows:
 
     def alone(self, index: int) -> Iterator[None]:
         """Go on with one output by itself: yield before each pass of the model."""
-        run = self._runs[index]
         try:
-            length = len(run.prompt_ids) + run.max_tokens
-            sequence = self._model.start(length, prefix=run.token_ids[0], adapter=run.adapter)
-            try:
-                for chunks in passes_of(run, sequence):
-                    self._tell(index, chunks)
-                    yield
-            finally:
-                sequence.close()
+            for chunks in made(self._model, self._runs[index], has_begun=True):
+                self._tell(index, chunks)
+                yield
         except Exception as error:
             self._errors[index] = error
         finally:
@@ -276,7 +255,7 @@ class Rows:
                 live = [index for index in still if index in live]
                 done = len(rows) - len(live)
                 self._wasted += _ROW * done
-                again = _TOKEN * sum(self._runs[i].token_ids.shape[1] for i in live)
+                again = _TOKEN * sum(self._runs[i].part.token_ids.shape[1] for i in live)
                 if live and done and self._wasted > again:
                     return live, []
                 if live:
@@ -299,25 +278,25 @@ class Rows:
     def _begin(self, index: int) -> TokenIds:
         """The tokens with which a row starts; what is left is queued: forced text to be scored."""
         run = self._runs[index]
-        token_ids: TokenIds = run.token_ids[0]
-        start = len(token_ids) - run.n_wanted
+        token_ids: TokenIds = run.part.token_ids[0]
+        start = len(token_ids) - run.part.n_wanted
         self._queues[index] = token_ids[start:].tolist()
         return token_ids[:start]
 
     def _read(self, index: int, logits: Logits) -> None:
         """Do with a row's scores what there is to do: choose, or score what is forced."""
         run, queue = self._runs[index], self._queues[index]
-        if queue and len(queue) == run.n_wanted:
-            run.score_forced(logits)
+        if queue and len(queue) == run.part.n_wanted:
+            run.part.score_forced(logits)
         if not queue:
-            run.choose(logits)
+            run.part.choose(logits)
             self._advance(index)
 
     def _advance(self, index: int) -> None:
         run = self._runs[index]
         run.advance()
         self._tell(index, run.take_chunks())
-        self._queues[index] = run.take_pending().tolist()
+        self._queues[index] = run.part.take_pending().tolist()
 
     def _tell(self, index: int, chunks: list[Chunk]) -> None:
         if chunks and self._on_chunks is not None:
@@ -347,5 +326,5 @@ class Rows:
         return [
             index
             for index, run in self._runs.items()
-            if (run.finish_reason is None or run.n_wanted) and index not in self._errors
+            if (run.finish_reason is None or run.part.n_wanted) and index not in self._errors
         ]

@@ -1,25 +1,30 @@
 """The calls that make outputs: their signatures, for one prompt and for several.
 
-Owns what a type checker is to know of `structgen.Generator`'s calls, and how each turns an output
-into what it returns. How outputs are made is left to whoever inherits from `Calls`.
+Owns what a type checker is to know of the calls of `structgen.Generator` and of
+`AsyncTypedGenerator`, what ``Generator(model, output_type)`` is for an asynchronous model; and how
+each call turns an output into what it returns. How outputs are made, and where, is left to whoever
+inherits from them. `AsyncMaker` is what asynchronous models are to type checkers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
 
 from structgen.options import CallOptions, ManyOptions
 from structgen.types import T_co
 
 from .chat import Prompt, Prompts, check_several
-from .loop import Output
 from .options import check_by_name
-from .results import GenerationResult
+from .results import GenerationResult, Output
+from .stream import AsyncStream, AsyncValueStream
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+Take: TypeAlias = Callable[[GenerationResult[Any]], Any]
+"""What a call returns of a result."""
 
 
 class Calls(ABC, Generic[T_co]):
@@ -76,7 +81,7 @@ class Calls(ABC, Generic[T_co]):
                 `BudgetTooSmall` that is the same for all of them is raised as itself.
         """
         check_by_name(more)
-        return self._outputs(prompt, options, _text)
+        return self._outputs(prompt, options, lambda run: run.sure_result().text)
 
     @overload
     def parse(  # type: ignore[overload-overlap]
@@ -99,7 +104,7 @@ class Calls(ABC, Generic[T_co]):
                 make (a Pydantic validator, say).
         """
         check_by_name(more)
-        return self._outputs(prompt, options, _value)
+        return self._outputs(prompt, options, _value_of)
 
     @overload
     def result(  # type: ignore[overload-overlap]
@@ -121,7 +126,7 @@ class Calls(ABC, Generic[T_co]):
         says it.
         """
         check_by_name(more)
-        return self._outputs(prompt, options, _result)
+        return self._outputs(prompt, options, lambda run: run.result)
 
     @overload
     def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
@@ -146,16 +151,145 @@ class Calls(ABC, Generic[T_co]):
         """
         check_by_name(more)
         check_several(prompts)
-        return self._outputs(prompts, options, _value)
+        return self._outputs(prompts, options, _value_of)
 
 
-def _text(run: Output) -> str:
-    return run.sure_result().text
+class AsyncTypedGenerator(ABC, Generic[T_co]):
+    """Produces outputs of one type from prompts, without blocking the event loop.
+
+    What ``Generator(model, output_type)`` is for an asynchronous model. Every call takes one
+    prompt, and gives one output; or a list of prompts, and gives a list; with ``n=`` a list of so
+    many stands in the place of each. With ``return_errors=True`` errors may stand among them. With
+    either of these a type checker knows no more than ``list[Any]``.
+    """
+
+    @abstractmethod
+    async def _outputs(
+        self, prompt: Any, options: Mapping[str, Any], take: Take, *, is_sure: bool
+    ) -> Any:
+        """Make one output or several, and return what ``take`` makes of each result.
+
+        Args:
+            prompt: one, or several.
+            options: of the call.
+            take: what becomes of a result; what fails there fails with its output.
+            is_sure: whether a value less sure than ``abstain_below`` is an error.
+        """
+
+    @abstractmethod
+    def stream(self, prompt: Prompt, **options: Unpack[CallOptions]) -> AsyncStream[T_co]:
+        """The output for ``prompt``, piece by piece."""
+
+    @abstractmethod
+    def stream_values(
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> AsyncValueStream[T_co]:
+        """The value for ``prompt`` again and again while it is written, as far as it is."""
+
+    @overload
+    async def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> str: ...
+
+    @overload
+    async def __call__(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[str]: ...
+
+    @overload
+    async def __call__(
+        self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]
+    ) -> list[Any]: ...
+
+    async def __call__(self, prompt: Any, *more: Any, **options: Any) -> Any:
+        """Return the output for ``prompt``, a str; for several prompts a list of them.
+
+        Args:
+            prompt: one, or a list of them, as for a `Generator`.
+            options: as for a `Generator`. ``cancel`` may be an `asyncio.Event`, too. With ``n=`` a
+                list of so many outputs stands in the place of each. What a model elsewhere cannot
+                do is refused by name.
+
+        Raises:
+            As for a `Generator`; and WorkerDied, RemoteError: what runs the model has failed.
+
+        Cancelling the task that waits ends the outputs.
+        """
+        check_by_name(more)
+        return await self._outputs(prompt, options, lambda result: result.text, is_sure=True)
+
+    @overload
+    async def parse(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> T_co: ...
+
+    @overload
+    async def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
+    async def parse(
+        self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]
+    ) -> list[Any]: ...
+
+    async def parse(self, prompt: Any, *more: Any, **options: Any) -> Any:
+        """Return the output for ``prompt`` as a value of the output type; or a list, as above.
+
+        Args and raises as for calling the generator, and also:
+            ParseError: as for a `Generator`.
+        """
+        check_by_name(more)
+        return await self._outputs(prompt, options, _value, is_sure=True)
+
+    @overload
+    async def result(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> GenerationResult[T_co]: ...
+
+    @overload
+    async def result(
+        self, prompt: Prompts, **options: Unpack[CallOptions]
+    ) -> list[GenerationResult[T_co]]: ...
+
+    @overload
+    async def result(
+        self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]
+    ) -> list[Any]: ...
+
+    async def result(self, prompt: Any, *more: Any, **options: Any) -> Any:
+        """Return the `GenerationResult` for ``prompt``; or a list, as above.
+
+        Args and raises as for calling the generator, but never `Abstained`: `result.abstained`
+        says it.
+        """
+        check_by_name(more)
+        return await self._outputs(prompt, options, lambda result: result, is_sure=False)
+
+    @overload
+    async def batch(self, prompts: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
+    async def batch(self, prompts: Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
+
+    async def batch(self, prompts: Any, *more: Any, **options: Any) -> Any:
+        """Return the outputs for several prompts as values of the output type, in their order.
+
+        What `parse` gives for a list; but one prompt is refused, however it is written. Args and
+        raises as for calling the generator.
+        """
+        check_by_name(more)
+        check_several(prompts)
+        return await self._outputs(prompts, options, _value, is_sure=True)
 
 
-def _value(run: Output) -> Any:
+def _value_of(run: Output) -> Any:
     return run.sure_result().value
 
 
-def _result(run: Output) -> GenerationResult[Any]:
-    return run.result
+def _value(result: GenerationResult[Any]) -> Any:
+    return result.value
+
+
+class AsyncMaker(Protocol):
+    """An asynchronous model: it makes an `AsyncTypedGenerator`."""
+
+    @property
+    def make_generator(self) -> Callable[..., AsyncTypedGenerator[Any]]:
+        """Called with an output type and the options of `structgen.Generator`."""

@@ -30,10 +30,9 @@ from .call_validation import budget, check_abstains, check_adapter, check_best, 
 from .chat_tokens import Speller
 from .checks import Trial
 from .choosing import Chooser
-from .loop import Chunk
 from .options import SearchOptions
 from .progress import Clock, Forced, OutputTokens, Progress, Report, Reporter
-from .results import FinishReason, GenerationResult, Parsed, Usage
+from .results import Chunk, FinishReason, GenerationResult, Parsed, Usage
 from .speculation import Speculation
 
 _WHOLE = ("stop", "budget")
@@ -257,6 +256,11 @@ class Generation:
 
     # -- the driver's side ------------------------------------------------------------------
 
+    @property
+    def part(self) -> Generation:
+        """What the model is run for: this, where an output has but one section."""
+        return self
+
     def start(self, reused_tokens: int = 0) -> None:
         """Say that the model is about to run: times count from here.
 
@@ -306,8 +310,7 @@ class Generation:
     @property
     def is_waiting(self) -> bool:
         """Whether `advance` comes next, because checks that are made elsewhere are waited for."""
-        progress = self._progress
-        return not progress.is_plain and progress.is_waiting
+        return self._progress.is_waiting
 
     @property
     def is_blocked(self) -> bool:
@@ -323,8 +326,7 @@ class Generation:
     @property
     def is_weighing(self) -> bool:
         """Whether a value has closed whose alternatives are to be weighed by `weigh`."""
-        progress = self._progress
-        return not progress.is_plain and progress.is_weighing
+        return self._progress.is_weighing
 
     def weigh(self) -> Passes[None]:
         """Weigh them, on a sequence of their own, and write the likeliest instead; may end it."""

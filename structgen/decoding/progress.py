@@ -59,9 +59,8 @@ from structgen.vocabulary import Vocabulary
 
 from .chat_tokens import Speller
 from .checks import Trial
-from .loop import Chunk
 from .options import SearchOptions
-from .results import FinishReason, Timings
+from .results import Chunk, FinishReason, Timings
 
 _COMMA = 0x2C
 

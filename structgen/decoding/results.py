@@ -1,7 +1,8 @@
 """What a call returns besides its text: its value, tokens, why it ended, counts, times, confidence.
 
 Plain frozen data, but for the value and the confidence, which are computed when they are asked for.
-`Enforcement` says who saw to it that the answer of a remote model is of its type;
+`Enforcement` says who saw to it that the answer of a remote model is of its type; `Chunk` is a
+piece of a text that is streamed, and `Output` what callers know of an output that is being made.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias
 
 from structgen.constraint import Constraint
 from structgen.errors import (
@@ -35,6 +36,44 @@ from structgen.types import T_co
 FinishReason: TypeAlias = Literal["stop", "budget", "length", "stop_string", "cancelled"]
 """Why an output ended: by itself; whole, but shortened by its budget; at a limit, at a stop string,
 or by its reader."""
+
+
+SectionName: TypeAlias = Literal["reasoning", "draft", "answer"]
+"""The sections of an output, in the order in which they are written."""
+
+
+class Chunk(str):
+    """A piece of text, and which section it belongs to.
+
+    Attributes:
+        section: ``"answer"``; with ``think=`` or ``draft=`` also ``"reasoning"`` and ``"draft"``.
+        steps: with ``trace=True``, the steps of the trace that are new or have changed since the
+            chunk before. One takes the place of an earlier one with its ``index``.
+        logprobs: with ``logprobs=True``, those of the tokens whose text ends in this piece, as they
+            are known by now: ``unmasked_logprob`` of a forced token may come with the result only,
+            as do tokens without text after the last piece.
+    """
+
+    section: SectionName
+    steps: tuple[TraceStep, ...]
+    logprobs: tuple[TokenLogprob, ...]
+
+    def __new__(
+        cls,
+        text: str,
+        section: SectionName = "answer",
+        steps: tuple[TraceStep, ...] = (),
+        logprobs: tuple[TokenLogprob, ...] = (),
+    ) -> Chunk:
+        """A piece of ``section``."""
+        made = super().__new__(cls, text)
+        made.section = section
+        made.steps = steps
+        made.logprobs = logprobs
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return str(self), self.section, self.steps, self.logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,3 +358,20 @@ class GenerationResult(Generic[T_co]):
                 text=self.text,
                 values=values,
             )
+
+
+class Output(Protocol):
+    """One output, whoever makes it."""
+
+    @property
+    def result(self) -> GenerationResult[Any]:
+        """What there is so far."""
+
+    def sure_result(self) -> GenerationResult[Any]:
+        """The result, unless the model is not sure enough of it."""
+
+    def cancel(self) -> None:
+        """Ask that it end where it is, from any thread."""
+
+    def stop(self) -> None:
+        """End it here."""

@@ -3,8 +3,9 @@
 Each section is a `structgen.decoding.generation.Generation` of its own, with its own cursor and its
 own budget, whose prompt is all that stands before it; so the model sees every section that came
 first, and masks, sampling and confidence work in each as they do alone. `Sections` puts them after
-one another and looks, to whoever drives it, like one. Between two of them stand tokens that nobody
-chooses: what closes a thought (`thinking`), and what asks for the answer after a draft.
+one another: whoever drives it runs the model for its `part`, whichever that is. Between two of them
+stand tokens that nobody chooses: what closes a thought (`thinking`), and what asks for the answer
+after a draft.
 
     prompt, <think> ─▶ reasoning ─▶ </think> ─▶ draft ─▶ request ─▶ answer
 
@@ -18,22 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, PromptError
-from structgen.insight import Passes
 from structgen.models.base import Model
-from structgen.sampling import Logits, LogitsProcessor, TokenIds
+from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.values import Judging
 
 from .generation import Generation
-from .loop import Chunk, SectionName
 from .options import SearchOptions
 from .progress import Clock
-from .results import FinishReason, GenerationResult, Usage
+from .results import Chunk, FinishReason, GenerationResult, SectionName, Usage
 from .thinking import Thoughts
 
 _ENDED = ("stop", "budget", "length", "stop_string")
@@ -62,6 +61,8 @@ class Sections:
     Attributes:
         prompt_ids: int32 ``[n]``, the prompt with the thought opened.
         max_tokens: most tokens after it, of all sections and what stands between.
+        adapter: name of the adapter that the model runs with, or None.
+        part: the section that is being made.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Sections:
         self._reused = 0
         self._at = len(self.prompt_ids)  # where the section begins
         self._section = self._waiting.pop(0)
-        self._part = self._generation(self._section, self.prompt_ids)
+        self.part = self._generation(self._section, self.prompt_ids)
 
     def _last(self) -> Generation:
         """The answer after the longest sections that there may be: what is wrong is told now."""
@@ -185,23 +186,18 @@ class Sections:
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why the output ended, None while it goes on: that of the answer, if it came to one."""
-        reason = self._part.finish_reason
+        reason = self.part.finish_reason
         return None if self._waiting and reason in _ENDED else reason
-
-    @property
-    def token_ids(self) -> TokenIds:
-        """Prompt, and all sections so far, int32 ``[1, n]``, read-only."""
-        return self._part.token_ids
 
     @property
     def result(self) -> GenerationResult[Any]:
         """What there is so far. ``text`` and ``token_ids`` are the answer's."""
-        result = self._part.result
+        result = self.part.result
         guesses = result.usage
         texts, counts = dict(self._texts), dict(self._counts)
         if self._section != "answer":
             texts[self._section] = result.text
-            counts[self._section] = self._part.token_ids.shape[1] - self._at
+            counts[self._section] = self.part.token_ids.shape[1] - self._at
             if self._section == "reasoning":
                 counts["reasoning"] += self._n_opening
             result = replace(
@@ -250,11 +246,11 @@ class Sections:
             IncompleteOutput: so it was; it carries the answer's text, which may not have begun.
         """
         if self._section == "answer":
-            self._part.check_whole()
+            self.part.check_whole()
         elif self._constraint is not None:
             raise IncompleteOutput(
                 f"The output was cut before its {self._constraint.output.name} began, in its "
-                f"{self._section}: {self._part.why_cut()}",
+                f"{self._section}: {self.part.why_cut()}",
                 text="",
             )
 
@@ -263,65 +259,32 @@ class Sections:
     @property
     def is_interrupted(self) -> bool:
         """Whether the output is to end where it is: cancelled, or out of time."""
-        return self._part.is_interrupted
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether `advance` comes next, because checks that are made elsewhere are waited for."""
-        return self._part.is_waiting
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether that would do nothing, because they have not answered yet."""
-        return self._part.is_blocked
-
-    @property
-    def n_seen(self) -> int:
-        """How many of the tokens the model has seen."""
-        return self._part.n_seen
-
-    @property
-    def n_wanted(self) -> int:
-        """Forced tokens at the end that are to be scored."""
-        return self._part.n_wanted
-
-    @property
-    def is_weighing(self) -> bool:
-        """Whether the model is wanted for `weigh`."""
-        return self._part.is_weighing
-
-    def weigh(self) -> Passes[None]:
-        """Weigh the alternatives of a value of the answer."""
-        return self._part.weigh()
+        return self.part.is_interrupted
 
     def start(self, reused_tokens: int = 0) -> None:
         """Say that the model is about to run: times count from here."""
         self.count_time_from(self._clock.start())
         self._reused = min(reused_tokens, self._n_prompt)
-        self._part.start(reused_tokens)
+        self.part.start(reused_tokens)
 
     def count_time_from(self, began: float) -> None:
         """Say when the call began: ``timeout`` is one limit for all sections."""
         if self._began is None:
             self._began = began
-        self._part.count_time_from(self._began)
-
-    def resume(self, n_seen: int) -> None:
-        """Say that the model has seen so many of the tokens."""
-        self._part.resume(n_seen)
+        self.part.count_time_from(self._began)
 
     def advance(self) -> None:
         """Go on as far as possible without the model; may end sections, and the output."""
-        self._part.advance()
-        while self._waiting and self._part.finish_reason in _ENDED:
+        self.part.advance()
+        while self._waiting and self.part.finish_reason in _ENDED:
             self._go_on()
-            self._part.advance()
+            self.part.advance()
         if self.finish_reason is not None:
             self._clock.end()
 
     def _go_on(self) -> None:
         """Begin the next section."""
-        part, token_ids = self._part, self._part.token_ids[0]
+        part, token_ids = self.part, self.part.token_ids[0]
         n_seen = len(token_ids) - part.n_pending
         self._note_chunks()
         result = part.result
@@ -353,37 +316,17 @@ class Sections:
         self._counts[self._section] = count
         self._section = self._waiting.pop(0)
         self._at = len(token_ids)
-        self._part = self._generation(self._section, token_ids)
+        self.part = self._generation(self._section, token_ids)
         if self._began is not None:
-            self._part.count_time_from(self._began)
-        self._part.start(n_seen)
+            self.part.count_time_from(self._began)
+        self.part.start(n_seen)
         if self._clock.is_cancelled:
-            self._part.cancel()
-
-    def take_pending(self) -> TokenIds:
-        """Return the tokens the model has not seen, int32 ``[n]``, and count them as seen."""
-        return self._part.take_pending()
-
-    def guess(self, n_pending: int) -> Sequence[int]:
-        """Tokens that probably come next."""
-        return self._part.guess(n_pending)
-
-    def note_guess(self, n_guessed: int, n_right: int) -> None:
-        """Take down how many of them came."""
-        self._part.note_guess(n_guessed, n_right)
-
-    def score_forced(self, logits: Logits) -> None:
-        """Hand on the scores of forced tokens."""
-        self._part.score_forced(logits)
-
-    def choose(self, logits: Logits) -> None:
-        """Choose the next token; may end a section."""
-        self._part.choose(logits)
+            self.part.cancel()
 
     def _note_chunks(self) -> None:
         self._chunks += [
             Chunk(chunk, self._section, chunk.steps, chunk.logprobs)
-            for chunk in self._part.take_chunks()
+            for chunk in self.part.take_chunks()
         ]
         if self._chunks:
             self._clock.note_text()
@@ -397,12 +340,16 @@ class Sections:
     def cancel(self) -> None:
         """Ask that the output end where it is. From any thread."""
         self._clock.cancel()
-        self._part.cancel()
+        self.part.cancel()
 
     def stop(self) -> None:
         """End the output here, ``cancelled`` unless it has ended."""
         self._clock.end()
-        self._part.stop()
+        self.part.stop()
+
+
+Run: TypeAlias = Generation | Sections
+"""One output, between a prompt and a result."""
 
 
 def _joined(token_ids: TokenIds, more: Sequence[int]) -> TokenIds:

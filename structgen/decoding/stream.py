@@ -18,8 +18,9 @@ from structgen.models.base import Model
 from structgen.types import OutputType, T_co
 from structgen.values import GrowingValue, Partial, Shapes
 
-from .loop import Chunk, Output, Run, SectionName, decode
-from .results import GenerationResult
+from .loop import made
+from .results import Chunk, GenerationResult, Output, SectionName
+from .sections import Run
 
 
 @final
@@ -123,19 +124,13 @@ class Stream(Iterator[Chunk], Generic[T_co]):
 
 
 def pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
-    """Make an output with a model: own the sequence from the first piece of text to the last.
+    """Make an output with a model: the pieces of its text.
 
     No method: a generator that held its stream would keep a dropped one, and its sequence, until
     the garbage collector comes by.
     """
-    length = len(run.prompt_ids) + run.max_tokens
-    sequence = model.start(length, prefix=run.prompt_ids, adapter=run.adapter)
-    try:
-        yield from decode(run, sequence)
-    finally:
-        run.stop()
-        sequence.close()
-    run.check_whole()
+    for chunks in made(model, run):
+        yield from chunks
 
 
 @final

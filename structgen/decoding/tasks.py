@@ -55,9 +55,9 @@ from .call_validation import (
 )
 from .chat import Prompt, TokenPrompt, without_oldest
 from .generation import Generation
-from .loop import Output, Run
 from .options import SearchOptions
-from .sections import Drafted, Sections
+from .results import Output
+from .sections import Drafted, Run, Sections
 from .stream import Stream, pieces
 from .thinking import Draft, Think, Thoughts, after_draft
 from .tools import SCHEMA

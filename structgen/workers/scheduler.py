@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from structgen.automaton.core import GROW
-from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, passes_of, shares_much
+from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, made, shares_much
 from structgen.errors import IncompleteOutput
 from structgen.insight import Passes
 from structgen.models.base import Model, sharing
@@ -172,7 +172,7 @@ class _Unit:
         if len(self.jobs) != 1:
             return False  # no row of a batch has such checks
         job = self.jobs[0]
-        return isinstance(job, Job) and job.run.is_blocked
+        return isinstance(job, Job) and job.run.part.is_blocked
 
 
 @final
@@ -316,11 +316,8 @@ class Scheduler:
             if not line:
                 del self._waiting[caller]
             for job in gone:
-                if isinstance(job, WorkJob):
-                    for _ in self._work(job):  # no pass
-                        pass
-                else:
-                    self._end(job, _ended_before_it_began(job.run))
+                for _ in self._work(job) if isinstance(job, WorkJob) else self._alone(job):
+                    pass  # no pass of the model: it ends at once
         for unit in list(self._units):
             if all(job.is_interrupted for job in unit.jobs):
                 self._units.remove(unit)
@@ -345,7 +342,7 @@ class Scheduler:
         else:
             jobs = self._companions(first)
             unit = _Unit(jobs)
-            unit.steps = self._alone(unit, first) if len(jobs) == 1 else self._together(unit, jobs)
+            unit.steps = self._alone(first) if len(jobs) == 1 else self._together(unit, jobs)
         if self._advance(unit):  # to before its first pass
             self._units.appendleft(unit)
 
@@ -451,22 +448,14 @@ class Scheduler:
             job.work.close()
         job.on_end(result, failed)
 
-    def _alone(self, unit: _Unit, job: Job) -> Iterator[None]:
+    def _alone(self, job: Job) -> Iterator[None]:
         run, failed = job.run, None
         try:
-            length = len(run.prompt_ids) + run.max_tokens
-            sequence = self._model.start(length, prefix=run.prompt_ids, adapter=run.adapter)
-            try:
-                run.start(reused_tokens=sequence.length)
-                for chunks in passes_of(run, sequence):
-                    if chunks:
-                        job.on_chunks(chunks)
-                    if run.finish_reason is None or run.n_wanted:
-                        yield
-            finally:
-                run.stop()
-                sequence.close()
-            run.check_whole()
+            for chunks in made(self._model, run):
+                if chunks:
+                    job.on_chunks(chunks)
+                if run.finish_reason is None or run.part.n_wanted:
+                    yield
         except Exception as error:
             failed = error
         if failed is None and job.kind is not None:
@@ -511,14 +500,3 @@ class Scheduler:
 
     def _end(self, job: Job, error: Exception | None) -> None:
         job.on_end(error)
-
-
-def _ended_before_it_began(run: Run) -> Exception | None:
-    try:
-        run.start()
-        run.advance()
-        run.stop()
-        run.check_whole()
-    except Exception as error:
-        return error
-    return None

@@ -190,7 +190,7 @@ def record(model, output_type, prompt, recorder, **options):
     from structgen.decoding import options as search_options
     from structgen.decoding.call_validation import encode as encode_prompt
     from structgen.decoding.generation import Generation
-    from structgen.decoding.loop import decode
+    from structgen.decoding.loop import passes_of
 
     constraint = structgen.compile(output_type, model.vocabulary, whitespace="compact")
     ids = encode_prompt(model, prompt)
@@ -198,7 +198,8 @@ def record(model, output_type, prompt, recorder, **options):
         model, constraint, None, ids, search_options.parse(options), recorders=[recorder]
     )
     sequence = model.start(len(ids) + run.max_tokens, prefix=ids)
-    text = "".join(decode(run, sequence))
+    run.start(sequence.length)
+    text = "".join(chunk for chunks in passes_of(run, sequence) for chunk in chunks)
     sequence.close()
     return ids, run.result, text
 
