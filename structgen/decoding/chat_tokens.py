@@ -229,6 +229,14 @@ def _applied(model: Model, messages: _Messages, tools: _Messages | None) -> str:
     return model.apply_chat_template(messages, tools=tools)
 
 
+def shown(model: Model, messages: _Messages, tools: _Messages | None = None) -> str | None:
+    """What the template makes of a chat; None: it refuses it."""
+    try:
+        return _applied(model, messages, tools)
+    except PromptError:
+        return None
+
+
 # -- names ------------------------------------------------------------------------------------
 
 
@@ -272,10 +280,6 @@ class _Names:
             start = bisect.bisect_left(range(end), True, key=lambda n: not has(text[n:end])) - 1
             if end - start > 1:  # not a character that the tokenizer does not know
                 self._add({text[start:end]: token_id})
-
-    def has_edge(self, text: str) -> bool:
-        """Whether a text has a character that begins or ends some name."""
-        return not self.edges.isdisjoint(text)
 
     def split(self, text: str) -> list[str]:
         """Cut a text at its names: text, name, text, …, text."""

@@ -201,21 +201,32 @@ class Barred:
 
     def _leading(self, text: bytes, gaps: Sequence[bool], start: int) -> list[int]:
         """The tokens that write the rest of a text, and blanks at most, of which some may count."""
-        child = self._trie.child
+        nodes = self._before_blanks(self._ends(text, gaps, start))
+        return [token for node in nodes if node for token in self._trie.ids_at(node)]
+
+    def _ends(self, text: bytes, gaps: Sequence[bool], start: int) -> list[int]:
+        """The nodes at which the rest of a text is written, with or without blanks in its gaps."""
         found: list[int] = []
         waiting = [(0, start)]
-        while waiting:
-            node, at = waiting.pop()
-            if at == len(text) and node:
-                found += self._trie.ids_at(node)
-            if at == len(text) or gaps[at]:
-                after = [child.get(node << 8 | byte, 0) for byte in _BLANKS]
-                waiting += [(one, at) for one in after if one]
-            if at < len(text):
-                step = child.get(node << 8 | text[at], 0)
-                if step:
-                    waiting.append((step, at + 1))
+        for node, at in waiting:  # which grows
+            if at == len(text):
+                found.append(node)
+                continue
+            if gaps[at]:
+                waiting += [(one, at) for one in self._after(node, _BLANKS)]
+            waiting += [(one, at + 1) for one in self._after(node, text[at : at + 1])]
         return found
+
+    def _after(self, node: int, some: bytes) -> list[int]:
+        """The nodes that are one of some bytes further."""
+        after = (self._trie.child.get(node << 8 | byte, 0) for byte in some)
+        return [one for one in after if one]
+
+    def _before_blanks(self, nodes: list[int]) -> list[int]:
+        """Some nodes, and those that blanks lead to from them."""
+        for node in nodes:  # which grow
+            nodes += self._after(node, _BLANKS)
+        return nodes
 
     def lower(self, first: int, last: int) -> None:
         """Make the way to what has been barred less likely.
@@ -256,41 +267,18 @@ class Barred:
 
     @cached_property
     def _blank_tokens(self) -> frozenset[int]:
-        found: set[int] = set()
-        waiting = [0]
-        while waiting:
-            node = waiting.pop()
-            for byte in _BLANKS:
-                after = self._trie.child.get(node << 8 | byte, 0)
-                if after:
-                    found.update(self._trie.ids_at(after))
-                    waiting.append(after)
-        return frozenset(found)
+        nodes = self._before_blanks([0])[1:]
+        return frozenset(token for node in nodes for token in self._trie.ids_at(node))
 
     def _completing(self, beginning: _Beginning, start: int) -> list[int]:
         """The tokens that complete a beginning of which the first ``start`` bytes are written."""
-        child = self._trie.child
         text, gaps, ended_by = beginning
         if ended_by is None and start == len(text):
             return []  # whoever stands there has been told that nothing follows
-        complete: list[int] = []
-        waiting = [(0, start)]
-        while waiting:
-            node, at = waiting.pop()
-            if at == len(text):
-                if ended_by is None:
-                    complete.append(node)
-                else:
-                    after = [child.get(node << 8 | byte, 0) for byte in ended_by]
-                    complete += [one for one in after if one]
-                continue
-            if gaps[at]:
-                after = [child.get(node << 8 | byte, 0) for byte in _BLANKS]
-                waiting += [(one, at) for one in after if one]
-            step = child.get(node << 8 | text[at], 0)
-            if step:
-                waiting.append((step, at + 1))
-        return self._tokens_below(complete)
+        ends = self._ends(text, gaps, start)
+        if ended_by is not None:
+            ends = [one for node in ends for one in self._after(node, ended_by)]
+        return self._tokens_below(ends)
 
     def _tokens_below(self, waiting: list[int]) -> list[int]:
         """The tokens whose bytes lead to one of some nodes, or through it."""

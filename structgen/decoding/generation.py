@@ -31,7 +31,7 @@ from .chat_tokens import Speller
 from .checks import Trial
 from .choosing import Chooser
 from .options import SearchOptions
-from .progress import Clock, Forced, OutputTokens, Progress, Report, Reporter
+from .progress import Clock, Forced, OutputTokens, Progress, Reporter
 from .results import Chunk, FinishReason, GenerationResult, Parsed, Usage
 from .speculation import Speculation
 
@@ -91,11 +91,9 @@ class Generation:
         self._model = model
         self._constraint = constraint
         self._search = search
-        self._report: Report | None = None
-        if search.logprobs or search.trace:
-            self._report = Report(model, constraint, search)
-            recorders = [*recorders, self._report.recorder]
-        self._recorders = tuple(recorders)
+        self._reporter = Reporter(model, constraint, search)
+        own = self._reporter.recorder
+        self._recorders = (*recorders, *(() if own is None else (own,)))
         cursor, mask, trial, best = None, None, None, None
         if constraint is not None:
             cursor = constraint.start(max_tokens=self.max_tokens)
@@ -106,8 +104,6 @@ class Generation:
             trial = Trial.of(checks, constraint, settings, search.retries)
         self._clock = Clock(search.timeout, search.cancel)
         self._tokens = OutputTokens(prompt_ids, self.max_tokens)
-        texts = vocabulary.tokens if constraint is None else constraint.named.texts
-        self._reporter = Reporter(texts, search.stop, self._report)
         self._progress = Progress(
             vocabulary,
             constraint,
@@ -162,7 +158,7 @@ class Generation:
         if finish_reason is None and (self._clock.has_ended or self._clock.is_cancelled):
             finish_reason = "cancelled"
         output_ids = tuple(tokens.output_ids.tolist())
-        text, report = self._reporter.text, self._report
+        text = self._reporter.text
         attempts = () if trial is None else trial.attempts
         return GenerationResult(
             text=text,
@@ -190,8 +186,8 @@ class Generation:
             abstain_below=self._search.abstain_below,
             shortened=self._progress.shortened.paths,
             _parsed=self._parsed(text, finish_reason),
-            _logprobs=None if report is None else report.logprobs,
-            _trace=None if report is None else report.trace(self.prompt_ids, self.max_tokens),
+            _logprobs=self._reporter.logprobs,
+            _trace=self._reporter.trace(self.prompt_ids, self.max_tokens),
         )
 
     def sure_result(self) -> GenerationResult[Any]:

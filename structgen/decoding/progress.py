@@ -6,8 +6,7 @@ an output ends. It is made of objects that do not know each other:
 - `OutputTokens`: one array for prompt and output; which tokens the model has seen, which were
   forced.
 - `TextAssembler`: token bytes into pieces of text that are never taken back.
-- `Reporter`: what a reader may be given: text that is certain, with its steps and log
-  probabilities.
+- `Reporter`: what a reader may be given: text that is certain, with its steps and scores.
 - `Clock`: when the output began, gave out its first text and ended; ``timeout`` and ``cancel``.
 
 `Forced` takes what comes without the model (forced text, the one token of a mask, the end) up to a
@@ -47,7 +46,6 @@ from structgen.insight import (
     Step,
     StepRecorder,
     Trace,
-    TraceStep,
     headline,
     is_json,
     readable_prompt,
@@ -227,7 +225,7 @@ class Clock:
         """Whether it is to end where it is: cancelled, or out of time."""
         if self.is_cancelled or (self._cancelled is not None and self._cancelled.is_set()):
             return True
-        return self._deadline is not None and time.perf_counter() > self._deadline
+        return self.is_late
 
     @property
     def timings(self) -> Timings:
@@ -242,7 +240,6 @@ class OutputTokens:
     """The tokens of one output so far.
 
     Attributes:
-        prompt_ids: int32 ``[n]``, the prompt.
         length: how many tokens there are, the prompt's included.
         left: how many there may be yet.
         n_seen: how many of those that there are the model has seen.
@@ -251,21 +248,8 @@ class OutputTokens:
         are_forced: of each token of the output, its end included.
     """
 
-    __slots__ = (
-        "_ids",
-        "_n_prompt",
-        "are_forced",
-        "left",
-        "length",
-        "n_forced",
-        "n_seen",
-        "n_unscored",
-        "prompt_ids",
-    )
-
     def __init__(self, prompt_ids: TokenIds, max_tokens: int) -> None:
         """Begin with a prompt, of int32 ``[n]``; after it come ``max_tokens`` at most."""
-        self.prompt_ids = prompt_ids
         self._n_prompt = len(prompt_ids)
         self.left = max_tokens
         self._ids = np.empty((1, self._n_prompt + max_tokens), np.int32)
@@ -411,106 +395,46 @@ class TextAssembler:
 
 
 @final
-class Report:
-    """The steps and log probabilities that a call asks for.
+class Reporter:
+    """The text of one output as it is handed out, with the steps and scores that a call asks for.
 
     Attributes:
-        recorder: has to be told of each token.
+        recorder: has to be told of each token; None: nothing but the text is asked for.
     """
 
     def __init__(self, model: Model, constraint: Constraint | None, search: SearchOptions) -> None:
         """Begin with none."""
-        n_top = max(search.top_logprobs, TOP if search.trace else 0)
-        self.recorder = StepRecorder(constraint, model.vocabulary, n_top)
         self._model = model
         self._constraint = constraint
         self._search = search
-        self._ends: deque[int] = deque()  # where texts end of tokens whose scores are to be told
-        self._n_told = 0
-
-    def note_text(self, n_begun: int) -> None:
-        """The next token's text ends after so many characters."""
-        if self._search.logprobs:
-            self._ends.append(n_begun)
-
-    def news(self, n_given: int) -> tuple[tuple[TraceStep, ...], tuple[TokenLogprob, ...]]:
-        """Steps that are new, and the scores of tokens whose text has been given out since.
-
-        Args:
-            n_given: how many characters have been given out.
-        """
-        first = self._n_told
-        while self._ends and self._ends[0] <= n_given:
-            self._ends.popleft()
-            self._n_told += 1
-        steps = self.recorder.take_news() if self._search.trace else ()
-        return steps, self._listed(self.recorder.logprobs_of(first, self._n_told))
-
-    @property
-    def logprobs(self) -> tuple[TokenLogprob, ...] | None:
-        """Of all tokens, if they were asked for."""
-        return self._listed(self.recorder.logprobs) if self._search.logprobs else None
-
-    def trace(self, prompt_ids: TokenIds, max_tokens: int) -> Trace | None:
-        """What happened so far, if that was asked for."""
-        if not self._search.trace:
-            return None
-        return Trace(
-            self.recorder.steps,
-            self._constraint,
-            title=headline(
-                None if self._constraint is None else self._constraint.output.name,
-                self._model.name,
-            ),
-            prompt=readable_prompt(prompt_ids.tolist(), self._model.vocabulary),
-            n_tokens=self._model.vocabulary.size,
-            max_tokens=max_tokens,
-        )
-
-    def _listed(self, found: Sequence[TokenLogprob]) -> tuple[TokenLogprob, ...]:
-        """With as many of the likeliest tokens as were asked for, where a trace has more."""
-        n_top = self._search.top_logprobs
-        return tuple(
-            replace(scores, top=scores.top[:n_top], unmasked_top=scores.unmasked_top[:n_top])
-            for scores in found
-        )
-
-
-@final
-class Reporter:
-    """The text of one output as it is handed out.
-
-    Attributes:
-        stopped_by: the stop string that ended it, or None.
-    """
-
-    def __init__(self, texts: Sequence[bytes], stop: Sequence[str], report: Report | None) -> None:
-        """Begin with none.
-
-        Args:
-            texts: the bytes of each token.
-            stop: what ends the text.
-            report: what goes with it, or None.
-        """
-        self._text = TextAssembler(texts, stop)
-        self.stopped_by: str | None = None
-        self._report = report
+        texts = model.vocabulary.tokens if constraint is None else constraint.named.texts
+        self._text = TextAssembler(texts, search.stop)
         self._chunks: list[str] = []
         self._n_told = 0  # tokens whose text has been taken down by `tell_up_to`
+        self._ends: deque[int] = deque()  # where texts end of tokens whose scores are to be told
+        self._n_scored = 0
+        self.recorder: StepRecorder | None = None
+        if search.logprobs or search.trace:
+            n_top = max(search.top_logprobs, TOP if search.trace else 0)
+            self.recorder = StepRecorder(constraint, model.vocabulary, n_top)
 
     @property
     def text(self) -> str:
         """All text that is certain."""
         return self._text.text
 
+    @property
+    def stopped_by(self) -> str | None:
+        """The stop string that ended it, or None."""
+        return self._text.stopped_by
+
     def tell(self, token: int) -> None:
         """Take down the text of a token that stays."""
         chunk = self._text.feed(token)
         if chunk:
             self._chunks.append(chunk)
-        self.stopped_by = self._text.stopped_by
-        if self._report is not None:
-            self._report.note_text(self._text.n_begun)
+        if self._search.logprobs:
+            self._ends.append(self._text.n_begun)
 
     def tell_up_to(self, output_ids: TokenIds, n_tokens: int) -> None:
         """Take down the text of the first tokens of an output, which stay."""
@@ -530,10 +454,44 @@ class Reporter:
         self._chunks.clear()
         if not chunk:
             return []
-        if self._report is None:
+        if self.recorder is None:
             return [Chunk(chunk)]
-        steps, logprobs = self._report.news(self._text.n_given)
+        first = self._n_scored
+        while self._ends and self._ends[0] <= self._text.n_given:
+            self._ends.popleft()
+            self._n_scored += 1
+        steps = self.recorder.take_news() if self._search.trace else ()
+        logprobs = self._listed(self.recorder.logprobs_of(first, self._n_scored))
         return [Chunk(chunk, steps=steps, logprobs=logprobs)]
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...] | None:
+        """Of all tokens, if they were asked for."""
+        if self.recorder is None or not self._search.logprobs:
+            return None
+        return self._listed(self.recorder.logprobs)
+
+    def trace(self, prompt_ids: TokenIds, max_tokens: int) -> Trace | None:
+        """What happened so far, if that was asked for."""
+        if self.recorder is None or not self._search.trace:
+            return None
+        name = None if self._constraint is None else self._constraint.output.name
+        return Trace(
+            self.recorder.steps,
+            self._constraint,
+            title=headline(name, self._model.name),
+            prompt=readable_prompt(prompt_ids.tolist(), self._model.vocabulary),
+            n_tokens=self._model.vocabulary.size,
+            max_tokens=max_tokens,
+        )
+
+    def _listed(self, found: Sequence[TokenLogprob]) -> tuple[TokenLogprob, ...]:
+        """With as many of the likeliest tokens as were asked for, where a trace has more."""
+        n_top = self._search.top_logprobs
+        return tuple(
+            replace(scores, top=scores.top[:n_top], unmasked_top=scores.unmasked_top[:n_top])
+            for scores in found
+        )
 
 
 @final

@@ -28,7 +28,7 @@ from structgen.models.base import Model
 from structgen.sampling import TokenIds
 from structgen.types import thought_type
 
-from .chat_tokens import Speller, encode_chat
+from .chat_tokens import Speller, encode_chat, shown
 
 INSTRUCTIONS = (
     "Before you answer, think step by step between {begin} and {end}. Then write the answer."
@@ -113,32 +113,26 @@ def think_tags(model: Model) -> ThinkTags:
 
 
 def _found(model: Model) -> ThinkTags:
-    opening = _rendered(model, [_QUESTION])
+    opening = shown(model, [_QUESTION]) or ""
     for begin, end in _PAIRS:
         if begin in opening[opening.find(str(_QUESTION["content"])) :]:
             return ThinkTags(begin, end, True)
     for begin, end in _PAIRS:
         answer = f"{begin}\n{_THOUGHT}\n{end}\n\nprobe answer"
         chat = [_QUESTION, {"role": "assistant", "content": answer}, _QUESTION]
-        if _THOUGHT not in _rendered(model, chat, _THOUGHT):
+        text = shown(model, chat)
+        if text is not None and _THOUGHT not in text:
             return ThinkTags(begin, end, True)
     reasoned = {"role": "assistant", "content": "probe answer", "reasoning_content": _THOUGHT}
-    shown = _rendered(model, [_QUESTION, reasoned])
+    reasoning = shown(model, [_QUESTION, reasoned]) or ""
     names = model.vocabulary.named_tokens
     for begin, end in _PAIRS:
-        before, thought, after = shown.partition(_THOUGHT)
+        before, thought, after = reasoning.partition(_THOUGHT)
         if thought and before.rstrip().endswith(begin) and after.lstrip().startswith(end):
             return ThinkTags(begin, end, True)
         if begin in names and end in names:
             return ThinkTags(begin, end, True)
     return ThinkTags(*_PAIRS[0], False)
-
-
-def _rendered(model: Model, messages: Sequence[dict[str, Any]], refused: str = "") -> str:
-    try:
-        return model.apply_chat_template(messages)
-    except PromptError:
-        return refused
 
 
 @final

@@ -31,9 +31,11 @@ from structgen.errors import PromptError
 from structgen.models.base import Model
 from structgen.types import NEUTRAL, OutputType, ToolCalls, ToolsOffered, ToolSyntax
 
+from .chat_tokens import shown
+
 _NAMES = ("probe_tool_one", "probe_tool_two")
 _ANSWER = "Zprobe answerZ"
-_ID = "probeid01"  # Mistral's ids are nine letters and digits
+_IDS = ("probeid01", "probeid02")  # Mistral's ids are nine letters and digits
 _QUESTION = {"role": "user", "content": "probe question"}
 _FURTHER = {"role": "user", "content": "probe further"}
 
@@ -87,12 +89,8 @@ def written_in(syntax: Callable[[], ToolSyntax], output_type: Any) -> Any:
 
 def takes_tools(model: Model) -> bool:
     """Whether the chat template tells the model of tools that it is given."""
-    try:
-        return model.apply_chat_template([_QUESTION], tools=_tools()) != (
-            model.apply_chat_template([_QUESTION])
-        )
-    except PromptError:
-        return False
+    told, plain = shown(model, [_QUESTION], _tools()), shown(model, [_QUESTION])
+    return None not in (told, plain) and told != plain
 
 
 def _found(model: Model) -> ToolSyntax:
@@ -106,61 +104,52 @@ def _found(model: Model) -> ToolSyntax:
     for name, syntax in _BY_TOKEN.items():
         if name in vocabulary.named_tokens:
             return syntax
-    try:
-        told = model.apply_chat_template([_QUESTION], tools=_tools())
-    except PromptError:
-        told = ""
-    return _HERMES if NEUTRAL.marker in told else NEUTRAL
+    return _HERMES if NEUTRAL.marker in (shown(model, [_QUESTION], _tools()) or "") else NEUTRAL
+
+
+class _Form(NamedTuple):
+    """How a template wants calls.
+
+    Attributes:
+        as_text: arguments as JSON text, not as a value.
+        content: what an answer without text has for content.
+    """
+
+    as_text: bool
+    content: str | None
 
 
 def _renderings(model: Model) -> Iterator[tuple[str, str, str | None]]:
     """Chats with a text, with one call, and with two, in the ways that templates want them."""
-    further: list[list[Mapping[str, Any]]] = [[_FURTHER], []]
-    for tools, as_text, content, after in itertools.product(
-        (_tools(), None), (False, True), (None, ""), further
-    ):
-
-        def render(
-            calls: int,
-            tools: Any = tools,
-            as_text: bool = as_text,
-            content: str | None = content,
-            after: list[Mapping[str, Any]] = after,
-        ) -> str | None:
-            answer: dict[str, Any] = {"role": "assistant", "content": _ANSWER}
-            if calls:
-                made = [_call(i, as_text) for i in range(calls)]
-                answer = {"role": "assistant", "content": content, "tool_calls": made}
-            try:
-                return model.apply_chat_template([_QUESTION, answer, *after], tools=tools)
-            except PromptError:
-                return None
-
-        plain, one = render(0), render(1)
+    ways = itertools.product((_tools(), None), (False, True), (None, ""), ([_FURTHER], []))
+    for tools, as_text, content, after in ways:
+        calls = [_calling(n, _Form(as_text, content)) for n in (1, 2)]
+        answers = [{"role": "assistant", "content": _ANSWER}, *calls]
+        plain, one, two = (shown(model, [_QUESTION, answer, *after], tools) for answer in answers)
         if plain is not None and one is not None:
-            yield plain, one, render(2)
+            yield plain, one, two
 
 
-def _call(index: int, as_text: bool) -> dict[str, Any]:
-    arguments: Any = {f"probe_key_{index}": "probe_value"}
-    return {
-        "id": _ID,
-        "type": "function",
-        "function": {
-            "name": _NAMES[index],
-            "arguments": json.dumps(arguments) if as_text else arguments,
-        },
-    }
+def _calling(n: int, form: _Form) -> dict[str, Any]:
+    """An answer that calls so many tools."""
+    calls: list[dict[str, Any]] = []
+    for index in range(n):
+        arguments: Any = {f"probe_key_{index}": "probe_value"}
+        arguments = json.dumps(arguments) if form.as_text else arguments
+        function = {"name": _NAMES[index], "arguments": arguments}
+        calls.append({"id": _IDS[index], "type": "function", "function": function})
+    return {"role": "assistant", "content": form.content, "tool_calls": calls}
 
 
 def _tools() -> list[dict[str, Any]]:
+    nothing = {"type": "object", "properties": {}}
     return [
         {
             "type": "function",
             "function": {
                 "name": f"offered_{name}",
                 "description": "A probe.",
-                "parameters": {"type": "object", "properties": {}},
+                "parameters": nothing,
             },
         }
         for name in _NAMES
@@ -211,7 +200,7 @@ def read_syntax(
 
 def _parts(body: str, index: int) -> tuple[str, str, str] | None:
     """What stands before a probe's name, between that and its arguments, and after these."""
-    body = re.sub(rf'\s*"id"\s*:\s*"{_ID}"\s*,|,\s*"id"\s*:\s*"{_ID}"', "", body)
+    body = re.sub(r'\s*"id"\s*:\s*"probeid0."\s*,|,\s*"id"\s*:\s*"probeid0."', "", body)
     pattern = rf'{_NAMES[index]}(.*?)\{{\s*"probe_key_{index}"\s*:\s*"probe_value"\s*\}}'
     found = re.search(pattern, body, re.DOTALL)
     if found is None or not found[1]:
@@ -221,12 +210,8 @@ def _parts(body: str, index: int) -> tuple[str, str, str] | None:
 
 def _n_alike(a: str, b: str) -> int:
     """How many characters two texts begin with in common."""
-    n = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        n += 1
-    return n
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(a), len(b)))
 
 
 INSTRUCTIONS = """You may call these tools. Each line is one of them, in JSON:
@@ -263,31 +248,15 @@ def told(model: Model, messages: _Messages, text: str) -> _Messages:
     if first["role"] in ("system", "developer"):
         return [{**first, "content": f"{first['content']}\n\n{text}".strip()}, *rest]
     system = {"role": "system", "content": text}
-    try:
-        model.apply_chat_template([system, {"role": "user", "content": "probe"}])
-    except PromptError:
+    if shown(model, [system, _QUESTION]) is None:
         return [{**first, "content": f"{text}\n\n{first['content']}"}, *rest]
     return [system, *messages]
 
 
 _RESULT = "<tool_response>\n{}\n</tool_response>"
-_IDS = ("probeid01", "probeid02")  # Mistral's ids are nine letters and digits
-
-
-class _Form(NamedTuple):
-    """How a template wants calls.
-
-    Attributes:
-        as_text: arguments as JSON text, not as a value.
-        content: what an answer without text has for content.
-    """
-
-    as_text: bool
-    content: str | None
-
 
 _FORMS = tuple(itertools.starmap(_Form, itertools.product((False, True), ("", None))))
-_HISTORIES: weakref.WeakKeyDictionary[Model, dict[bool, _Form | None]] = weakref.WeakKeyDictionary()
+_HISTORIES: weakref.WeakKeyDictionary[Model, dict[int, _Form | None]] = weakref.WeakKeyDictionary()
 
 
 def with_calls(model: Model, messages: _Messages) -> _Messages:
@@ -306,11 +275,11 @@ def with_calls(model: Model, messages: _Messages) -> _Messages:
             f"Message {len(messages) - 1}, the last, calls tools. Put their results after it: "
             '{"role": "tool", "tool_call_id": ..., "content": ...}.'
         )
-    several = max(calls) > 1
+    n = min(max(calls), len(_NAMES)) or 1
     known = _HISTORIES.setdefault(model, {})
-    if several not in known:
-        known[several] = next((form for form in _FORMS if _shows(model, form, several)), None)
-    form = known[several]
+    if n not in known:
+        known[n] = next((form for form in _FORMS if _shows(model, form, n)), None)
+    form = known[n]
     if form is None:
         return _as_text(model, messages)
     return [_formed(message, form) for message in messages]
@@ -331,18 +300,14 @@ def _formed(message: dict[str, Any], form: _Form) -> dict[str, Any]:
 
 
 def _written(arguments: Any, as_text: bool) -> Any:
+    if isinstance(arguments, str) == as_text:
+        return arguments
     if as_text:
-        return (
-            arguments
-            if isinstance(arguments, str)
-            else json.dumps(arguments or {}, ensure_ascii=False)
-        )
-    if isinstance(arguments, str):
-        try:
-            return json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            return arguments
-    return arguments
+        return json.dumps(arguments or {}, ensure_ascii=False)
+    try:
+        return json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def _as_text(model: Model, messages: _Messages) -> _Messages:
@@ -374,54 +339,23 @@ def _as_text(model: Model, messages: _Messages) -> _Messages:
     return written
 
 
-def _shows(model: Model, form: _Form, several: bool) -> bool:
-    """Whether the template shows calls in this form, and their results, in their order."""
-    n = 2 if several else 1
-    messages = [
-        {"role": "user", "content": "probe question"},
-        _formed(
-            {
-                "role": "assistant",
-                "content": "",
-                "tool_calls": [_sample_call(index) for index in range(n)],
-            },
-            form,
-        ),
-        *(
-            {
-                "role": "tool",
-                "tool_call_id": _IDS[index],
-                "name": f"probe_tool_{index}",
-                "content": f"probe result {index}",
-            }
-            for index in range(n)
-        ),
-    ]
-    further = [
-        {"role": "assistant", "content": "probe answer"},
-        {"role": "user", "content": "probe further"},
-    ]
+def _shows(model: Model, form: _Form, n: int) -> bool:
+    """Whether the template shows so many calls in this form, and their results, in their order."""
+    messages: list[Mapping[str, Any]] = [_QUESTION, _calling(n, form)]
     # In quotes: where a text is wanted, a value is written as Python writes it, not as JSON.
-    order = [part for index in range(n) for part in (f"probe_tool_{index}", f'"probe_key_{index}"')]
-    order += [f"probe result {index}" for index in range(n)]
+    order = [part for i in range(n) for part in (_NAMES[i], f'"probe_key_{i}"')]
+    for i in range(n):
+        order.append(f"probe result {i}")
+        result = {"role": "tool", "tool_call_id": _IDS[i], "name": _NAMES[i], "content": order[-1]}
+        messages.append(result)
     # Some show less of what lies behind the last question: both have to be there.
-    return all(_has(model, [*messages, *more], order) for more in ([], further))
-
-
-def _has(model: Model, messages: Sequence[Mapping[str, Any]], order: Sequence[str]) -> bool:
-    try:
-        text = model.apply_chat_template(messages)
-    except PromptError:
-        return False
-    at = 0
-    for part in order:
-        at = text.find(part, at)
-        if at < 0:
+    further = [{"role": "assistant", "content": _ANSWER}, _FURTHER]
+    for more in ([], further):
+        text = shown(model, [*messages, *more])
+        if text is None or "None" in text:
             return False
-    return "None" not in text
-
-
-def _sample_call(index: int) -> dict[str, Any]:
-    arguments = {f"probe_key_{index}": "probe value"}
-    function = {"name": f"probe_tool_{index}", "arguments": arguments}
-    return {"id": _IDS[index], "type": "function", "function": function}
+        for part in order:
+            _, part, text = text.partition(part)
+            if not part:
+                return False
+    return True
