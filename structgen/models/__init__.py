@@ -223,9 +223,9 @@ def convert_gguf(
     Cost: under a minute for 135M parameters.
     """
     # Imported late: it needs gguf and onnx-ir.
-    from structgen.models.conversion import convert
+    from structgen.models.conversion.convert import convert
 
-    return convert.convert_gguf(
+    return convert(
         Path(gguf),
         Path(out),
         progress,
@@ -264,12 +264,13 @@ def convert_safetensors(
 
     Cost: as of `convert_gguf`. Neither torch nor transformers is needed.
     """
-    from structgen.models.conversion import convert
+    from structgen.models.conversion.convert import convert
 
-    return convert.convert_safetensors(
+    return convert(
         Path(source),
         Path(out),
         progress,
+        is_gguf=False,
         hidden_states=hidden_states,
         context_length=context_length,
         target=target,

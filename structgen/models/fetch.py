@@ -58,10 +58,10 @@ def fetch(entry: Entry, progress: Progress) -> Path:
         if entry.gguf is None:
             return cache.install(entry.name, files, entry.source)
         # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
-        from .conversion import convert
+        from .conversion.convert import convert
 
         try:
-            converted = convert.convert_gguf(files / entry.gguf.path, work / "converted", progress)
+            converted = convert(files / entry.gguf.path, work / "converted", progress)
         except Exception:
             shutil.rmtree(files, ignore_errors=True)  # It would fail again.
             raise

@@ -21,17 +21,6 @@ _INTERNALS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : |\w+\.cc:\d+ \w+ 
 _LONGEST = 2000  # characters of a runtime's error, which may quote a folder's files
 
 
-def check_threads(threads: int | None) -> None:
-    """Raise an OptionError unless ``threads`` is a number of threads, or None."""
-    if threads is not None and (
-        isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
-    ):
-        raise OptionError(
-            f"threads={threads!r} is out of range. It must be 1 or more, or left out: as many as "
-            "there are cores."
-        )
-
-
 def remedy(folder: Path) -> str:
     """What to do about a model that cannot be loaded."""
     name = cache.name_of(folder)
@@ -147,7 +136,38 @@ def with_options(
     return [*found] if providers is None and found else providers, found
 
 
-def check_session_options(options: Mapping[str, Any] | None) -> None:
+def read_options(
+    providers: Sequence[str] | None, session_options: Mapping[str, Any] | None, threads: int | None
+) -> tuple[Sequence[str] | None, Mapping[str, Mapping[str, Any]], dict[str, Any]]:
+    """Check how a model is to be run.
+
+    Args:
+        providers: execution providers, the preferred one first; None: as the options say.
+        session_options: of ONNX Runtime.
+        threads: threads an operator may use; None: as many as there are cores.
+
+    Returns:
+        The providers to use, the options of each by name, and all other options.
+
+    Raises:
+        OptionError: ``threads`` is no number of threads.
+        ModelError: a provider is not installed, or an option is not known.
+    """
+    if threads is not None and (
+        isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
+    ):
+        raise OptionError(
+            f"threads={threads!r} is out of range. It must be 1 or more, or left out: as many as "
+            "there are cores."
+        )
+    _check_session_options(session_options)
+    named = None if providers is None else checked(providers)
+    names, options_of = with_options(named, session_options)
+    others = {k: v for k, v in (session_options or {}).items() if k != PROVIDER_OPTIONS}
+    return names, options_of, others
+
+
+def _check_session_options(options: Mapping[str, Any] | None) -> None:
     """Raise when a session option is not known: the runtime takes any name that has a string.
 
     Names with a dot are ONNX Runtime's own configuration entries, which it looks up itself.

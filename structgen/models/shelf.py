@@ -42,17 +42,17 @@ class ModelInfo:
 
     name: str
     task: str
-    summary: str
-    parameters: int | None
-    size: int | None
-    context: int | None
-    vocabulary: int | None
-    languages: tuple[str, ...]
-    licence: str
-    source: str
-    notes: str
-    folder: Path | None
-    commit: str
+    summary: str = ""
+    parameters: int | None = None
+    size: int | None = None
+    context: int | None = None
+    vocabulary: int | None = None
+    languages: tuple[str, ...] = ()
+    licence: str = ""
+    source: str = ""
+    notes: str = ""
+    folder: Path | None = None
+    commit: str = ""
 
     @property
     def here(self) -> bool:
@@ -256,13 +256,9 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
     return ModelInfo(
         name=name,
         task="embed" if is_embedder else "generate",
-        summary="",
-        parameters=None,
         size=bytes_under(folder),
         context=context if isinstance(context, int) else None,
         vocabulary=vocabulary if isinstance(vocabulary, int) else None,
-        languages=(),
-        licence="",
         source=record.source if record is not None else "",
         notes="not in the catalogue: what its folder says",
         folder=folder,
@@ -276,16 +272,9 @@ def _of_repository(name: str) -> ModelInfo:
     return ModelInfo(
         name=name,
         task=found.task,
-        summary="",
-        parameters=None,
         size=found.size,
-        context=None,
-        vocabulary=None,
-        languages=(),
-        licence="",
         source=f"Hugging Face: {name}",
         notes="not in the catalogue: the hub's list of its files",
-        folder=None,
         commit=found.commit,
     )
 

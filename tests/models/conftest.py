@@ -73,7 +73,7 @@ def conversions(monkeypatch):
     """The converter is replaced by one that copies; the list of its calls."""
     calls = []
 
-    def convert_gguf(gguf, out, progress=None, **options):
+    def convert(gguf, out, progress=None, **options):
         calls.append(gguf)
         progress("Converting", 1, 2)
         if gguf.read_bytes().startswith(b"bad"):
@@ -85,7 +85,7 @@ def conversions(monkeypatch):
         return out
 
     fake = types.ModuleType("structgen.models.conversion.convert")
-    fake.convert_gguf = convert_gguf
+    fake.convert = convert
     monkeypatch.setitem(sys.modules, "structgen.models.conversion.convert", fake)
     monkeypatch.setattr("structgen.models.conversion.convert", fake, raising=False)
     return calls

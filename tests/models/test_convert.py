@@ -18,9 +18,8 @@ import tiny_gguf
 from reference import Reference
 
 from structgen.errors import ConversionError, ModelError
-from structgen.models import genai
+from structgen.models import convert_gguf, genai
 from structgen.models.conversion import convert, graph
-from structgen.models.conversion.convert import convert_gguf
 from structgen.models.conversion.gguf import architecture_of
 from structgen.models.progress import silent
 
@@ -426,13 +425,14 @@ def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
 
 KILLED = """
 import sys, time
-from structgen.models.conversion import convert, graph
+from structgen import models
+from structgen.models.conversion import graph
 def wait(self):
     (self._folder / "model.onnx.data").write_bytes(b"half")
     print("writing", flush=True)
     time.sleep(60)
 graph.GraphBuilder.save = wait
-convert.convert_gguf(sys.argv[1], sys.argv[2], lambda *_: None)
+models.convert_gguf(sys.argv[1], sys.argv[2], lambda *_: None)
 """
 
 

@@ -12,8 +12,8 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from structgen import Vocabulary
 from structgen.errors import ConversionError
+from structgen.models import convert_gguf
 from structgen.models.conversion import gguf
-from structgen.models.conversion.convert import convert_gguf
 from structgen.models.conversion.gguf import GgufFile
 from structgen.models.progress import silent
 

@@ -37,6 +37,7 @@ from structgen.errors import ConversionError
 from structgen.models.progress import Progress, reporting
 
 from .decoder import Attention, Checkpoint, DecoderShape, FloatArray, LayerWeights, Rope
+from .gguf import GgufCheckpoint
 from .graph import (
     INPUTS,
     OUTPUTS,
@@ -47,6 +48,7 @@ from .graph import (
     eight_bit,
     four_bit,
 )
+from .hugging_face import HuggingFaceCheckpoint
 
 _TURNS = (
     ("system", "You are a helpful assistant."),
@@ -231,84 +233,40 @@ def _divisor(activations: FloatArray, columns: FloatArray) -> FloatArray:
     return divisor
 
 
-def convert_gguf(
-    gguf: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+def convert(
+    source: Path,
+    out: Path,
     progress: Progress | None = None,
     *,
+    is_gguf: bool = True,
     hidden_states: bool = False,
     context_length: int | None = None,
     target: str = "cpu",
 ) -> Path:
-    """Convert a GGUF file into an ONNX Runtime GenAI folder.
+    """Convert a GGUF file or a Hugging Face folder; see `structgen.models.convert_gguf`.
 
     The folder holds ``model.onnx``, ``model.onnx.data``, ``genai_config.json``,
     ``tokenizer.json`` and ``tokenizer_config.json``. It is written under a temporary name beside
     ``out`` and renamed, so that an interrupted run leaves nothing behind. When another process
     finishes the same folder first, its folder is kept.
 
-    Args:
-        gguf: the weights; any tensor type that the ``gguf`` package can dequantise.
-        out: the folder to make. It must not exist, or be empty.
-        progress: told how far the work is; None shows a bar (or, in a log, lines).
-        hidden_states: give the graph the output that `TextModel.embed` needs.
-        context_length: positions of the converted model, at most those it was trained for; None:
-            all of them (of Phi-3's models for long texts, those of the short ones).
-        target: ``"cpu"`` or ``"cuda"``.
-
     Returns:
         The absolute path of ``out``.
 
     Raises:
-        ConversionError: the file is damaged or of a kind that cannot be converted, or ``out``
-            cannot be written (it exists, or the disk is full).
+        ConversionError: also where ``out`` exists and is not empty, or cannot be written.
 
-    Costs about 10 s of CPU and 0.7 GB of memory for a model of 135M parameters; memory grows with
+    Cost: about 10 s of CPU and 0.7 GB of memory for a model of 135M parameters; memory grows with
     the largest matrix, not with their number.
     """
-    from .gguf import GgufCheckpoint
-
-    def opened() -> Checkpoint:
-        return GgufCheckpoint(Path(gguf), context_length)
-
-    return _convert(opened, out, progress, hidden_states, target)
-
-
-def convert_safetensors(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    progress: Progress | None = None,
-    *,
-    hidden_states: bool = False,
-    context_length: int | None = None,
-    target: str = "cpu",
-) -> Path:
-    """Convert a Hugging Face folder: config.json, safetensors in F32, F16 or BF16, tokenizer.json.
-
-    All else is as in `convert_gguf`; the weights get 8 bits.
-    """
-    from .hugging_face import HuggingFaceCheckpoint
-
-    def opened() -> Checkpoint:
-        return HuggingFaceCheckpoint(Path(source), context_length)
-
-    return _convert(opened, out, progress, hidden_states, target)
-
-
-def _convert(
-    opened: Callable[[], Checkpoint],
-    out: str | os.PathLike[str],
-    progress: Progress | None,
-    hidden_states: bool,
-    target: str,
-) -> Path:
     final = Path(out).absolute()
     if final.exists() and not (final.is_dir() and not any(final.iterdir())):
         raise ConversionError(
             f"{final} exists already. Remove it, or choose another folder for the converted model."
         )
     layout = _layout(target)
-    checkpoint = opened()
+    opened = GgufCheckpoint if is_gguf else HuggingFaceCheckpoint
+    checkpoint: Checkpoint = opened(source, context_length)
     if layout != "cpu" and checkpoint.shape.has_wide_range:
         raise ConversionError(
             f"target={target!r} has numbers of 16 bits, and those of {checkpoint.path} grow larger "
@@ -334,7 +292,6 @@ def _layout(target: str) -> Target:
 def _write(
     checkpoint: Checkpoint, folder: Path, report: Progress, hidden_states: bool, target: Target
 ) -> None:
-    # Imported here: `import structgen.models` must not pay for onnx_ir.
     shape = checkpoint.shape
     stage, n_steps = f"Converting {checkpoint.path.name}", shape.n_layers + 2
     report(stage, 0, n_steps)
@@ -386,13 +343,7 @@ def _matrices(weights: LayerWeights, calibration: Calibration) -> LayerMatrices:
         ffn_norm=weights.ffn_norm,
         gate_up=_narrowest(np.concatenate([weights.gate, weights.up])),
         down=_narrowest(weights.down),
-        qkv_bias=_stacked(
-            [
-                (weights.q_bias, len(weights.q)),
-                (weights.k_bias, len(weights.k)),
-                (weights.v_bias, len(weights.v)),
-            ]
-        ),
+        qkv_bias=_stacked(weights),
         o_bias=weights.o_bias,
         q_norm=weights.q_norm,
         k_norm=weights.k_norm,
@@ -401,12 +352,14 @@ def _matrices(weights: LayerWeights, calibration: Calibration) -> LayerMatrices:
     )
 
 
-def _stacked(biases: list[tuple[FloatArray | None, int]]) -> FloatArray | None:
+def _stacked(weights: LayerWeights) -> FloatArray | None:
     """Biases of projections that became one, zeros where one has none; None: none has any."""
-    if all(bias is None for bias, _ in biases):
+    biases = weights.q_bias, weights.k_bias, weights.v_bias
+    if all(bias is None for bias in biases):
         return None
-    parts = [np.zeros(size, np.float32) if bias is None else bias for bias, size in biases]
-    return np.concatenate(parts)
+    rows = map(len, (weights.q, weights.k, weights.v))
+    parts = zip(biases, rows, strict=True)
+    return np.concatenate([np.zeros(n, np.float32) if b is None else b for b, n in parts])
 
 
 def _narrowest(weight: FloatArray) -> QuantizedMatrix:

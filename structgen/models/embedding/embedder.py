@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from .folder import Settings, read
 from .pooling import POOLINGS, FloatArray, Pooling, check_pooling, finish, to_base64
 from .session import Graph
 from .tokens import TextTokenizer, refuse_long, tokenized
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,27 @@ class Ranked:
 
 OnTruncation = Literal["warn", "error", "ignore"]
 Encoding = Literal["float", "base64"]
+
+
+class EmbedOptions(TypedDict, total=False):
+    """The options of `Embedder.embed` and `Embedder.result` by name."""
+
+    prompt: str | None
+    prompt_name: str | None
+    dimensions: int | None
+    normalize: bool
+    on_truncation: OnTruncation
+    batch_tokens: int
+    progress: Progress | None
+
+
+class RankOptions(TypedDict, total=False):
+    """The options of `Embedder.rerank` by name."""
+
+    top_k: int | None
+    on_truncation: OnTruncation
+    batch_tokens: int
+    progress: Progress | None
 
 
 def check_encoding(encoding: str) -> None:
@@ -146,7 +170,7 @@ def prompt_text(
 
 def _check_names(options: Mapping[str, Any]) -> None:
     """Raise OptionError where one is no option of `Embedder.result`."""
-    known = Embedder.result.__kwdefaults__ or {}
+    known = EmbedOptions.__annotations__
     for name in options:
         if name not in known:
             raise OptionError(
@@ -264,14 +288,8 @@ class Embedder:
         self,
         texts: str | Iterable[str],
         *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        dimensions: int | None = None,
-        normalize: bool = True,
-        on_truncation: OnTruncation = "warn",
         encoding: Literal["float"] = "float",
-        batch_tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        **options: Unpack[EmbedOptions],
     ) -> FloatArray: ...
 
     @overload
@@ -279,22 +297,12 @@ class Embedder:
         self,
         texts: str | Iterable[str],
         *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        dimensions: int | None = None,
-        normalize: bool = True,
-        on_truncation: OnTruncation = "warn",
         encoding: Literal["base64"],
-        batch_tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        **options: Unpack[EmbedOptions],
     ) -> list[str]: ...
 
     def embed(
-        self,
-        texts: str | Iterable[str],
-        *,
-        encoding: Encoding = "float",
-        **options: Any,
+        self, texts: str | Iterable[str], *, encoding: Encoding = "float", **options: Any
     ) -> FloatArray | list[str]:
         """Return the vectors of texts, float32 ``[n, dimensions]``, in the order of the texts.
 
@@ -374,29 +382,11 @@ class Embedder:
         return self._graph.kind == "score"
 
     def result(
-        self,
-        texts: str | Iterable[str],
-        *,
-        prompt: str | None = None,
-        prompt_name: str | None = None,
-        dimensions: int | None = None,
-        normalize: bool = True,
-        on_truncation: OnTruncation = "warn",
-        batch_tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        self, texts: str | Iterable[str], **options: Unpack[EmbedOptions]
     ) -> EmbeddingResult:
         """`embed`, with the tokens that each text had and how many of them were cut."""
-        return self._result(
-            texts,
-            None,
-            prompt=prompt,
-            prompt_name=prompt_name,
-            dimensions=dimensions,
-            normalize=normalize,
-            on_truncation=on_truncation,
-            batch_tokens=batch_tokens,
-            progress=progress,
-        )
+        _check_names(options)
+        return self._result(texts, None, **options)
 
     def _result(
         self,
@@ -453,14 +443,7 @@ class Embedder:
         return EmbeddingResult(finish(vectors, dimensions, normalize), n_tokens, n_cut)
 
     def rerank(
-        self,
-        query: str,
-        documents: Iterable[str],
-        *,
-        top_k: int | None = None,
-        on_truncation: OnTruncation = "warn",
-        batch_tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        self, query: str, documents: Iterable[str], **options: Unpack[RankOptions]
     ) -> list[Ranked]:
         """Order documents by how well they answer a query.
 
@@ -482,15 +465,7 @@ class Embedder:
             ModelError: the model is a cross-encoder with several scores.
             OptionError, PromptError: as in `embed`.
         """
-        return self._ranked(
-            query,
-            documents,
-            None,
-            top_k=top_k,
-            on_truncation=on_truncation,
-            batch_tokens=batch_tokens,
-            progress=progress,
-        )
+        return self._ranked(query, documents, None, **options)
 
     async def arerank(self, query: str, documents: Iterable[str], **options: Any) -> list[Ranked]:
         """`rerank` in a thread, as `aembed`."""

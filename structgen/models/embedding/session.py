@@ -18,7 +18,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -31,16 +32,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime as ort  # type: ignore[import-untyped]
 
 from structgen.errors import ModelError
-from structgen.models.loading import (
-    PROVIDER_OPTIONS,
-    check_session_options,
-    check_threads,
-    checked,
-    in_short,
-    remedy,
-    runtime_names,
-    with_options,
-)
+from structgen.models.loading import in_short, read_options, remedy, runtime_names
 
 from .pooling import FloatArray, Pooling, pool
 from .tokens import Tokens
@@ -225,14 +217,12 @@ class Graph:
         Raises:
             ModelError: the runtime cannot load it, or it has inputs or outputs of no embedder.
         """
-        check_threads(threads)
-        check_session_options(session_options)
-        names, options_of = with_options(
-            None if providers is None else checked(providers), session_options
-        )
+        names, options_of, others = read_options(providers, session_options, threads)
+        if threads is not None:
+            others.setdefault("intra_op_num_threads", threads)
         names = names or ["cpu"]
         self._file = file
-        self._session = _session(file, names, options_of, session_options, threads)
+        self._session = _session(file, names, options_of, others)
         self.device = device or Device.of(names[0], options_of.get(names[0], {}))
         self._inputs = {one.name: one for one in self._session.get_inputs()}
         strings = [name for name, one in self._inputs.items() if one.type == _STRING]
@@ -349,34 +339,24 @@ class Graph:
         return np.zeros((rows, wanted.shape[1], 0, wanted.shape[3]), np.float32)
 
 
-class _explained:
+@contextmanager
+def _explained(file: Path) -> Iterator[None]:
     """Turn what the runtime raises into a ModelError."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, place: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ModelError):
-            raise ModelError(f"ONNX Runtime cannot run {self._file}: {in_short(error)}.") from error
+    try:
+        yield
+    except Exception as error:
+        raise ModelError(f"ONNX Runtime cannot run {file}: {in_short(error)}.") from error
 
 
 def _session(
     file: Path,
     names: Sequence[str],
     options_of: Mapping[str, Mapping[str, Any]],
-    session_options: Mapping[str, Any] | None,
-    threads: int | None,
+    session_options: Mapping[str, Any],
 ) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 3  # what goes wrong is an exception, too
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    for name, value in (session_options or {}).items():
-        if name == PROVIDER_OPTIONS:
-            continue
+    for name, value in session_options.items():
         try:
             if name == "custom_ops_library":
                 options.register_custom_ops_library(str(value))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from structgen.errors import ModelError, OptionError, PromptError
 
@@ -70,14 +70,14 @@ class TextTokenizer:
             raise OptionError(_unwritable(texts)) from None
         most = self._max_length
         long = [i for i, one in enumerate(found) if most is not None and len(one) > most]
+        n_cut = [0] * len(found)
         if long:
             cut = self._cutting.encode_batch_fast([texts[i] for i in long])
-            n_cut = dict.fromkeys(range(len(found)), 0)
             for i, encoding in zip(long, cut, strict=True):
                 n_cut[i] = len(found[i]) - len(encoding)
                 found[i] = encoding
-            return [_tokens(encoding, n_cut[i]) for i, encoding in enumerate(found)]
-        return [_tokens(encoding, 0) for encoding in found]
+        both = zip(found, n_cut, strict=True)
+        return [Tokens(encoding.ids, encoding.type_ids, n) for encoding, n in both]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """The text of tokens.
@@ -111,10 +111,6 @@ def _read(file: Path) -> Tokenizer:
         raise ModelError(f"{file} cannot be understood: {error}.") from error
     tokenizer.no_padding()
     return tokenizer
-
-
-def _tokens(encoding: Encoding, n_cut: int) -> Tokens:
-    return Tokens(encoding.ids, encoding.type_ids, n_cut)
 
 
 def _unwritable(texts: Sequence[str] | Sequence[tuple[str, str]]) -> str:

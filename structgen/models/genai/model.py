@@ -24,10 +24,10 @@ import functools
 import itertools
 import json
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,175 +53,16 @@ from .sequences import (
     pads_exactly,
 )
 
-
-@final
-class AdapterSet:
-    """The LoRA adapters of one model: loaded by name, set on the sequences of calls that name them.
-
-    ``new`` makes the runtime's set of them, when the first adapter is loaded.
-    """
-
-    def __init__(self, new: Callable[[], Any]) -> None:
-        """None yet."""
-        self._new = new
-        self._set: Any = None
-        self._files: dict[str, Path] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of those that are loaded."""
-        return tuple(sorted(self._files))
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files they were loaded from, by name."""
-        return dict(self._files)
-
-    def load(self, path: str | os.PathLike[str], name: str) -> None:
-        """Load one; see `structgen.models.genai.model.TextModel.load_adapter`."""
-        file = Path(path).expanduser()
-        if name in self._files:
-            raise ModelError(f"An adapter named {name!r} is loaded already. Unload it first.")
-        if not file.is_file():
-            raise ModelError(f"There is no file {file}. An adapter is an .onnx_adapter file.")
-        if self._set is None:
-            self._set = self._new()
-        try:
-            self._set.load(str(file), name)
-        except Exception as error:
-            raise ModelError(
-                f"ONNX Runtime GenAI cannot read the adapter {file}: {error}"
-            ) from error
-        self._files[name] = file.absolute()
-
-    def unload(self, name: str) -> None:
-        """Unload one; see `structgen.models.genai.model.TextModel.unload_adapter`."""
-        self.check(name)
-        try:
-            self._set.unload(name)
-        except Exception as error:
-            raise ModelError(f"The adapter {name!r} cannot be unloaded: {error}") from error
-        self._files.pop(name, None)
-
-    def check(self, name: str) -> None:
-        """Raise a `ModelError` that lists those loaded when ``name`` is none of them."""
-        if name not in self._files:
-            loaded = ", ".join(self.names) or "none"
-            raise ModelError(f"No adapter named {name!r} is loaded (loaded: {loaded}).")
-
-    def activate(self, generator: Any, name: str) -> None:
-        """Set one on a runtime's sequence that is still empty."""
-        self.check(name)
-        generator.set_active_adapter(self._set, name)
-
-
 OUTPUT = "hidden_states"
 """What a graph calls its vector a token."""
 
 FloatArray = npt.NDArray[np.float32]
 
 
-def embed(
-    model: Model,
-    texts: str | Iterable[str],
-    new: Callable[[int], Any],
-    pooling: str,
-    dimensions: int | None,
-    normalize: bool,
-    progress: Progress | None,
-) -> FloatArray:
-    """What `TextModel.embed` says; ``new`` makes a runtime's sequence with room for so many tokens.
-
-    Texts are run one after the other and pooled at once, so that little is in memory.
-    """
-    from structgen.models.embedding import checked_texts
-
-    rows = rows_of(model, checked_texts(texts))
-    with late(progress) as report:
-
-        def done(n_texts: int) -> None:
-            report(f"Embedding with {model.name}", n_texts, len(rows))
-
-        work = embedding(model, rows, new, pooling, dimensions, normalize, done)
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                found: FloatArray = end.value
-                return found
-
-
 def rows_of(model: Model, texts: Iterable[str]) -> list[TokenIds]:
     """The tokens of texts, int32 ``[n]`` each, after the model's `start_ids`."""
     rows = [model.encode(text) for text in texts]
     return [after_start(model.start_ids, row) if len(row) else row for row in rows]
-
-
-def embedding(
-    model: Model,
-    rows: Sequence[TokenIds],
-    new: Callable[[int], Any],
-    pooling: str,
-    dimensions: int | None,
-    normalize: bool,
-    done: Callable[[int], None] = lambda n_texts: None,
-) -> Generator[None, None, FloatArray]:
-    """The same of texts in tokens, pass by pass: it yields before each."""
-    # Imported late: the other runtime's package, which generating does not need.
-    from structgen.models.embedding import pooling as pools
-
-    how = pools.check_pooling(pooling)
-    for i, row in enumerate(rows):
-        if len(row) >= model.context_length:
-            raise PromptError(
-                f"Text {i} has {len(row):,} tokens, and the context of {model.name} is "
-                f"{model.context_length:,}. Split it."
-            )
-    # A text without tokens is run as another one, and its vector left out; so is no text at all.
-    nothing = np.zeros(1, np.int32)
-    some = [row if len(row) else nothing for row in rows] or [nothing]
-    out: list[FloatArray] = []
-    for hidden in hidden_states(some, new, model.name):
-        if hidden is None:
-            yield
-            continue
-        out.append(pools.pool(hidden[None], [len(hidden)], how)[0])
-        done(min(len(out), len(rows)))
-    found = np.array(out)[: len(rows)]
-    found[[not len(row) for row in rows]] = 0
-    return pools.finish(found, dimensions, normalize)
-
-
-def hidden_states(
-    rows: Sequence[TokenIds], new: Callable[[int], Any], name: str
-) -> Iterator[FloatArray | None]:
-    """Run texts one after the other: the vectors of each one's tokens, float32 ``[tokens, width]``.
-
-    Before each pass comes None.
-
-    Args:
-        rows: the texts' token ids, int32 ``[n]``, none of them empty.
-        new: makes a runtime's sequence with room for so many tokens.
-        name: what to call the model in errors.
-
-    Raises:
-        ModelError: the graph has no such output.
-    """
-    sequence: Any = None
-    for i, row in enumerate(rows):
-        if i:
-            sequence.rewind_to(0)
-        parts = []
-        for part in _passes(row):
-            yield None
-            if sequence is None:
-                sequence = new(max(map(len, rows)) + 1)
-            sequence.append_tokens(part)
-            try:
-                parts.append(np.array(sequence.get_output(OUTPUT)[0], np.float32))
-            except Exception as error:
-                raise no_output(name) from error
-        yield np.concatenate(parts)
 
 
 def no_output(name: str) -> ModelError:
@@ -309,7 +150,8 @@ class TextModel:
         self.folder = folder
         self.name = folder.name if folder is not None else f"{og_model.type} model"
         self.search_defaults: Mapping[str, Any] = MappingProxyType(dict(search_defaults))
-        self._adapters = AdapterSet(functools.partial(og.Adapters, og_model))
+        self._adapters: Any = None  # the runtime's set, from the first on
+        self._adapter_files: dict[str, Path] = {}
         self._pass_costs: tuple[float, ...] = ()
         self.sequences = SequencePool(bytes_per_token, _KEPT_SEQUENCES, _KEPT_BYTES)
 
@@ -487,8 +329,22 @@ class TextModel:
         Cost: what running the texts as prompts costs, one after the other. An embedder
         (`structgen.load_embedder`) is many times faster, and made for it.
         """
-        how = (pooling, dimensions, normalize)
-        return embed(self, texts, self._new_for_vectors(), *how, progress)
+        from structgen.models.embedding import checked_texts
+
+        new, how = self._new_for_vectors(), (pooling, dimensions, normalize)
+        rows = rows_of(self, checked_texts(texts))
+        with late(progress) as report:
+
+            def done(n_texts: int) -> None:
+                report(f"Embedding with {self.name}", n_texts, len(rows))
+
+            work = self._vectors(rows, new, *how, done)
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    found: FloatArray = end.value
+                    return found
 
     def embedding(
         self,
@@ -497,10 +353,56 @@ class TextModel:
         pooling: str = "last",
         dimensions: int | None = None,
         normalize: bool = True,
-    ) -> Generator[None, None, npt.NDArray[np.float32]]:
+    ) -> Generator[None, None, FloatArray]:
         """The vectors of texts in tokens, pass by pass: yields before each. Raises as `embed`."""
-        how = (pooling, dimensions, normalize)
-        return embedding(self, rows, self._new_for_vectors(), *how)
+        return self._vectors(rows, self._new_for_vectors(), pooling, dimensions, normalize)
+
+    def _vectors(
+        self,
+        rows: Sequence[TokenIds],
+        new: Callable[[int], Any],
+        pooling: str,
+        dimensions: int | None,
+        normalize: bool,
+        done: Callable[[int], None] = lambda n_texts: None,
+    ) -> Generator[None, None, FloatArray]:
+        """Run texts one after the other and pool each at once, so that little is in memory.
+
+        ``new`` makes a runtime's sequence with room for so many tokens.
+        """
+        # Imported late: the other runtime's package, which generating does not need.
+        from structgen.models.embedding import pooling as pools
+
+        kind = pools.check_pooling(pooling)
+        for i, row in enumerate(rows):
+            if len(row) >= self.context_length:
+                raise PromptError(
+                    f"Text {i} has {len(row):,} tokens, and the context of {self.name} is "
+                    f"{self.context_length:,}. Split it."
+                )
+        # A text without tokens is run as another one, its vector left out; so is no text at all.
+        nothing = np.zeros(1, np.int32)
+        some = [row if len(row) else nothing for row in rows] or [nothing]
+        sequence: Any = None
+        out: list[FloatArray] = []
+        for row in some:
+            if out:
+                sequence.rewind_to(0)
+            parts = []
+            for part in _passes(row):
+                yield
+                if sequence is None:
+                    sequence = new(max(map(len, some)) + 1)
+                sequence.append_tokens(part)
+                try:
+                    parts.append(np.array(sequence.get_output(OUTPUT)[0], np.float32))
+                except Exception as error:
+                    raise no_output(self.name) from error
+            out.append(pools.pool(np.concatenate(parts)[None], [len(row)], kind)[0])
+            done(min(len(out), len(rows)))
+        found = np.array(out)[: len(rows)]
+        found[[not len(row) for row in rows]] = 0
+        return pools.finish(found, dimensions, normalize)
 
     def _new_for_vectors(self) -> Callable[[int], Any]:
         if runtime.ENDS_AT_UNKNOWN_OUTPUTS and not has_output(self.folder):
@@ -514,12 +416,12 @@ class TextModel:
     @property
     def adapters(self) -> tuple[str, ...]:
         """Names of the adapters that are loaded."""
-        return self._adapters.names
+        return tuple(sorted(self._adapter_files))
 
     @property
     def adapter_files(self) -> Mapping[str, Path]:
         """The files of the adapters that are loaded, by name."""
-        return self._adapters.files
+        return dict(self._adapter_files)
 
     def load_adapter(self, path: str | os.PathLike[str], name: str) -> None:
         """Load a LoRA adapter, to be used by calls that pass ``adapter=name``.
@@ -535,11 +437,24 @@ class TextModel:
 
         Cost: a pass of the model over one token, which tries it out.
         """
-        self._adapters.load(path, name)
+        file = Path(path).expanduser()
+        if name in self._adapter_files:
+            raise ModelError(f"An adapter named {name!r} is loaded already. Unload it first.")
+        if not file.is_file():
+            raise ModelError(f"There is no file {file}. An adapter is an .onnx_adapter file.")
+        if self._adapters is None:
+            self._adapters = og.Adapters(self.og_model)
+        try:
+            self._adapters.load(str(file), name)
+        except Exception as error:
+            raise ModelError(
+                f"ONNX Runtime GenAI cannot read the adapter {file}: {error}"
+            ) from error
+        self._adapter_files[name] = file.absolute()
         try:
             self._new_sequence(name, 16).append_tokens(np.zeros((1, 1), np.int32))
         except Exception as error:
-            self._adapters.unload(name)
+            self.unload_adapter(name)
             why = str(error)
             if "Invalid input name" in why:
                 why = f"{self.name} was not exported with inputs for it ({why})"
@@ -551,14 +466,25 @@ class TextModel:
         Raises:
             ModelError: it is not loaded, or a call is running with it.
         """
-        self._adapters.check(name)
+        self._check_adapter(name)
         self.sequences.clear(name)
-        self._adapters.unload(name)
+        try:
+            self._adapters.unload(name)
+        except Exception as error:
+            raise ModelError(f"The adapter {name!r} cannot be unloaded: {error}") from error
+        del self._adapter_files[name]
+
+    def _check_adapter(self, name: str) -> None:
+        """Raise a `ModelError` that lists those loaded when ``name`` is none of them."""
+        if name not in self._adapter_files:
+            loaded = ", ".join(self.adapters) or "none"
+            raise ModelError(f"No adapter named {name!r} is loaded (loaded: {loaded}).")
 
     def _new_sequence(self, adapter: str | None, capacity: int, rows: int = 1) -> og.Generator:
         params = og.GeneratorParams(self.og_model)
         params.set_search_options(max_length=capacity, batch_size=rows, **_SETTINGS)
         generator = og.Generator(self.og_model, params)
         if adapter is not None:
-            self._adapters.activate(generator, adapter)
+            self._check_adapter(adapter)
+            generator.set_active_adapter(self._adapters, adapter)
         return generator

@@ -17,16 +17,7 @@ import numpy as np
 
 from structgen.errors import ModelError
 from structgen.models import damage
-from structgen.models.loading import (
-    PROVIDER_OPTIONS,
-    check_session_options,
-    check_threads,
-    checked,
-    in_short,
-    remedied,
-    remedy,
-    with_options,
-)
+from structgen.models.loading import in_short, read_options, remedied, remedy
 from structgen.vocabulary import Vocabulary
 
 from . import runtime
@@ -64,22 +55,20 @@ def load(
 
     Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
     """
-    check_threads(threads)
+    names, options_of, others = read_options(providers, session_options, threads)
+    if threads is not None:
+        others["intra_op_num_threads"] = threads
     config = read_config(folder)
     lacking = damage.find(folder)
     if lacking:
         raise ModelError(remedied(folder, lacking))
     vocabulary = folder_vocabulary(folder, config)
-    check_session_options(session_options)
-    names, options_of = with_options(
-        None if providers is None else checked(providers), session_options
-    )
     if meanwhile is not None:
         # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
         read_ahead(folder)
         meanwhile(vocabulary)
     try:
-        og_model = og.Model(_session_config(folder, names, options_of, session_options, threads))
+        og_model = og.Model(_session_config(folder, names, options_of, others))
         og_tokenizer = og.Tokenizer(og_model)
     except Exception as error:
         hint = f" {remedy(folder)}" if "parse" in str(error) or "parsing" in str(error) else ""
@@ -169,8 +158,7 @@ def _session_config(
     folder: Path,
     providers: Sequence[str] | None,
     provider_options: Mapping[str, Mapping[str, Any]],
-    session_options: Mapping[str, Any] | None,
-    threads: int | None,
+    session_options: Mapping[str, Any],
 ) -> og.Config:
     config = og.Config(str(folder))
     if providers is not None:
@@ -180,13 +168,9 @@ def _session_config(
                 config.append_provider(name)
                 for key, value in provider_options.get(name, {}).items():
                     config.set_provider_option(name, key, str(value))
-    wanted = {
-        name: value for name, value in (session_options or {}).items() if name != PROVIDER_OPTIONS
-    }
-    if threads is not None:
-        wanted["intra_op_num_threads"] = threads
-    if wanted:
-        config.overlay(json.dumps({"model": {"decoder": {"session_options": wanted}}}))
+    if session_options:
+        said = {"model": {"decoder": {"session_options": session_options}}}
+        config.overlay(json.dumps(said))
     return config
 
 
