@@ -14,17 +14,16 @@ by `models.base` alone.
 from __future__ import annotations
 
 from . import chat, options
-from .batch import Rows, batch_pays, make_all, shares_much
+from .batch import Rows, batch_pays, shares_much
 from .call_validation import (
     check_adapter,
     check_fits,
     check_may_fit,
     encode,
     encode_pieces,
-    opener,
 )
 from .calls import AsyncMaker, AsyncTypedGenerator, Calls, Take
-from .chat import Prompt, Prompts, TokenPrompt
+from .chat import Prompt, TokenPrompt
 from .generation import Generation
 from .loop import made, passes_of
 from .options import (
@@ -51,7 +50,6 @@ from .tasks import (
     Task,
     checks_for,
     checks_of_constraint,
-    failure,
     gathered,
     make_outputs,
     probabilities,
@@ -76,7 +74,6 @@ __all__ = [
     "Parsed",
     "Prepared",
     "Prompt",
-    "Prompts",
     "Rows",
     "Run",
     "SearchOptions",
@@ -101,12 +98,9 @@ __all__ = [
     "checks_of_constraint",
     "encode",
     "encode_pieces",
-    "failure",
     "gathered",
     "made",
-    "make_all",
     "make_outputs",
-    "opener",
     "options",
     "passes_of",
     "pieces",

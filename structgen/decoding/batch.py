@@ -255,7 +255,7 @@ class Rows:
                 live = [index for index in still if index in live]
                 done = len(rows) - len(live)
                 self._wasted += _ROW * done
-                again = _TOKEN * sum(self._runs[i].part.token_ids.shape[1] for i in live)
+                again = _TOKEN * sum(self._runs[i].part.tokens.length for i in live)
                 if live and done and self._wasted > again:
                     return live, []
                 if live:
@@ -278,7 +278,7 @@ class Rows:
     def _begin(self, index: int) -> TokenIds:
         """The tokens with which a row starts; what is left is queued: forced text to be scored."""
         run = self._runs[index]
-        token_ids: TokenIds = run.part.token_ids[0]
+        token_ids: TokenIds = run.part.tokens.row
         start = len(token_ids) - run.part.n_wanted
         self._queues[index] = token_ids[start:].tolist()
         return token_ids[:start]
@@ -296,7 +296,7 @@ class Rows:
         run = self._runs[index]
         run.advance()
         self._tell(index, run.take_chunks())
-        self._queues[index] = run.part.take_pending().tolist()
+        self._queues[index] = run.part.tokens.take_pending().tolist()
 
     def _tell(self, index: int, chunks: list[Chunk]) -> None:
         if chunks and self._on_chunks is not None:

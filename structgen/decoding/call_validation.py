@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from structgen.constraint import Constraint
 from structgen.decoding import chat
 from structgen.decoding.chat import Prompt
@@ -29,7 +27,7 @@ from structgen.insight import (
     run_passes,
     suggestion,
 )
-from structgen.models.base import LONGEST_PASS, Model, after_start, most_characters
+from structgen.models.base import LONGEST_PASS, Model, after_start, joined, most_characters
 from structgen.sampling import (
     LogitBias,
     LogitsProcessor,
@@ -162,7 +160,7 @@ def opening(
     Returns:
         The sequence, and how many tokens fit behind: ``room``, or fewer where the context ends.
     """
-    token_ids = np.concatenate([prompt_ids, np.array(before, np.int32)])
+    token_ids = joined(prompt_ids, before)
     room = min(room, model.context_length - len(token_ids))
     sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
     try:

@@ -8,6 +8,7 @@ to the model, tokens to its tokenizer.
 from __future__ import annotations
 
 import difflib
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -269,23 +270,14 @@ def without_oldest(messages: _Messages, fits: Callable[[_Messages], bool]) -> _M
     last = messages[-1]
     starts = [i for i, message in enumerate(turns) if message["role"] == "user"]
     starts = [start for start in starts if start > 0]
-    low, high = 0, len(starts)  # how many starts of turns to skip
-    while low < high:
-        middle = (low + high) // 2
-        if fits([*head, *turns[starts[middle] :], last]):
-            high = middle
-        else:
-            low = middle + 1
-    if low < len(starts):
-        return [*head, *turns[starts[low] :], last]
+    first = bisect_left(starts, True, key=lambda start: fits([*head, *turns[start:], last]))
+    if first < len(starts):
+        return [*head, *turns[starts[first] :], last]
     if fits([*head, last]):
         return [*head, last]
     text = str(last["content"])
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high) // 2
-        if fits([*head, {**last, "content": text[middle:]}]):
-            high = middle
-        else:
-            low = middle + 1
-    return [*head, {**last, "content": text[low:]}]
+
+    def without(n: int) -> _Messages:
+        return [*head, {**last, "content": text[n:]}]
+
+    return without(bisect_left(range(len(text)), True, key=lambda n: fits(without(n))))

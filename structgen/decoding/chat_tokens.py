@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import functools
 import itertools
 import re
 import secrets
@@ -158,7 +159,7 @@ def encode_chat(
     whole = "".join(piece.text for piece in pieces)
     if whole != text:
         token_ids = model.encode(whole)
-    return _Spelt(model, names, pieces, token_ids).token_ids
+    return _spelt(model, names, pieces, token_ids)
 
 
 def encode_text(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
@@ -185,7 +186,7 @@ def encode_text(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
                 cut.append(_Piece(part, None))
     if not any(names.found(piece.text) for piece in cut if piece.token_id is None):
         return token_ids
-    return _Spelt(model, names, cut, token_ids).token_ids
+    return _spelt(model, names, cut, token_ids)
 
 
 def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str:
@@ -393,79 +394,62 @@ def _strings(messages: _Messages, tools: _Messages | None) -> list[str]:
 # -- tokens -----------------------------------------------------------------------------------
 
 
-@final
-class _Spelt:
-    """The tokens of pieces.
+def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: TokenIds) -> TokenIds:
+    """The tokens of pieces, int32 ``[n]``.
 
-    Attributes:
-        token_ids: int32 ``[n]``.
+    Args:
+        model: the model.
+        names: its special tokens.
+        pieces: of `_origins`.
+        token_ids: of their text as a whole, with special tokens read everywhere. Pieces of which
+            no part was read so keep theirs.
     """
+    vocabulary, out = model.vocabulary, list[int]()
+    speller = Speller(vocabulary, model.encode)
 
-    def __init__(
-        self, model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: TokenIds
-    ) -> None:
-        """Spell ``pieces``.
-
-        Args:
-            model: the model.
-            names: its special tokens.
-            pieces: of `_origins`.
-            token_ids: of their text as a whole, with special tokens read everywhere. Pieces of
-                which no part was read so keep theirs.
-        """
-        self._model = model
-        self._names = names
-        self._speller = Speller(model.vocabulary, model.encode)
-        self._out: list[int] = []
-        self._cuts: dict[str, int] = {}
-        special = {*names.ids.values()}
-        expected = [
-            names.found(piece.text) if piece.token_id is None else [piece.token_id]
-            for piece in pieces
-        ]
-        given: list[int] = token_ids.tolist()
-        ends = [at for at, token_id in enumerate(given) if token_id in special]
-        is_read_alike = [given[at] for at in ends] == list(itertools.chain(*expected))
-        start = done = 0
-        for piece, found in zip(pieces, expected, strict=True):
-            done += len(found)
-            end = ends[done] if done < len(ends) else len(given)
-            if piece.token_id is not None:
-                self._out.append(piece.token_id)
-                start = ends[done - 1] + 1 if is_read_alike else start
-            elif is_read_alike and not found:
-                self._out += given[start:end]
-            else:
-                self._spell(piece.text)
-        self.token_ids: TokenIds = np.array(self._out, np.int32)
-
-    def _spell(self, text: str) -> None:
-        """Add text as text: cut inside each name, so that the tokenizer does not see it."""
-        parts = self._names.split(text)
-        run = parts[0]
-        for name, after in zip(parts[1::2], parts[2::2], strict=True):
-            if name not in self._cuts:
-                self._cuts[name] = self._cut(name)
-            cut = self._cuts[name]
-            self._add(run + name[:cut])
-            run = name[cut:] + after
-        self._add(run)
-
-    def _cut(self, name: str) -> int:
+    @functools.cache
+    def cut_of(name: str) -> int:
         """Where the name falls into the fewest tokens, if it is cut there."""
 
         def count(cut: int) -> int:
-            return len(self._model.encode(name[:cut])) + len(self._model.encode(name[cut:]))
+            return len(model.encode(name[:cut])) + len(model.encode(name[cut:]))
 
         return min(range(1, len(name)), key=count, default=1)
 
-    def _add(self, text: str) -> None:
+    def spell(text: str) -> None:
+        """Add text as text: cut inside each name, so that the tokenizer does not see it."""
+        parts = names.split(text)
+        run = parts[0]
+        for name, after in zip(parts[1::2], parts[2::2], strict=True):
+            add(run + name[: cut_of(name)])
+            run = name[cut_of(name) :] + after
+        add(run)
+
+    def add(text: str) -> None:
         if not text:
             return
-        special = self._model.vocabulary.special_token_ids
-        before = np.array(self._out[-_CONTEXT:], np.int32)
         try:
-            found = self._speller(before, text.encode())
+            found = speller(np.array(out[-_CONTEXT:], np.int32), text.encode())
         except VocabularyError:  # characters that the tokenizer does not know
-            found = [int(token_id) for token_id in self._model.encode(text)]
-        self._out += [token_id for token_id in found if token_id not in special]
+            found = [int(token_id) for token_id in model.encode(text)]
+        out.extend(token for token in found if token not in vocabulary.special_token_ids)
+
+    special = {*names.ids.values()}
+    expected = [
+        names.found(piece.text) if piece.token_id is None else [piece.token_id] for piece in pieces
+    ]
+    given: list[int] = token_ids.tolist()
+    ends = [at for at, token_id in enumerate(given) if token_id in special]
+    is_read_alike = [given[at] for at in ends] == list(itertools.chain(*expected))
+    start = done = 0
+    for piece, found in zip(pieces, expected, strict=True):
+        done += len(found)
+        end = ends[done] if done < len(ends) else len(given)
+        if piece.token_id is not None:
+            out.append(piece.token_id)
+            start = ends[done - 1] + 1 if is_read_alike else start
+        elif is_read_alike and not found:
+            out += given[start:end]
+        else:
+            spell(piece.text)
+    return np.array(out, np.int32)

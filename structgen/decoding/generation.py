@@ -47,6 +47,7 @@ class Generation:
         prompt_ids: int32 ``[n]``, the prompt.
         max_tokens: most tokens to generate, the end of the sequence included.
         adapter: name of the adapter that the model runs with, or None.
+        tokens: prompt and output so far, and which of them the model has seen.
     """
 
     def __init__(
@@ -103,11 +104,11 @@ class Generation:
         if constraint is not None and checks is not None and search.retries:
             trial = Trial.of(checks, constraint, settings, search.retries)
         self._clock = Clock(search.timeout, search.cancel)
-        self._tokens = OutputTokens(prompt_ids, self.max_tokens)
+        self.tokens = OutputTokens(prompt_ids, self.max_tokens)
         self._progress = Progress(
             vocabulary,
             constraint,
-            self._tokens,
+            self.tokens,
             self._reporter,
             self._clock,
             self._recorders,
@@ -146,14 +147,9 @@ class Generation:
         return self._progress.finish_reason
 
     @property
-    def token_ids(self) -> TokenIds:
-        """Prompt and output so far, int32 ``[1, n]``, read-only."""
-        return self._tokens.token_ids
-
-    @property
     def result(self) -> GenerationResult[Any]:
         """What has been generated so far; ``finish_reason`` is None while it goes on."""
-        tokens, trial = self._tokens, self._progress.trial
+        tokens, trial = self.tokens, self._progress.trial
         finish_reason = self.finish_reason
         if finish_reason is None and (self._clock.has_ended or self._clock.is_cancelled):
             finish_reason = "cancelled"
@@ -264,7 +260,7 @@ class Generation:
             reused_tokens: how many of the prompt's first tokens the model has seen already.
         """
         self._clock.count_from(self._clock.start())
-        self._reused_tokens = self._tokens.n_seen = reused_tokens
+        self._reused_tokens = self.tokens.n_seen = reused_tokens
 
     def count_time_from(self, began: float) -> None:
         """Say when the call began, by `time.perf_counter`: ``timeout`` counts from the first time.
@@ -272,10 +268,6 @@ class Generation:
         For a call that makes several outputs, whose one deadline holds for those that come last.
         """
         self._clock.count_from(began)
-
-    def resume(self, n_seen: int) -> None:
-        """Say that the model has seen so many of the tokens, whatever it had before."""
-        self._tokens.n_seen = n_seen
 
     def advance(self) -> None:
         """Go on as far as possible without the model; may end the output."""
@@ -285,7 +277,7 @@ class Generation:
         if self._clock.is_interrupted:
             progress.finish("cancelled")
         elif progress.is_plain or progress.goes_on():
-            if not self._tokens.left:
+            if not self.tokens.left:
                 progress.finish("length")
             elif self._forced is not None:
                 self._forced.go_on()
@@ -334,25 +326,7 @@ class Generation:
         if not self._recorders or self.finish_reason == "cancelled":
             return 0
         wanted = any(recorder.wants_forced_logits for recorder in self._recorders)
-        return self._tokens.n_unscored if wanted else 0
-
-    @property
-    def n_seen(self) -> int:
-        """How many of the tokens the model has seen; what it has seen beside, it is to forget."""
-        return self._tokens.n_seen
-
-    @property
-    def n_pending(self) -> int:
-        """How many tokens `take_pending` would return."""
-        return self._tokens.length - self._tokens.n_seen
-
-    def take_pending(self) -> TokenIds:
-        """Return the tokens the model has not seen, int32 ``[n]``, and count them as seen.
-
-        After `advance`, and if that did not end the output, there is at least one, unless the
-        model has seen the whole prompt in an earlier call.
-        """
-        return self._tokens.take_pending()
+        return self.tokens.n_unscored if wanted else 0
 
     def guess(self, n_pending: int) -> Sequence[int]:
         """Tokens that probably come after those that there are; none where it does not speculate.
@@ -362,11 +336,11 @@ class Generation:
         """
         if self._speculation is None:
             return ()
-        return self._speculation.guess(self._tokens.row, n_pending, self._tokens.left - 1)
+        return self._speculation.guess(self.tokens.row, n_pending, self.tokens.left - 1)
 
     def note_guess(self, n_guessed: int, n_right: int) -> None:
         """Take down that the model has seen a guess, and how many of its tokens came."""
-        self._tokens.n_seen += n_right
+        self.tokens.n_seen += n_right
         if self._speculation is not None:
             self._speculation.note(n_guessed, n_right)
 
@@ -376,7 +350,7 @@ class Generation:
         Args:
             logits: float32 ``[n, vocab]``, of the first ``n`` of the `n_wanted` tokens.
         """
-        self._tokens.n_unscored -= len(logits)
+        self.tokens.n_unscored -= len(logits)
         for recorder in self._recorders:
             if recorder.wants_forced_logits:
                 recorder.forced_logits(logits)
@@ -391,7 +365,7 @@ class Generation:
             OptionError: the user's processor returned something else than scores.
         """
         progress = self._progress
-        self._tokens.n_unscored = 0
+        self.tokens.n_unscored = 0
         own = logits[0].copy() if self._recorders else None
         if not self._chooser.choose(progress, logits, own):
             assert progress.trial is not None

@@ -35,7 +35,7 @@ def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[C
         run.check_whole()
         return
     length = len(run.prompt_ids) + run.max_tokens
-    sequence = model.start(length, prefix=run.part.token_ids[0], adapter=run.adapter)
+    sequence = model.start(length, prefix=run.part.tokens.row, adapter=run.adapter)
     try:
         if not has_begun:
             run.start(reused_tokens=sequence.length)
@@ -56,7 +56,7 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
         run: an output that has begun.
         sequence: may hold the first of its tokens already; left open.
     """
-    run.part.resume(sequence.length)
+    run.part.tokens.n_seen = sequence.length
     while True:
         run.advance()
         yield run.take_chunks()
@@ -72,9 +72,9 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
         n_wanted, goes_on = part.n_wanted, run.finish_reason is None
         if not goes_on and not n_wanted:
             return
-        if sequence.length > part.n_seen:
-            sequence.rewind(part.n_seen)
-        pending = part.take_pending()
+        if sequence.length > part.tokens.n_seen:
+            sequence.rewind(part.tokens.n_seen)
+        pending = part.tokens.take_pending()
         guessed = part.guess(len(pending)) if goes_on else ()
         if guessed:
             sequence.append([*pending.tolist(), *guessed])
@@ -108,18 +108,18 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> int:
     Returns:
         How many tokens of the guess came.
     """
-    first = run.part.token_ids.shape[1]
+    first = run.part.tokens.length
     after = np.array(guessed, np.int32)
     at = 0
     while True:
         run.part.choose(logits[at : at + 1])
         if run.finish_reason is not None or at == len(guessed):
             return at
-        run_ids = run.part.token_ids[0]
+        run_ids = run.part.tokens.row
         if len(run_ids) <= first + at or run_ids[-1] != after[at]:
             return at
         run.advance()
-        came = run.part.token_ids[0, first:]
+        came = run.part.tokens.row[first:]
         at = n_shared(came, after)
         if run.finish_reason is not None or at < len(came):
             return at

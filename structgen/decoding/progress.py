@@ -301,7 +301,11 @@ class OutputTokens:
         self.n_unscored += 1
 
     def take_pending(self) -> TokenIds:
-        """The tokens that the model has not seen, int32 ``[n]``, which count as seen now."""
+        """The tokens that the model has not seen, int32 ``[n]``, which count as seen now.
+
+        After `Generation.advance`, and if that did not end the output, there is at least one,
+        unless the model has seen the whole prompt in an earlier call.
+        """
         pending = self._ids[0, self.n_seen : self.length]
         self.n_seen = self.length
         return pending

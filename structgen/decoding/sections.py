@@ -25,7 +25,7 @@ import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, PromptError
-from structgen.models.base import Model
+from structgen.models.base import Model, joined
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.values import Judging
 
@@ -197,7 +197,7 @@ class Sections:
         texts, counts = dict(self._texts), dict(self._counts)
         if self._section != "answer":
             texts[self._section] = result.text
-            counts[self._section] = self.part.token_ids.shape[1] - self._at
+            counts[self._section] = self.part.tokens.length - self._at
             if self._section == "reasoning":
                 counts["reasoning"] += self._n_opening
             result = replace(
@@ -284,8 +284,8 @@ class Sections:
 
     def _go_on(self) -> None:
         """Begin the next section."""
-        part, token_ids = self.part, self.part.token_ids[0]
-        n_seen = len(token_ids) - part.n_pending
+        part, token_ids = self.part, self.part.tokens.row
+        n_seen = part.tokens.n_seen
         self._note_chunks()
         result = part.result
         text = result.text
@@ -301,13 +301,13 @@ class Sections:
             if begun and self._chunks:
                 last = Chunk(self._chunks.pop().removesuffix(begun), "reasoning")
                 self._chunks += [last] if last else []
-            token_ids = _joined(token_ids, more)
+            token_ids = joined(token_ids, more)
             count = len(token_ids) - self._at + self._n_opening
         else:
             assert self._draft is not None
             count = len(token_ids) - self._at
             self._n_request = len(self._draft.request)
-            token_ids = _joined(token_ids, self._draft.request)
+            token_ids = joined(token_ids, self._draft.request)
             if self._thoughts is not None:
                 # A template that opens thoughts by itself has opened one again.
                 closed = self._thoughts.closed(token_ids)
@@ -350,7 +350,3 @@ class Sections:
 
 Run: TypeAlias = Generation | Sections
 """One output, between a prompt and a result."""
-
-
-def _joined(token_ids: TokenIds, more: Sequence[int]) -> TokenIds:
-    return np.concatenate([token_ids, np.array(more, np.int32)])

@@ -37,7 +37,7 @@ from structgen.insight import (
     run_passes,
     whole_texts,
 )
-from structgen.models.base import Model, most_characters
+from structgen.models.base import Model, joined, most_characters
 from structgen.options import CancelEvent
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
@@ -171,7 +171,7 @@ class Task:
             if len(token_ids) > most:
                 first, most = self.model.start_ids[:most], max(most - len(self.model.start_ids), 0)
                 rest = token_ids[len(token_ids) - most :]
-                token_ids = np.concatenate([np.array(first, np.int32), rest])
+                token_ids = joined(np.array(first, np.int32), rest)
         else:
             most = self._most_prompt(search)
 
@@ -190,8 +190,8 @@ class Task:
             request = after_draft(self.model, parsed, tools, self._draft, search.special_tokens)
         if self._closing is not None:
             token_ids = self._closing.closed(token_ids)
-            whole = np.concatenate([token_ids, np.array(request, np.int32)])
-            request = self._closing.closed(whole)[len(token_ids) :].tolist()
+            whole = self._closing.closed(joined(token_ids, request))
+            request = whole[len(token_ids) :].tolist()
         return Prepared(token_ids, request)
 
     def _prepare_tokens(self, prompt: TokenPrompt, search: SearchOptions) -> Prepared:

@@ -19,12 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-import numpy as np
-
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, PromptError
-from structgen.models.base import Model
+from structgen.models.base import Model, joined
 from structgen.sampling import TokenIds
 from structgen.types import thought_type
 
@@ -201,13 +199,13 @@ class Thoughts:
                 break
             if bare and not (self._begin + self.end).endswith(bare):
                 break
-        return _joined(prompt_ids, self._opening), len(self._opening)
+        return joined(prompt_ids, self._opening), len(self._opening)
 
     def closed(self, token_ids: TokenIds) -> TokenIds:
         """Tokens that end in no open thought: one that is open at their end is closed."""
         if not len(token_ids) or self.opened(token_ids)[1]:
             return token_ids
-        return _joined(token_ids, self.closing(token_ids, "", is_closed=False))
+        return joined(token_ids, self.closing(token_ids, "", is_closed=False))
 
     def begun(self, thought: str) -> str:
         """What of the closing tag a thought ends in that a budget has cut there."""
@@ -235,10 +233,6 @@ class Thoughts:
             data = rest if len(self._speller(token_ids, rest)) <= len(apart) else data
         together = self._speller(token_ids, data)
         return together if len(together) <= len(apart) else apart
-
-
-def _joined(token_ids: TokenIds, more: Sequence[int]) -> TokenIds:
-    return np.concatenate([token_ids, np.array(more, np.int32)])
 
 
 CHAT_REQUEST = (

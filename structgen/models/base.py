@@ -194,7 +194,12 @@ def after_start(start_ids: Sequence[int], token_ids: TokenIds) -> TokenIds:
     start = list(start_ids)
     if not start or token_ids[: len(start)].tolist() == start:
         return token_ids
-    return np.concatenate([np.array(start, np.int32), token_ids])
+    return joined(np.array(start, np.int32), token_ids)
+
+
+def joined(token_ids: TokenIds, more: Sequence[int] | TokenIds) -> TokenIds:
+    """Some tokens and more after them, int32 ``[n]``."""
+    return np.concatenate([token_ids, np.array(more, np.int32)])
 
 
 def n_shared(a: TokenIds, b: TokenIds) -> int:

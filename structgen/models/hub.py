@@ -52,7 +52,7 @@ def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
     usual = [file for file in _USUAL if file in graphs] or (graphs if len(graphs) == 1 else [])
     chosen = [inside] if inside in graphs else [] if inside else usual[:1]
     if not chosen:
-        repository = "/".join(name.split("/")[:2])
+        repository, _ = _parts(name)
         names = "".join(f"\n  {repository}/{graph}" for graph in graphs)
         raise ModelNotFound(
             f"{name} does not say which of the ONNX files in {repository} is meant. Name one of "
@@ -207,17 +207,8 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         return cache.install(name, model, source, listing.commit)
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What the hub says of a model: the commit, the bytes to fetch, and the task."""
-
-    commit: str
-    size: int
-    task: str
-
-
-def describe(name: str) -> Described:
-    """Ask the hub about a model that is not here; nothing is fetched.
+def describe(name: str) -> tuple[str, int, str]:
+    """What the hub says of a model that is not here: the commit, the bytes to fetch, and the task.
 
     Raises:
         ModelNotFound, DownloadError: as `fetch`; of several models in a repository, all are listed.
@@ -228,7 +219,7 @@ def describe(name: str) -> Described:
     files = list(listing.files)
     chosen, _ = _chosen(name, subfolder, files, None)
     size = sum(listing.files[file].size or 0 for file in chosen)
-    return Described(listing.commit, size, "generate" if any(map(_is_config, files)) else "embed")
+    return listing.commit, size, "generate" if any(map(_is_config, files)) else "embed"
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -332,7 +323,7 @@ def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
     below = [folder for folder in folders if not subfolder or folder.startswith(subfolder + "/")]
     if len(below) == 1:
         return below[0]
-    repo_id = "/".join(name.split("/")[:2])
+    repo_id, _ = _parts(name)
     if below:
         names = "".join(f"\n  {repo_id}/{folder}" for folder in below)
         raise ModelNotFound(f"{name} holds {len(below)} models. Name one of them:{names}")

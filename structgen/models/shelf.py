@@ -268,14 +268,14 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
 
 def _of_repository(name: str) -> ModelInfo:
     """What the hub says of a model that is neither in the catalogue nor here."""
-    found = hub.describe(name)
+    commit, size, task = hub.describe(name)
     return ModelInfo(
         name=name,
-        task=found.task,
-        size=found.size,
+        task=task,
+        size=size,
         source=f"Hugging Face: {name}",
         notes="not in the catalogue: the hub's list of its files",
-        commit=found.commit,
+        commit=commit,
     )
 
 

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
+from .tokenizer_bytes import byte_alphabet
 from .tokens import Plan, Vocabulary, unfinished
 from .trie import Trie, view
 
-__all__ = ["Plan", "Trie", "Vocabulary", "unfinished", "view"]
+__all__ = ["Plan", "Trie", "Vocabulary", "byte_alphabet", "unfinished", "view"]

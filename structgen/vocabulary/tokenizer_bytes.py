@@ -351,7 +351,7 @@ def _flatten(section: Any, key: str) -> Iterator[dict[str, Any]]:
             yield section
 
 
-def _alphabet() -> npt.NDArray[np.int16]:
+def byte_alphabet() -> npt.NDArray[np.int16]:
     """Return GPT-2's byte alphabet: byte by code point, -1 where there is none."""
     # Bytes that print as themselves in Latin-1 do; the others take code points from 256 on.
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -367,7 +367,7 @@ def _from_byte_alphabet(strings: list[str]) -> list[bytes]:
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
     ends = np.cumsum(lengths)
     points = np.frombuffer("".join(strings).encode("utf-32-le"), np.uint32)
-    alphabet = _alphabet()
+    alphabet = byte_alphabet()
     values = alphabet[np.minimum(points, len(alphabet) - 1)]
     text = values.astype(np.uint8).tobytes()
     bounds = [0, *ends.tolist()]

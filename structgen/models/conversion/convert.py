@@ -139,7 +139,7 @@ class Calibration:
         return rms
 
     def _activate(self, gate: FloatArray) -> FloatArray:
-        if self.shape.activation == "gelu":
+        if self.shape.family.activation == "gelu":
             inner = np.float32((2 / np.pi) ** 0.5) * (gate + np.float32(0.044715) * gate**3)
         else:
             # SiLU as a tanh: exp would overflow, and warn, on large negative inputs.
@@ -267,7 +267,7 @@ def convert(
     layout = _layout(target)
     opened = GgufCheckpoint if is_gguf else HuggingFaceCheckpoint
     checkpoint: Checkpoint = opened(source, context_length)
-    if layout != "cpu" and checkpoint.shape.has_wide_range:
+    if layout != "cpu" and checkpoint.shape.family.scales_embeddings:
         raise ConversionError(
             f"target={target!r} has numbers of 16 bits, and those of {checkpoint.path} grow larger "
             "than these go. Convert it for the CPU, or use `python -m "
@@ -372,7 +372,7 @@ def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:
     providers = [] if target == "cpu" else [{"cuda": {"enable_cuda_graph": "0"}}]
     return {
         "model": {
-            "type": shape.runtime_type,
+            "type": shape.family.runtime_type,
             "vocab_size": shape.vocab_size,
             "context_length": shape.context_length,
             # The runtime insists on a start token; whether texts begin with it is the

@@ -10,6 +10,7 @@ sixth layer sees the whole text. This module knows no file format and no graph.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,11 +69,57 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Family:
+    """What all models of a family share.
+
+    Attributes:
+        title: its name in messages.
+        runtime_type: what ``genai_config.json`` calls it.
+        activation: of the feed-forward layer's gate; ``gelu`` is the one by a tanh.
+        has_qk_norms: queries and keys are normalised, head by head.
+        has_post_norms: what attention and feed-forward layer give is normalised too.
+        is_fused: queries, keys and values are one projection, gate and up another.
+        scales_embeddings: by the square root of their width; numbers between the operators then
+            exceed what 16 bits hold.
+        full_period: every how many layers one sees the whole text where the others see a window; 1:
+            all layers are alike.
+        rope_period: every how many layers one has no positions; 0: all have them.
+        window_rope_base: base of the frequencies of layers with a window; None: the same as of the
+            others.
+        attention_cap: default of the cap of products of queries and keys.
+        logit_cap: default of the cap of logits.
+        wide_layers: the number of layers of the one model whose products are scaled by
+            ``hidden_size / n_heads`` instead of by the head's size (Gemma's 27B); 0: none.
+        is_interleaved: GGUF files of it hold rotary pairs as neighbours.
+    """
+
+    title: str
+    runtime_type: str
+    activation: Literal["silu", "gelu"] = "silu"
+    has_qk_norms: bool = False
+    has_post_norms: bool = False
+    is_fused: bool = False
+    scales_embeddings: bool = False
+    full_period: int = 1
+    rope_period: int = 0
+    window_rope_base: float | None = None
+    attention_cap: float = 0.0
+    logit_cap: float = 0.0
+    wide_layers: int = 0
+    is_interleaved: bool = False
+
+    @property
+    def has_unit_norms(self) -> bool:
+        """Hugging Face's files hold a norm's gain minus one."""
+        return self.scales_embeddings
+
+
+@dataclass(frozen=True)
 class DecoderShape:
     """The hyperparameters of a decoder.
 
     Attributes:
-        runtime_type: what ``genai_config.json`` calls the family.
+        family: that it is of.
         hidden_size: width of the residual stream.
         ffn_size: width of the gated feed-forward layer.
         n_heads: query heads.
@@ -86,12 +133,9 @@ class DecoderShape:
         attention_scale: what products of queries and keys are multiplied by.
         attention_cap: they are pressed between minus and plus this by a tanh; 0: they are not.
         logit_cap: the same of the logits.
-        embedding_scale: what embeddings are multiplied by.
-        activation: of the feed-forward layer's gate; ``gelu`` is the one by a tanh.
-        has_wide_range: numbers between its operators exceed what 16 bits hold.
     """
 
-    runtime_type: str
+    family: Family
     hidden_size: int
     ffn_size: int
     n_heads: int
@@ -105,9 +149,11 @@ class DecoderShape:
     attention_scale: float
     attention_cap: float = 0.0
     logit_cap: float = 0.0
-    embedding_scale: float = 1.0
-    activation: Literal["silu", "gelu"] = "silu"
-    has_wide_range: bool = False
+
+    @property
+    def embedding_scale(self) -> float:
+        """What embeddings are multiplied by."""
+        return math.sqrt(self.hidden_size) if self.family.scales_embeddings else 1.0
 
     @property
     def n_layers(self) -> int:
@@ -161,51 +207,6 @@ class SpecialTokens:
     end: list[int]
     start: int | None
     padding: int
-
-
-@dataclass(frozen=True)
-class Family:
-    """What all models of a family share.
-
-    Attributes:
-        title: its name in messages.
-        runtime_type: what ``genai_config.json`` calls it.
-        activation: of the feed-forward layer's gate.
-        has_qk_norms: queries and keys are normalised, head by head.
-        has_post_norms: what attention and feed-forward layer give is normalised too.
-        is_fused: queries, keys and values are one projection, gate and up another.
-        scales_embeddings: by the square root of their width.
-        full_period: every how many layers one sees the whole text where the others see a window; 1:
-            all layers are alike.
-        rope_period: every how many layers one has no positions; 0: all have them.
-        window_rope_base: base of the frequencies of layers with a window; None: the same as of the
-            others.
-        attention_cap: default of the cap of products of queries and keys.
-        logit_cap: default of the cap of logits.
-        wide_layers: the number of layers of the one model whose products are scaled by
-            ``hidden_size / n_heads`` instead of by the head's size (Gemma's 27B); 0: none.
-        is_interleaved: GGUF files of it hold rotary pairs as neighbours.
-    """
-
-    title: str
-    runtime_type: str
-    activation: Literal["silu", "gelu"] = "silu"
-    has_qk_norms: bool = False
-    has_post_norms: bool = False
-    is_fused: bool = False
-    scales_embeddings: bool = False
-    full_period: int = 1
-    rope_period: int = 0
-    window_rope_base: float | None = None
-    attention_cap: float = 0.0
-    logit_cap: float = 0.0
-    wide_layers: int = 0
-    is_interleaved: bool = False
-
-    @property
-    def has_unit_norms(self) -> bool:
-        """Hugging Face's files hold a norm's gain minus one."""
-        return self.scales_embeddings
 
 
 FAMILIES = MappingProxyType(

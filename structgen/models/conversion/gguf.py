@@ -16,7 +16,6 @@ ONNX, or of rounding.
 from __future__ import annotations
 
 import json
-import math
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -534,7 +533,7 @@ class GgufCheckpoint(Checkpoint):
         context, factors = self._context(trained, context_length)
         scaled = hidden_size / n_heads if n_layers == family.wide_layers else head_size
         return DecoderShape(
-            runtime_type=family.runtime_type,
+            family=family,
             hidden_size=hidden_size,
             ffn_size=self._same_everywhere("feed_forward_length"),
             n_heads=n_heads,
@@ -548,9 +547,6 @@ class GgufCheckpoint(Checkpoint):
             attention_scale=float(self._get("attention.scale", 0.0)) or scaled**-0.5,
             attention_cap=float(self._get("attn_logit_softcapping", family.attention_cap)),
             logit_cap=float(self._get("final_logit_softcapping", family.logit_cap)),
-            embedding_scale=math.sqrt(hidden_size) if family.scales_embeddings else 1.0,
-            activation=family.activation,
-            has_wide_range=family.scales_embeddings,
         )
 
     def _check_features(self, head_size: int) -> None:

@@ -29,7 +29,7 @@ Knows nothing of files that are read, or of tokenizers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -290,18 +290,17 @@ class GraphBuilder:
         # The head's three-dimensional blocks, seen as the rows that the gather expects.
         rows = np.array([table.n_outputs, table.n_inputs * table.bits // 8], np.int64)
         shape = self._constant("model.embed_tokens.shape", rows)
-        (flat,) = self._node("Reshape", f"{name}/Reshape", [weights[0], shape])
-        (self._hidden,) = self._node(
+        self._hidden = self._one(
             "GatherBlockQuantized",
             f"{name}/GatherBlockQuantized",
-            [flat, self._input_ids, *weights[1:]],
+            self._one("Reshape", f"{name}/Reshape", weights[0], shape),
+            self._input_ids,
+            *weights[1:],
             domain=_MICROSOFT,
-            attributes={
-                "bits": table.bits,
-                "block_size": BLOCK,
-                "gather_axis": 0,
-                "quantize_axis": 1,
-            },
+            bits=table.bits,
+            block_size=BLOCK,
+            gather_axis=0,
+            quantize_axis=1,
         )
         if self._shape.embedding_scale != 1:
             self._hidden = self._times(f"{name}/Mul", self._hidden, self._shape.embedding_scale)
@@ -321,11 +320,9 @@ class GraphBuilder:
 
         normed = self._norm(f"{base}/post_attention_layernorm", matrices.ffn_norm)
         gate_up = self._matmul(f"{base}/mlp/gate_up_proj", normed, matrices.gate_up)
-        gate, up = self._node(
-            "Split", f"{base}/mlp/Split", [gate_up], 2, attributes={"axis": -1, "num_outputs": 2}
-        )
+        gate, up = self._node("Split", f"{base}/mlp/Split", [gate_up], 2, axis=-1, num_outputs=2)
         activated = self._activate(f"{base}/mlp/act_fn", gate)
-        (product,) = self._node("Mul", f"{base}/mlp/Mul", [activated, up])
+        product = self._one("Mul", f"{base}/mlp/Mul", activated, up)
         delta = self._matmul(f"{base}/mlp/down_proj", product, matrices.down)
         if matrices.ffn_post_norm is not None:
             delta = self._plain_norm(f"{base}/ffn_post_layernorm", delta, matrices.ffn_post_norm)
@@ -350,7 +347,7 @@ class GraphBuilder:
         logits = self._matmul("/lm_head", normed, table, weights)
         if self._shape.logit_cap:
             small = self._times("/lm_head/Div", logits, 1 / self._shape.logit_cap)
-            (pressed,) = self._node("Tanh", "/lm_head/Tanh", [small])
+            pressed = self._one("Tanh", "/lm_head/Tanh", small)
             logits = self._times("/lm_head/Mul", pressed, self._shape.logit_cap)
         self._describe(logits, "logits", ["batch_size", "sequence_length", self._shape.vocab_size])
         self._graph.outputs.extend([logits, *self._presents])
@@ -409,13 +406,19 @@ class GraphBuilder:
         inputs: Sequence[ir.Value | None],
         n_outputs: int = 1,
         domain: str = "",
-        attributes: Mapping[str, int | float | str | Sequence[int]] | None = None,
+        **attributes: int | float | str | Sequence[int],
     ) -> Sequence[ir.Value]:
         node = ir.node(op_type, inputs, attributes, domain=domain, num_outputs=n_outputs, name=name)
         for i, output in enumerate(node.outputs):
             output.name = f"{name}/output_{i}"
         self._graph.append(node)
         return node.outputs
+
+    def _one(
+        self, op_type: str, name: str, *inputs: ir.Value | None, domain: str = "", **attributes: Any
+    ) -> ir.Value:
+        """What a node gives that has one output."""
+        return self._node(op_type, name, inputs, 1, domain, **attributes)[0]
 
     def _describe(self, value: ir.Value, name: str, shape: Sequence[str | int]) -> None:
         """Turn an intermediate value into a graph output."""
@@ -425,21 +428,17 @@ class GraphBuilder:
         """Last position of each sequence, and the longest length: both int32."""
         base = "/model/attn_mask_reformat"
         one = self._constant("one", np.array([1], np.int64))
-        (lengths,) = self._node(
-            "ReduceSum", f"{base}/ReduceSum", [mask, one], attributes={"keepdims": 0}
-        )
-        (last,) = self._node("Sub", f"{base}/Sub", [lengths, one])
-        (seqlens_k,) = self._node("Cast", f"{base}/Sub/Cast", [last], attributes={"to": _INT32})
-        (size,) = self._node("Shape", f"{base}/Shape", [mask])
+        lengths = self._one("ReduceSum", f"{base}/ReduceSum", mask, one, keepdims=0)
+        last = self._one("Sub", f"{base}/Sub", lengths, one)
+        seqlens_k = self._one("Cast", f"{base}/Sub/Cast", last, to=_INT32)
+        size = self._one("Shape", f"{base}/Shape", mask)
         axis = self._constant("axis", np.array(1, np.int64))
-        (longest,) = self._node("Gather", f"{base}/Gather", [size, axis], attributes={"axis": 0})
-        (total,) = self._node("Cast", f"{base}/Gather/Cast", [longest], attributes={"to": _INT32})
-        return seqlens_k, total
+        longest = self._one("Gather", f"{base}/Gather", size, axis, axis=0)
+        return seqlens_k, self._one("Cast", f"{base}/Gather/Cast", longest, to=_INT32)
 
     def _norm(self, name: str, weight: FloatArray, is_last: bool = False) -> ir.Value:
         """Normalise the residual stream, first adding the delta that waits for it."""
         gain = self._constant(f"{_initializer(name)}.weight", weight)
-        epsilon = self._shape.rms_epsilon
         if self._delta is None:
             return self._rms_norm(f"{name}/LayerNorm", self._hidden, gain)
         outputs = self._node(
@@ -447,8 +446,8 @@ class GraphBuilder:
             f"{name}/SkipLayerNorm",
             [self._hidden, self._delta, gain],
             1 if is_last else 4,
-            domain=_MICROSOFT,
-            attributes={"epsilon": epsilon},
+            _MICROSOFT,
+            epsilon=self._shape.rms_epsilon,
         )
         if not is_last:
             # The mean and the inverse deviation exist for training only; no name means unused.
@@ -462,28 +461,18 @@ class GraphBuilder:
         return self._rms_norm(f"{name}/LayerNorm", x, gain)
 
     def _rms_norm(self, name: str, x: ir.Value, gain: ir.Value) -> ir.Value:
-        (normed,) = self._node(
-            "SimplifiedLayerNormalization",
-            name,
-            [x, gain],
-            attributes={"axis": -1, "epsilon": self._shape.rms_epsilon, "stash_type": 1},
-        )
-        return normed
+        kind, epsilon = "SimplifiedLayerNormalization", self._shape.rms_epsilon
+        return self._one(kind, name, x, gain, axis=-1, epsilon=epsilon, stash_type=1)
 
     def _activate(self, name: str, gate: ir.Value) -> ir.Value:
-        if self._shape.activation == "gelu":
-            (activated,) = self._node(
-                "Gelu", f"{name}/Gelu", [gate], attributes={"approximate": "tanh"}
-            )
-            return activated
-        (sigmoid,) = self._node("Sigmoid", f"{name}/Sigmoid", [gate])
-        (activated,) = self._node("Mul", f"{name}/Mul", [gate, sigmoid])
-        return activated
+        if self._shape.family.activation == "gelu":
+            return self._one("Gelu", f"{name}/Gelu", gate, approximate="tanh")
+        sigmoid = self._one("Sigmoid", f"{name}/Sigmoid", gate)
+        return self._one("Mul", f"{name}/Mul", gate, sigmoid)
 
     def _times(self, name: str, x: ir.Value, factor: float) -> ir.Value:
         constant = self._constant(f"{_initializer(name)}.factor", np.array(factor, np.float32))
-        (product,) = self._node("Mul", name, [x, constant])
-        return product
+        return self._one("Mul", name, x, constant)
 
     def _matmul(
         self,
@@ -501,29 +490,20 @@ class GraphBuilder:
             inputs.append(self._constant(f"{_initializer(name)}.bias", bias))
         if matrix.n_means:
             # (batch, sequence, channels) is to the pool a batch of `sequence` one-line pictures.
-            (means,) = self._node(
-                "AveragePool",
-                f"{name}/means/AveragePool",
-                [x],
-                attributes={"kernel_shape": [BLOCK], "strides": [BLOCK]},
-            )
-            (inputs[0],) = self._node(
-                "Concat", f"{name}/means/Concat", [x, means], attributes={"axis": -1}
-            )
-        (y,) = self._node(
+            pool = f"{name}/means/AveragePool"
+            means = self._one("AveragePool", pool, x, kernel_shape=[BLOCK], strides=[BLOCK])
+            inputs[0] = self._one("Concat", f"{name}/means/Concat", x, means, axis=-1)
+        return self._one(
             "MatMulNBits",
             f"{name}/MatMulNBits",
-            inputs,
+            *inputs,
             domain=_MICROSOFT,
-            attributes={
-                "K": matrix.n_inputs,
-                "N": matrix.n_outputs,
-                "bits": matrix.bits,
-                "block_size": BLOCK,
-                "accuracy_level": self._accuracy_level,
-            },
+            K=matrix.n_inputs,
+            N=matrix.n_outputs,
+            bits=matrix.bits,
+            block_size=BLOCK,
+            accuracy_level=self._accuracy_level,
         )
-        return y
 
     def _attention(
         self, name: str, packed: ir.Value, matrices: LayerMatrices, attention: Attention
@@ -535,10 +515,8 @@ class GraphBuilder:
             "past_sequence_length",
             shape.head_size,
         ]
-        past = [
-            _value(INPUTS[key] % i, self._dtype, dims)
-            for key in ("past_key_names", "past_value_names")
-        ]
+        names = [INPUTS[key] % i for key in ("past_key_names", "past_value_names")]
+        past = [_value(name, self._dtype, dims) for name in names]
         self._graph.inputs.extend(past)
         # Keys and values are packed behind the queries in the first input.
         qkv: list[ir.Value | None] = [packed, None, None]
@@ -551,16 +529,14 @@ class GraphBuilder:
             f"{name}/GroupQueryAttention",
             [*qkv, *past, self._seqlens_k, self._total_length, *tables],
             3,
-            domain=_MICROSOFT,
-            attributes={
-                "num_heads": shape.n_heads,
-                "kv_num_heads": shape.n_kv_heads,
-                "scale": shape.attention_scale,
-                "local_window_size": attention.window if is_near else -1,
-                "softcap": shape.attention_cap,
-                "do_rotary": int(attention.rope is not None),
-                "rotary_interleaved": 0,
-            },
+            _MICROSOFT,
+            num_heads=shape.n_heads,
+            kv_num_heads=shape.n_kv_heads,
+            scale=shape.attention_scale,
+            local_window_size=attention.window if is_near else -1,
+            softcap=shape.attention_cap,
+            do_rotary=int(attention.rope is not None),
+            rotary_interleaved=0,
         )
         dims = ["batch_size", shape.n_kv_heads, "total_sequence_length", shape.head_size]
         for value, key in zip(present, ("present_key_names", "present_value_names"), strict=True):
@@ -576,9 +552,7 @@ class GraphBuilder:
         sizes = [count * shape.head_size for count in (shape.n_heads, *[shape.n_kv_heads] * 2)]
         if self._split_sizes is None:
             self._split_sizes = self._constant("qkv_sizes", np.array(sizes, np.int64))
-        parts = list(
-            self._node("Split", f"{name}/Split", [packed, self._split_sizes], 3, "", {"axis": -1})
-        )
+        parts = list(self._node("Split", f"{name}/Split", [packed, self._split_sizes], 3, axis=-1))
         for which, (letter, gain) in enumerate((("q", q_norm), ("k", k_norm))):
             base = f"{name}/{letter}_norm"
             heads = self._reshape(f"{base}/heads", parts[which], [0, 0, -1, shape.head_size])
@@ -588,8 +562,7 @@ class GraphBuilder:
 
     def _reshape(self, name: str, x: ir.Value, dims: list[int]) -> ir.Value:
         shape = self._constant(f"{_initializer(name)}.shape", np.array(dims, np.int64))
-        (y,) = self._node("Reshape", name, [x, shape])
-        return y
+        return self._one("Reshape", name, x, shape)
 
 
 def _value(name: str, dtype: ir.DataType, shape: Sequence[str | int]) -> ir.Value:

@@ -283,7 +283,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         # What a key is when it is missing is transformers' default, which may be another than null.
         query = config.get("query_pre_attn_scalar", 256) if family.has_post_norms else head_size
         return DecoderShape(
-            runtime_type=family.runtime_type,
+            family=family,
             hidden_size=hidden,
             ffn_size=self._number("intermediate_size"),
             n_heads=n_heads,
@@ -297,9 +297,6 @@ class HuggingFaceCheckpoint(Checkpoint):
             attention_scale=float(query) ** -0.5,
             attention_cap=float(config.get("attn_logit_softcapping", family.attention_cap) or 0),
             logit_cap=float(config.get("final_logit_softcapping", family.logit_cap) or 0),
-            embedding_scale=math.sqrt(hidden) if family.scales_embeddings else 1.0,
-            activation=family.activation,
-            has_wide_range=family.scales_embeddings,
         )
 
     def _layers(

@@ -23,7 +23,7 @@ from typing import Any
 
 from structgen.errors import ModelError, VocabularyError
 from structgen.models import cache
-from structgen.vocabulary import Vocabulary
+from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
 
@@ -178,7 +178,8 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
         raise VocabularyError(
             f"The tokenizer has no plain token 'A' to probe the others with. {_HINT}"
         )
-    spelling = _byte_level_spelling()
+    points = {byte: point for point, byte in enumerate(byte_alphabet().tolist())}
+    spelling = [chr(points[byte]) for byte in range(256)]
     byte_ids = [find(spelling[byte]) for byte in range(256)]
     space = byte_ids[0x20]
     if space >= 0 and decode([anchor, space, anchor]) == "A A":
@@ -252,20 +253,3 @@ class _Probe:
                     if self.is_spelt(token, data):
                         return data
         return None
-
-
-def _byte_level_spelling() -> list[str]:
-    """The character that stands for each byte in byte-level vocabularies.
-
-    Printable Latin-1 stands for itself; the other bytes, in order, for U+0100 and up.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    spelling: list[str] = []
-    substitute = 0x100
-    for byte in range(256):
-        if byte in printable:
-            spelling.append(chr(byte))
-        else:
-            spelling.append(chr(substitute))
-            substitute += 1
-    return spelling
