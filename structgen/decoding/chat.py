@@ -161,8 +161,9 @@ def _message(index: int, item: Any) -> dict[str, Any]:
             value = item.get(name, missing)
         else:
             value = getattr(item, name, missing)
-        if name == "content" and (value is None or value is missing) and _has_calls(values):
-            value = ""
+        calls = values.get("role") == "assistant" and values.get("tool_calls")
+        if name == "content" and (value is None or value is missing) and calls:
+            value = ""  # an assistant's message that calls tools needs no text
         if value is missing:
             raise PromptError(
                 f"{where} has no {name!r} (got {_shape(item)}). "
@@ -187,11 +188,6 @@ def _message(index: int, item: Any) -> dict[str, Any]:
     for name, value in values.items():
         _check_deep(value, where if name == "content" else f"{where}: {name!r}")
     return values
-
-
-def _has_calls(message: Mapping[str, Any]) -> bool:
-    """Whether this is an assistant's message that calls tools, which needs no text."""
-    return message.get("role") == "assistant" and bool(message.get("tool_calls"))
 
 
 def _check_deep(value: Any, where: str) -> None:

@@ -33,14 +33,13 @@ import functools
 import itertools
 import re
 import secrets
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from structgen.errors import PromptError, VocabularyError
-from structgen.models.base import Model
+from structgen.models.base import Model, per_model
 from structgen.sampling import TokenIds
 from structgen.vocabulary import Vocabulary, unfinished
 
@@ -291,14 +290,9 @@ class _Names:
         return [self.ids[name] for name in self.split(text)[1::2]]
 
 
-_KNOWN: weakref.WeakKeyDictionary[Model, _Names] = weakref.WeakKeyDictionary()
-
-
+@per_model
 def _names(model: Model) -> _Names:
-    found = _KNOWN.get(model)
-    if found is None:
-        found = _KNOWN[model] = _Names(model)
-    return found
+    return _Names(model)
 
 
 # -- where characters come from ---------------------------------------------------------------

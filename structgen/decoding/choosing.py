@@ -1,20 +1,23 @@
-"""The choice of a token from the model's scores: processors, mask, sampler.
+"""Which token comes: from the model's scores by processors, mask and sampler, or without them.
 
-Owns the order in which scores are edited, and what would have been chosen without the budget. What
-happens to the token then is `progress`'s business. Runs no model.
+Owns the order in which scores are edited, what would have been chosen without the budget, and what
+comes without the model (forced text, the one token of a mask, the end) up to a place with a choice,
+whose mask is written then. What happens to the token is `progress`'s business. Runs no model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from structgen.models.base import Model
-from structgen.sampling import Logits, LogitsProcessor, Sampler, TokenMask
+from structgen.sampling import Logits, LogitsProcessor, Sampler
 
 from .call_validation import processors
+from .chat_tokens import Speller
+from .checks import Trial
 from .options import SearchOptions
 from .progress import Progress
 
@@ -29,11 +32,11 @@ class Chooser:
         search: SearchOptions,
         settings: Mapping[str, Any],
         processor: LogitsProcessor | None,
-        mask: TokenMask | None,
+        progress: Progress,
         *,
+        speller: Speller,
         index: int,
         n_before: int,
-        may_skip: bool,
     ) -> None:
         """Check what processors are asked for.
 
@@ -42,21 +45,28 @@ class Chooser:
             search: of the call.
             settings: what these come to on this model.
             processor: the user's, or None.
-            mask: of the output type, or None.
+            progress: the output.
+            speller: writes forced text in tokens.
             index: which output of a call for several this is.
             n_before: how many tokens stand before those that random numbers are counted by.
-            may_skip: whether scores need not be edited where the token is known without.
 
         Raises:
             OptionError: a processor does not fit the model.
         """
-        self._mask = mask
+        self._progress = progress
+        self._mask = mask = progress.mask
         self._processors = processors(model, search, settings, processor, mask)
         self._sampler = Sampler(settings, index=index, n_prompt=n_before)
         self._n_before = n_before
+        self._speller = speller
+        self._end = model.vocabulary.eos_token_ids[0]
+        self._takes = search.forced
         # Then what the model likes best is taken if the mask allows it, which is left unapplied.
         self._may_take_favourite = (
-            may_skip and self._processors == [mask] and self._sampler.takes_likeliest
+            progress.is_plain
+            and not progress.recorders
+            and self._processors == [mask]
+            and self._sampler.takes_likeliest
         )
         self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
         self._allowed_total = 0
@@ -66,11 +76,12 @@ class Chooser:
         """How many tokens masks allowed, in the mean; None: there were none."""
         return self._allowed_total / self._n_masked if self._n_masked else None
 
-    def choose(self, progress: Progress, logits: Logits, own: Logits | None) -> bool:
+    # -- where there is a choice ------------------------------------------------------------
+
+    def choose(self, logits: Logits, own: Logits | None) -> bool:
         """Choose a token and have the output take it; it may end with that.
 
         Args:
-            progress: the output.
             logits: float32 ``[1, vocab]``, the model's scores. Changed.
             own: a copy of them for recorders, or None.
 
@@ -80,6 +91,7 @@ class Chooser:
         Raises:
             OptionError: the user's processor returned something else than scores.
         """
+        progress = self._progress
         n_allowed: int | None = None
         token: int | None = None
         wanted: int | None = None  # what it would be without the budget
@@ -96,43 +108,116 @@ class Chooser:
                 assert progress.cursor is not None
                 free, forced = logits.copy(), progress.cursor.forced_bytes()
         if token is None or not progress.accepts(token):
-            logits = self._edited(progress, logits)
-            token = self._sample(progress, _weighed(progress, logits[0], is_first=True))
+            logits = self._edited(logits)
+            token = self._sample(self._weighed(logits[0], is_first=True))
             if wanted is None:
-                wanted = token if free is None else self._wanted(progress, free)
+                wanted = token if free is None else self._wanted(free)
             while not progress.accepts(token):
                 logits[0, token] = -np.inf
                 if progress.trial is not None and logits[0].max() == -np.inf:
                     return False
-                token = self._sample(progress, _weighed(progress, logits[0]))
+                token = self._sample(self._weighed(logits[0]))
         if wanted is not None and wanted != token:
             progress.shortened.note(progress.tokens.output_ids, wanted, token, forced)
         progress.take_chosen(token, own, logits[0], n_allowed)
         return True
 
-    def _edited(self, progress: Progress, logits: Logits) -> Logits:
+    def _edited(self, logits: Logits) -> Logits:
         for processor in self._processors:
-            logits = processor(progress.tokens.token_ids, logits)
+            logits = processor(self._progress.tokens.token_ids, logits)
         return logits
 
-    def _wanted(self, progress: Progress, scores: Logits) -> int:
+    def _wanted(self, scores: Logits) -> int:
         """The token that these scores come to without the budget, with the same random number."""
         assert self._mask is not None
         self._mask.lift_budget()
-        return self._sample(progress, _weighed(progress, self._edited(progress, scores)[0]))
+        return self._sample(self._weighed(self._edited(scores)[0]))
 
-    def _sample(self, progress: Progress, scores: Logits) -> int:
-        tokens = progress.tokens
+    def _sample(self, scores: Logits) -> int:
+        tokens, trial = self._progress.tokens, self._progress.trial
         position = tokens.length - self._n_before
-        if progress.trial is not None:  # other random numbers for each attempt
-            position += len(progress.trial.attempts) << 32
+        if trial is not None:  # other random numbers for each attempt
+            position += len(trial.attempts) << 32
         return self._sampler(tokens.row, scores, position)
 
+    def _weighed(self, scores: Logits, *, is_first: bool = False) -> Logits:
+        """Scores, less what checks have found improbable."""
+        trial = self._progress.trial
+        if trial is None:
+            return scores
+        if is_first:
+            trial.barred.look_at(scores)
+        return trial.barred.weighed(scores)
 
-def _weighed(progress: Progress, scores: Logits, *, is_first: bool = False) -> Logits:
-    """Scores, less what checks have found improbable."""
-    if progress.trial is None:
-        return scores
-    if is_first:
-        progress.trial.barred.look_at(scores)
-    return progress.trial.barred.weighed(scores)
+    # -- where there is none ----------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Take forced tokens until there is a choice, and write its mask; may end the output."""
+        progress, mask, trial = self._progress, self._mask, self._progress.trial
+        cursor = progress.cursor
+        if mask is None or cursor is None:
+            return
+        while progress.is_plain or progress.goes_on():
+            barred: Collection[int] = () if trial is None else self._excluded(trial)
+            tokens, needless = cursor.forced(self._spell)
+            if tokens and tokens[0] in barred:
+                self._leave(by_text=True)
+                continue
+            if tokens and not self._takes:
+                mask.begin(instead=tokens[0])
+                return
+            if tokens:
+                if not self._take_all(tokens):
+                    continue
+                if progress.finish_reason is not None:
+                    return
+                if trial is not None:
+                    barred = self._excluded(trial)
+            is_end = mask.begin(needless, barred=barred)
+            if barred and trial is not None and not mask.allows_beside(trial.idle()):
+                self._leave(by_text=not mask.is_shortening)
+                continue
+            shortened = progress.shortened
+            if mask.is_shortening and not shortened.is_known_at(progress.tokens.output_ids):
+                return  # the model is asked what it would have chosen
+            if is_end:
+                if trial is not None:
+                    trial.barred.go_on(self._end)
+                if progress.end():
+                    return
+                continue
+            only = mask.only() if self._takes else None
+            if only is None:
+                return
+            if self._take_all([only]) and progress.finish_reason is not None:
+                return
+
+    def _take_all(self, tokens: Sequence[int]) -> bool:
+        """Take tokens that are the only way on; False if the output did not come to their end."""
+        progress, trial = self._progress, self._progress.trial
+        for index, token in enumerate(tokens):
+            if index and trial is not None and token in trial.excluded():
+                self._leave(by_text=True)
+                return False
+            if not progress.take_forced(token) or progress.is_weighing:
+                return False
+            if progress.finish_reason is not None:
+                return True
+        return True
+
+    def _excluded(self, trial: Trial) -> Collection[int]:
+        """The tokens that checks bar here."""
+        return trial.excluded(self._progress.tokens.left, self._progress.place_after)
+
+    def _leave(self, *, by_text: bool) -> None:
+        """Go back from where all is barred that the mask allows."""
+        progress, trial = self._progress, self._progress.trial
+        assert trial is not None
+        assert progress.cursor is not None
+        if not by_text:
+            progress.shortened.note_open(progress.tokens.output_ids)
+        left, place = progress.tokens.left, progress.cursor.place
+        progress.go_back(trial.dead_end(by_text=by_text, left=left, place=place))
+
+    def _spell(self, data: bytes) -> list[int]:
+        return self._speller(self._progress.tokens.row, data)

@@ -8,8 +8,7 @@ the scores. So the same code makes one output alone and each row of a batch.
     the mask; forced tokens    tokens the model                             processors, mask,
                                has not seen                                 sampler, cursor, text
 
-`Progress` has the parts of an output go on and back together; `Forced` and `Chooser` say which
-token comes.
+`Progress` has the parts of an output go on and back together; `Chooser` says which token comes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from .chat_tokens import Speller
 from .checks import Trial
 from .choosing import Chooser
 from .options import SearchOptions
-from .progress import Clock, Forced, OutputTokens, Progress, Reporter
+from .progress import Clock, OutputTokens, Progress, Reporter
 from .results import Chunk, FinishReason, GenerationResult, Parsed, Usage
 from .speculation import Speculation
 
@@ -112,26 +111,22 @@ class Generation:
             self._reporter,
             self._clock,
             self._recorders,
-            mask=mask,
-            cursor=cursor,
-            trial=trial,
-            best=best,
+            mask,
+            cursor,
+            trial,
+            best,
         )
+        speller = Speller(vocabulary, model.encode)
         self._chooser = Chooser(
             model,
             search,
             settings,
             processor,
-            mask,
+            self._progress,
+            speller=speller,
             index=index,
             n_before=len(prompt_ids) - position,
-            may_skip=not self._recorders and trial is None and best is None,
         )
-        speller = Speller(vocabulary, model.encode)
-        self._forced: Forced | None = None
-        if mask is not None:
-            end = vocabulary.eos_token_ids[0]
-            self._forced = Forced(self._progress, mask, speller, end, takes=search.forced)
         self._speculation: Speculation | None = None
         if search.speculate and self._progress.is_plain and not self._recorders:
             self._speculation = Speculation(
@@ -279,8 +274,8 @@ class Generation:
         elif progress.is_plain or progress.goes_on():
             if not self.tokens.left:
                 progress.finish("length")
-            elif self._forced is not None:
-                self._forced.go_on()
+            else:
+                self._chooser.go_on()
 
     def cancel(self) -> None:
         """Ask that the output end where it is. From any thread."""
@@ -367,7 +362,7 @@ class Generation:
         progress = self._progress
         self.tokens.n_unscored = 0
         own = logits[0].copy() if self._recorders else None
-        if not self._chooser.choose(progress, logits, own):
+        if not self._chooser.choose(logits, own):
             assert progress.trial is not None
             progress.go_back(progress.trial.dead_end(by_text=False))
 

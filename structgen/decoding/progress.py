@@ -9,9 +9,7 @@ an output ends. It is made of objects that do not know each other:
 - `Reporter`: what a reader may be given: text that is certain, with its steps and scores.
 - `Clock`: when the output began, gave out its first text and ended; ``timeout`` and ``cancel``.
 
-`Forced` takes what comes without the model (forced text, the one token of a mask, the end) up to a
-place with a choice, whose mask it has written then. The choice itself is `choosing`'s business.
-Knows no model and no scores.
+Which token comes is `choosing`'s business. Runs no model.
 
     take ─▶ text reported, or held until checks settle it ─▶ the end
       ▲                          │ refused
@@ -28,8 +26,8 @@ import codecs
 import copy
 import time
 from collections import deque
-from collections.abc import Collection, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -55,7 +53,6 @@ from structgen.options import CancelEvent
 from structgen.sampling import Logits, TokenIds, TokenLogprob, TokenMask
 from structgen.vocabulary import Vocabulary
 
-from .chat_tokens import Speller
 from .checks import Trial
 from .options import SearchOptions
 from .results import Chunk, FinishReason, Timings
@@ -499,62 +496,46 @@ class Reporter:
 
 
 @final
+@dataclass(eq=False)
 class Progress:
     """One output so far. Used by one thread.
 
     Attributes:
-        tokens: its tokens.
+        vocabulary: the model's.
+        constraint: the compiled output type, or None.
+        tokens: the prompt, and what comes after it.
+        reporter: is told of text that stands.
+        clock: is told of the end.
+        recorders: are told of each token.
+        mask: that of the cursor, to be released at the end.
         cursor: its place in the output type; None: free text.
-        trial: its checks, or None.
-        shortened: where its budget changed it.
+        trial: the checks of its values, made while it is written; or None.
+        best: what weighs its values, if they are to be the likeliest.
         finish_reason: why it ended, None while it goes on.
         timed_out: whether it ended because its time was over.
+        shortened: where its budget changed it.
         is_plain: whether nothing that is written is ever taken back, or waits for anything.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        constraint: Constraint | None,
-        tokens: OutputTokens,
-        reporter: Reporter,
-        clock: Clock,
-        recorders: Sequence[Recorder],
-        *,
-        mask: TokenMask | None = None,
-        cursor: Cursor | None = None,
-        trial: Trial | None = None,
-        best: BestValues | None = None,
-    ) -> None:
-        """Begin with nothing.
+    vocabulary: Vocabulary
+    constraint: Constraint | None
+    tokens: OutputTokens
+    reporter: Reporter
+    clock: Clock
+    recorders: Sequence[Recorder]
+    mask: TokenMask | None = None
+    cursor: Cursor | None = None
+    trial: Trial | None = None
+    best: BestValues | None = None
+    finish_reason: FinishReason | None = None
+    timed_out: bool = False
 
-        Args:
-            vocabulary: the model's.
-            constraint: the compiled output type, or None.
-            tokens: the prompt.
-            reporter: is told of text that stands.
-            clock: is told of the end.
-            recorders: are told of each token.
-            mask: that of the cursor, to be released at the end.
-            cursor: at the beginning of the constraint.
-            trial: the checks of its values, made while it is written.
-            best: what weighs its values, if they are to be the likeliest.
-        """
-        self.tokens = tokens
-        self.cursor = cursor
-        self.trial = trial
+    def __post_init__(self) -> None:
+        constraint = self.constraint
         self.shortened = Shortened(constraint)
-        self.finish_reason: FinishReason | None = None
-        self.timed_out = False
-        self._n_words = (vocabulary.size + 31) // 32
-        self._eos_token_ids = vocabulary.eos_token_ids
-        self._texts = vocabulary.tokens if constraint is None else constraint.named.texts
-        self._reporter = reporter
-        self._clock = clock
-        self._recorders = tuple(recorders)
-        self._mask = mask
-        self._best = best
-        self.is_plain = trial is None and best is None
+        self.is_plain = self.trial is None and self.best is None
+        self._eos_token_ids = self.vocabulary.eos_token_ids
+        self._texts = self.vocabulary.tokens if constraint is None else constraint.named.texts
         self._ends_after = False  # it has ended, but for a value to be weighed
 
     # -- places -----------------------------------------------------------------------------
@@ -589,7 +570,7 @@ class Progress:
         assert self.cursor is not None
         self.cursor.rollback(self.tokens.cut(n_tokens) + self.cursor.is_finished)
         self.shortened.go_back(n_tokens)
-        for recorder in self._recorders:
+        for recorder in self.recorders:
             recorder.keep(n_tokens)
 
     # -- tokens -----------------------------------------------------------------------------
@@ -605,7 +586,7 @@ class Progress:
             scores: float32 ``[vocab]``, what it was chosen by.
             n_allowed: how many tokens the mask allowed, if there is one.
         """
-        for recorder in self._recorders:
+        for recorder in self.recorders:
             recorder.record(Step(token, False, own, scores, n_allowed))
         if self.trial is not None:
             self.trial.barred.go_on(token, float(scores[token]))
@@ -616,7 +597,7 @@ class Progress:
         """Take a token that is the only way on; False if the output went back, or waits."""
         assert self.cursor is not None
         self.cursor.accept(token)
-        for recorder in self._recorders:
+        for recorder in self.recorders:
             recorder.record(Step(token, True, None, None, 1))
         if self.trial is not None:
             self.trial.barred.go_on(token)
@@ -634,10 +615,10 @@ class Progress:
             return self.end()
         self.tokens.add(token)
         if self.is_plain:
-            self._reporter.tell(token)
-        elif self._best is not None:
-            self._best.read(self._texts[token])
-            self._tell_up_to(self._best.n_settled)
+            self.reporter.tell(token)
+        elif self.best is not None:
+            self.best.read(self._texts[token])
+            self._tell_up_to(self.best.n_settled)
         else:
             assert self.trial is not None
             back = self.trial.read(self._texts[token])
@@ -647,20 +628,20 @@ class Progress:
             if self.trial.is_waiting:
                 return False
             self._tell_up_to(self.trial.n_settled)
-        if self._reporter.stopped_by is not None:
+        if self.reporter.stopped_by is not None:
             self.finish("stop_string")
         return True
 
     def _tell_up_to(self, n_tokens: int) -> None:
-        self._reporter.tell_up_to(self.tokens.output_ids, n_tokens)
+        self.reporter.tell_up_to(self.tokens.output_ids, n_tokens)
 
     # -- the end ----------------------------------------------------------------------------
 
     def end(self) -> bool:
         """End the output by itself; False if a check refuses it, and it went back, or it waits."""
-        if self._best is not None:
-            self._best.end()
-            if self._best.is_waiting:
+        if self.best is not None:
+            self.best.end()
+            if self.best.is_waiting:
                 self._ends_after = True
                 return False
         if self.trial is not None:
@@ -678,14 +659,14 @@ class Progress:
         if reason == "stop" and self.shortened.noted:
             reason = "budget"
         self.finish_reason = reason
-        self.timed_out = reason == "cancelled" and self._clock.is_late
-        if self._mask is not None:
-            self._mask.release()
-        self._clock.end()
+        self.timed_out = reason == "cancelled" and self.clock.is_late
+        if self.mask is not None:
+            self.mask.release()
+        self.clock.end()
         if reason != "stop_string":
             if not self.is_plain:
                 self._tell_up_to(self.tokens.n_output)
-            self._reporter.finish()
+            self.reporter.finish()
 
     def goes_on(self) -> bool:
         """Take what checks have answered; whether there is nothing more to wait for."""
@@ -717,13 +698,13 @@ class Progress:
     @property
     def is_weighing(self) -> bool:
         """Whether a value has closed whose alternatives are to be weighed by `weigh`."""
-        return self._best is not None and self._best.is_waiting and self.finish_reason is None
+        return self.best is not None and self.best.is_waiting and self.finish_reason is None
 
     def weigh(self, open_sequence: OpenPasses) -> Passes[None]:
         """Weigh them, on a sequence of their own, and write the likeliest instead; may end it."""
-        assert self._best is not None
+        assert self.best is not None
         output_ids = self.tokens.output_ids.tolist()
-        change = yield from self._best.weigh(output_ids, open_sequence)
+        change = yield from self.best.weigh(output_ids, open_sequence)
         is_end, self._ends_after = self._ends_after, False
         if change is not None:
             n_before, path = change
@@ -732,7 +713,7 @@ class Progress:
             self._unwrite(n_before)
             if self._write(path):
                 return
-            place = self._best.keep_written()
+            place = self.best.keep_written()
             self._unwrite(n_before)
             self._write(written, were_forced)
             # What is likeliest is of the type: it was the budget that had no room for it.
@@ -742,13 +723,13 @@ class Progress:
             if is_end:
                 self.finish("stop")
             else:
-                self._tell_up_to(self._best.n_settled)
+                self._tell_up_to(self.best.n_settled)
 
     def _unwrite(self, n_tokens: int) -> None:
-        assert self._best is not None
+        assert self.best is not None
         self.go_back(n_tokens)
         self.shortened.forget(n_tokens)
-        self._best.go_back(n_tokens)
+        self.best.go_back(n_tokens)
 
     def _write(self, token_ids: Sequence[int], were_forced: Sequence[bool] | None = None) -> bool:
         """Write tokens that were chosen as a whole; whether all of them fit."""
@@ -757,7 +738,7 @@ class Progress:
                 return False
             if not self.accepts(token):
                 return False
-            for recorder in self._recorders:
+            for recorder in self.recorders:
                 recorder.record(Step(token, True, None, None, 1))
             self.tokens.note_unchosen(is_forced=were_forced is not None and were_forced[i])
             self._take(token)
@@ -766,99 +747,6 @@ class Progress:
     def _fits(self, token: int) -> bool:
         """Whether the mask allows a token, which a budget may bar."""
         assert self.cursor is not None
-        words = np.zeros(self._n_words, np.uint32)
+        words = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
         self.cursor.fill_mask(words)
         return bool(words[token >> 5] >> np.uint32(token & 31) & 1)
-
-
-@final
-class Forced:
-    """The way on of one output that has an output type, where there is but one."""
-
-    def __init__(
-        self, progress: Progress, mask: TokenMask, speller: Speller, end: int, *, takes: bool
-    ) -> None:
-        """Begin.
-
-        Args:
-            progress: the output.
-            mask: its mask.
-            speller: writes forced text in tokens.
-            end: a token that ends it.
-            takes: whether forced tokens are taken; else the model is asked, and has no choice.
-        """
-        self._progress = progress
-        self._mask = mask
-        self._speller = speller
-        self._end = end
-        self._takes = takes
-        cursor, self._trial = progress.cursor, progress.trial
-        assert cursor is not None
-        self._cursor = cursor
-
-    def go_on(self) -> None:
-        """Take forced tokens until there is a choice, and write its mask; may end the output."""
-        progress, mask, trial = self._progress, self._mask, self._trial
-        while progress.is_plain or progress.goes_on():
-            barred: Collection[int] = () if trial is None else self._excluded(trial)
-            tokens, needless = self._cursor.forced(self._spell)
-            if tokens and tokens[0] in barred:
-                self._leave(by_text=True)
-                continue
-            if tokens and not self._takes:
-                mask.begin(instead=tokens[0])
-                return
-            if tokens:
-                if not self._take_all(tokens):
-                    continue
-                if progress.finish_reason is not None:
-                    return
-                if trial is not None:
-                    barred = self._excluded(trial)
-            is_end = mask.begin(needless, barred=barred)
-            if barred and trial is not None and not mask.allows_beside(trial.idle()):
-                self._leave(by_text=not mask.is_shortening)
-                continue
-            shortened = progress.shortened
-            if mask.is_shortening and not shortened.is_known_at(progress.tokens.output_ids):
-                return  # the model is asked what it would have chosen
-            if is_end:
-                if trial is not None:
-                    trial.barred.go_on(self._end)
-                if progress.end():
-                    return
-                continue
-            only = mask.only() if self._takes else None
-            if only is None:
-                return
-            if self._take_all([only]) and progress.finish_reason is not None:
-                return
-
-    def _take_all(self, tokens: Sequence[int]) -> bool:
-        """Take tokens that are the only way on; False if the output did not come to their end."""
-        progress = self._progress
-        for index, token in enumerate(tokens):
-            if index and self._trial is not None and token in self._trial.excluded():
-                self._leave(by_text=True)
-                return False
-            if not progress.take_forced(token) or progress.is_weighing:
-                return False
-            if progress.finish_reason is not None:
-                return True
-        return True
-
-    def _excluded(self, trial: Trial) -> Collection[int]:
-        """The tokens that checks bar here."""
-        return trial.excluded(self._progress.tokens.left, self._progress.place_after)
-
-    def _leave(self, *, by_text: bool) -> None:
-        """Go back from where all is barred that the mask allows."""
-        assert self._trial is not None
-        progress = self._progress
-        if not by_text:
-            progress.shortened.note_open(progress.tokens.output_ids)
-        left, place = progress.tokens.left, self._cursor.place
-        progress.go_back(self._trial.dead_end(by_text=by_text, left=left, place=place))
-
-    def _spell(self, data: bytes) -> list[int]:
-        return self._speller(self._progress.tokens.row, data)

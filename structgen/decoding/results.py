@@ -184,12 +184,7 @@ class Parsed(Generic[T_co]):
         except Exception as error:  # it is refused, or its class cannot be sent
             why = f"This result was sent without its value, which failed: {error}"
             return Parsed, (functools.partial(_lost, why), self._text)
-        return _sent, (value, self._text)
-
-
-def _sent(value: Any, text: str) -> Parsed[Any]:
-    """What arrives of a value that was sent."""
-    return Parsed(functools.partial(_same, value), text)
+        return Parsed, (functools.partial(_same, value), self._text)
 
 
 def _same(value: Any, text: str) -> Any:

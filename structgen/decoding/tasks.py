@@ -152,7 +152,7 @@ class Task:
         told = "" if self._thoughts is None else self._thoughts.instructions
         told = "\n\n".join(filter(None, (told, self._schema_hint)))
         parsed, tools = messages_of(self.model, prompt, self._offered, told)
-        if self.has_sections and not isinstance(parsed, str) and _begins_the_answer(parsed):
+        if self.has_sections and not isinstance(parsed, str) and parsed[-1]["role"] == "assistant":
             raise OptionError(
                 "The last message is the assistant's, which begins the answer, and think= or "
                 "draft= put something before it. Leave that message out, or these options.",
@@ -313,10 +313,6 @@ def checks_for(
     return checks
 
 
-def _begins_the_answer(messages: Sequence[Mapping[str, Any]]) -> bool:
-    return bool(messages[-1]["role"] == "assistant")
-
-
 def make_outputs(
     task: Task, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
 ) -> Any:
@@ -425,8 +421,10 @@ def failure(
         n_samples: how many for each prompt; None: one, and the results are no lists.
     """
     first = errors[min(errors)]
-    if len(errors) == n_outputs and _is_one_mistake(list(errors.values())):
-        return first
+    if len(errors) == n_outputs and isinstance(first, (OptionError, BudgetTooSmall)):
+        said = {(type(error), str(error)) for error in errors.values()}
+        if len(said) == 1:  # it is the call that is wrong, and not any of its outputs
+            return first
     error = BatchError(
         _what_failed(errors, n_outputs),
         results=results,
@@ -437,13 +435,6 @@ def failure(
     )
     error.__cause__ = first
     return error
-
-
-def _is_one_mistake(errors: Sequence[Exception]) -> bool:
-    """Whether it is the call that is wrong, and not any of its outputs."""
-    return isinstance(errors[0], (OptionError, BudgetTooSmall)) and all(
-        type(error) is type(errors[0]) and str(error) == str(errors[0]) for error in errors
-    )
 
 
 def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:

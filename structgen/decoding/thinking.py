@@ -14,7 +14,6 @@ nothing of masks.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -22,7 +21,7 @@ from typing import Any, final
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, PromptError
-from structgen.models.base import Model, joined
+from structgen.models.base import Model, joined, per_model
 from structgen.sampling import TokenIds
 from structgen.types import thought_type
 
@@ -96,21 +95,12 @@ class ThinkTags:
     known: bool
 
 
-_KNOWN: weakref.WeakKeyDictionary[Model, ThinkTags] = weakref.WeakKeyDictionary()
-
-
+@per_model
 def think_tags(model: Model) -> ThinkTags:
     """The tags of ``model``.
 
     Cost: some renderings of the chat template, once a model.
     """
-    found = _KNOWN.get(model)
-    if found is None:
-        found = _KNOWN[model] = _found(model)
-    return found
-
-
-def _found(model: Model) -> ThinkTags:
     opening = shown(model, [_QUESTION]) or ""
     for begin, end in _PAIRS:
         if begin in opening[opening.find(str(_QUESTION["content"])) :]:

@@ -23,12 +23,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from structgen.errors import PromptError
-from structgen.models.base import Model
+from structgen.models.base import Model, per_model
 from structgen.types import NEUTRAL, OutputType, ToolCalls, ToolsOffered, ToolSyntax
 
 from .chat_tokens import shown
@@ -58,18 +57,6 @@ _BY_TOKEN = {
 """What models of a family write, where their template does not show it."""
 
 _JSON_START = re.compile(r'\s*(?:\[\s*)?(?:\{\s*"(?:name|function)"\s*:\s*")?\Z')
-_SYNTAXES: weakref.WeakKeyDictionary[Model, ToolSyntax] = weakref.WeakKeyDictionary()
-
-
-def tool_syntax(model: Model) -> ToolSyntax:
-    """The syntax in which ``model`` calls tools.
-
-    Cost: some renderings of the chat template, once a model.
-    """
-    found = _SYNTAXES.get(model)
-    if found is None:
-        found = _SYNTAXES[model] = _found(model)
-    return found
 
 
 def as_model_writes(model: Model, output_type: Any) -> Any:
@@ -93,7 +80,12 @@ def takes_tools(model: Model) -> bool:
     return None not in (told, plain) and told != plain
 
 
-def _found(model: Model) -> ToolSyntax:
+@per_model
+def tool_syntax(model: Model) -> ToolSyntax:
+    """The syntax in which ``model`` calls tools.
+
+    Cost: some renderings of the chat template, once a model.
+    """
     vocabulary = model.vocabulary
     named, ending = vocabulary.named_tokens.items(), vocabulary.eos_token_ids
     ends = [name for name, i in named if i in ending and name]
@@ -256,7 +248,12 @@ def told(model: Model, messages: _Messages, text: str) -> _Messages:
 _RESULT = "<tool_response>\n{}\n</tool_response>"
 
 _FORMS = tuple(itertools.starmap(_Form, itertools.product((False, True), ("", None))))
-_HISTORIES: weakref.WeakKeyDictionary[Model, dict[int, _Form | None]] = weakref.WeakKeyDictionary()
+
+
+@per_model
+def _histories(model: Model) -> dict[int, _Form | None]:
+    """The form in which a template shows so many calls at once, as far as that is known."""
+    return {}
 
 
 def with_calls(model: Model, messages: _Messages) -> _Messages:
@@ -276,7 +273,7 @@ def with_calls(model: Model, messages: _Messages) -> _Messages:
             '{"role": "tool", "tool_call_id": ..., "content": ...}.'
         )
     n = min(max(calls), len(_NAMES)) or 1
-    known = _HISTORIES.setdefault(model, {})
+    known = _histories(model)
     if n not in known:
         known[n] = next((form for form in _FORMS if _shows(model, form, n)), None)
     form = known[n]

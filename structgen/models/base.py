@@ -7,16 +7,20 @@ prompts begin with and share. Knows no runtime.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
+import functools
+import weakref
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
+
+T = TypeVar("T")
 
 PREFIXES_OF: ContextVar[Hashable] = ContextVar("prefixes_of", default=None)
 """Whose prompts a sequence that begins now may go on from; see `sharing`."""
@@ -169,6 +173,19 @@ class MakesVectors(Protocol):
         normalize: bool = True,
     ) -> Generator[None, None, npt.NDArray[np.float32]]:
         """The vectors of texts in tokens, float32 ``[n, dimensions]``; yields before each pass."""
+
+
+def per_model(make: Callable[[Model], T]) -> Callable[[Model], T]:
+    """``make``, which is asked once for each model."""
+    known: weakref.WeakKeyDictionary[Model, T] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(make)
+    def found(model: Model) -> T:
+        if model not in known:
+            known[model] = make(model)
+        return known[model]
+
+    return found
 
 
 LONGEST_PASS = 64

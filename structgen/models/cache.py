@@ -171,12 +171,12 @@ def name_of(folder: Path) -> str | None:
     """The name of the model in a folder of the cache; None: it lies elsewhere."""
     if folder.absolute().parent != (root() / "models").absolute():
         return None
-    return _name(folder.name)
+    return name_in(folder)
 
 
 def name_in(folder: Path) -> str:
     """The name of the model that a folder of ``models`` or ``partial`` is of."""
-    return _name(folder.name)
+    return "/".join(unquote(part) for part in folder.name.split("--"))
 
 
 def installed() -> list[Installed]:
@@ -185,7 +185,7 @@ def installed() -> list[Installed]:
     if not models.is_dir():
         return []
     found = [folder for folder in models.iterdir() if is_model(folder)]
-    return sorted(Installed(_name(folder.name), folder, bytes_under(folder)) for folder in found)
+    return sorted(Installed(name_in(folder), folder, bytes_under(folder)) for folder in found)
 
 
 def remove(name: str) -> int:
@@ -364,7 +364,3 @@ def _file_name(name: str) -> str:
         for part in name.split("/")
     )
     return "--".join(parts)
-
-
-def _name(file_name: str) -> str:
-    return "/".join(unquote(part) for part in file_name.split("--"))

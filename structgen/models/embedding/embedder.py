@@ -179,6 +179,7 @@ def _check_names(options: Mapping[str, Any]) -> None:
 
 
 Text = TypeVar("Text", str, tuple[str, str])
+T = TypeVar("T")
 
 RUN_TOKENS = 32
 """What a run of the graph costs by itself, in tokens: so much padding is worth one run less."""
@@ -349,11 +350,7 @@ class Embedder:
     async def aresult(self, texts: str | Iterable[str], **options: Any) -> EmbeddingResult:
         """`result` in a thread, as `aembed`."""
         _check_names(options)
-        stop = threading.Event()
-        try:
-            return await asyncio.to_thread(self._result, texts, stop, **options)
-        finally:
-            stop.set()
+        return await _in_thread(self._result, texts, **options)
 
     def tokenize(self, texts: Iterable[str]) -> list[list[int]]:
         """Return the token ids of each text, special tokens included, cut to `max_length`.
@@ -469,11 +466,7 @@ class Embedder:
 
     async def arerank(self, query: str, documents: Iterable[str], **options: Any) -> list[Ranked]:
         """`rerank` in a thread, as `aembed`."""
-        stop = threading.Event()
-        try:
-            return await asyncio.to_thread(self._ranked, query, documents, stop, **options)
-        finally:
-            stop.set()
+        return await _in_thread(self._ranked, query, documents, **options)
 
     def _ranked(
         self,
@@ -572,6 +565,15 @@ class Embedder:
         nothing = np.zeros((0, self.dimensions or 0), np.float32)
         together = np.concatenate(found) if found else nothing
         return together, np.array(lengths, np.int64), np.array(cut, np.int64)
+
+
+async def _in_thread(work: Callable[..., T], *given: Any, **options: Any) -> T:
+    """What some work gives, which is asked to stop when nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(work, *given, stop, **options)
+    finally:
+        stop.set()
 
 
 def _best_first(scores: Iterable[float], top_k: int | None) -> list[Ranked]:
