@@ -1,8 +1,8 @@
 """What a call asks for, held against the model and the output type before anything runs.
 
 It owns the checks that need to know more than the options: the prompt's tokens, the budget, whether
-an adapter is loaded, whether a value can be unsure; and the order of what edits scores. It knows
-nothing of steps or sequences: how an output is made is `structgen.decoding.generation`'s business.
+an adapter is loaded, whether a value can be unsure. It knows nothing of steps or sequences: how an
+output is made is `structgen.decoding.generation`'s business.
 """
 
 from __future__ import annotations
@@ -29,13 +29,7 @@ from structgen.insight import (
 )
 from structgen.models.base import LONGEST_PASS, Model, after_start, joined, most_characters
 from structgen.sampling import (
-    LogitBias,
-    LogitsProcessor,
-    MinLength,
-    NoRepeatNgram,
     TokenIds,
-    TokenMask,
-    checked,
 )
 from structgen.types import ToolsOffered
 
@@ -189,39 +183,6 @@ def passes(token_ids: TokenIds) -> Sequence[TokenIds]:
     return [token_ids[start:end] for start, end in pairwise([0, *ends])]
 
 
-def processors(
-    model: Model,
-    search: SearchOptions,
-    settings: Mapping[str, Any],
-    processor: LogitsProcessor | None,
-    mask: TokenMask | None,
-) -> list[LogitsProcessor]:
-    """Return what edits the logits, in order: preferences, the mask, the user's, the mask again.
-
-    Args:
-        model: the model.
-        search: the options of the call.
-        settings: of `structgen.decoding.options.resolve`.
-        processor: of the generator, or None; that of the call comes after it.
-        mask: of the output type, or None.
-    """
-    vocabulary = model.vocabulary
-    found: list[LogitsProcessor] = []
-    if settings.get("min_length"):
-        found.append(MinLength(settings["min_length"], vocabulary.eos_token_ids))
-    if settings.get("no_repeat_ngram_size"):
-        found.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
-    if search.logit_bias:
-        found.append(LogitBias(search.logit_bias, vocabulary.size))
-    if mask is not None:
-        found.append(mask)
-    of_call = None if search.processor is None else checked(search.processor)
-    for own in (processor, of_call):
-        if own is not None:
-            found.append(own if mask is None else mask.has_last_word_after(own))
-    return found
-
-
 def check_fits(model: Model, prompt_tokens: int) -> None:
     """Raise when a prompt leaves no room for an output.
 
@@ -273,50 +234,34 @@ def check_adapter(model: Model, adapter: str | None) -> None:
         )
 
 
-def check_abstains(constraint: Constraint | None, search: SearchOptions) -> None:
-    """Raise when ``abstain_below`` asks for what no output of the type has.
+def check_values(constraint: Constraint | None, search: SearchOptions) -> None:
+    """Raise when ``abstain_below`` or ``best`` ask for what no output of the type has.
 
     Raises:
-        OptionError: so it does.
+        OptionError: so they do; or ``best`` with what does not go with it.
     """
-    if search.abstain_below is None:
-        return
-    constraint = _with_choices(constraint, "abstain_below")
-    if isinstance(search.abstain_below, Mapping):
-        for path in search.abstain_below:
+    for option in ("abstain_below", "best"):
+        asks = getattr(search, option)
+        if asks is None or asks is False:
+            continue
+        if constraint is None or not may_have_sites(constraint):
+            what = "free text" if constraint is None else constraint.output.name
+            raise OptionError(
+                f"{option}= needs a value that is a choice among few, which {what} has not. It "
+                "looks at JSON and at whole outputs, not into templates, tags and calls of tools.",
+                option=option,
+            )
+        for path in asks if isinstance(asks, Mapping) else ():
             meant = suggestion(constraint, path)
             if meant is not None:
                 raise OptionError(
                     f"abstain_below has {path!r}, where no output of "
                     f"{constraint.output.name} has a value with few alternatives. {meant}",
                     option="abstain_below",
-                    value=search.abstain_below,
+                    value=asks,
                 )
-
-
-def _with_choices(constraint: Constraint | None, option: str) -> Constraint:
-    """``constraint``, whose values are choices among few; an OptionError if there are none."""
-    if constraint is not None and may_have_sites(constraint):
-        return constraint
-    what = "free text" if constraint is None else constraint.output.name
-    raise OptionError(
-        f"{option}= needs a value that is a choice among few, which {what} has not. It looks at "
-        "JSON and at whole outputs, not into templates, tags and calls of tools.",
-        option=option,
-    )
-
-
-def check_best(constraint: Constraint | None, search: SearchOptions) -> None:
-    """Raise when ``best`` asks for what no output of the type has, or what does not go with it.
-
-    Raises:
-        OptionError: so it does.
-    """
-    if not search.best:
-        return
-    _with_choices(constraint, "best")
     for name in ("retries", "stop"):
-        if getattr(search, name):
+        if search.best and getattr(search, name):
             raise OptionError(
                 f"{name}= does not go with best=. Leave one of them out.", option="best"
             )

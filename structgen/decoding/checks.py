@@ -434,29 +434,27 @@ class Trial:
         floor = self.n_settled
         self._data += data
         self._ends.append(len(self._data))
-        refusal = self._reading.read(data)
-        if isinstance(refusal, Waiting):
-            self._waits_for = "read"
-            return None
-        return self._go_on(refusal, floor)
+        return self._told(self._reading.read(data), floor)
 
-    def _go_on(self, refusal: Refusal | None, floor: int) -> int | None:
+    def end(self) -> int | None:
+        """The output has ended. Returns and raises what `read` does."""
+        floor = self.n_settled
+        return self._told(self._reading.end(), floor, is_end=True)
+
+    def _told(
+        self, refusal: Refusal | Waiting | None, floor: int, *, is_end: bool = False
+    ) -> int | None:
+        """What comes of what checks say of the latest token, or of the end."""
+        if isinstance(refusal, Waiting):
+            self._waits_for = "end" if is_end else "read"
+            return None
         back = self._judge(refusal, floor)
-        if back is None and self._refused:
+        if back is None and not is_end and self._refused:
             # What was refused there is refused whatever stands before.
             for key, start in self._reading.open_values:
                 for text, ended_by in self._refused.get(key, ()):
                     self._bar(start, text, ended_by)
         return back
-
-    def end(self) -> int | None:
-        """The output has ended. Returns and raises what `read` does."""
-        floor = self.n_settled
-        refusal = self._reading.end()
-        if isinstance(refusal, Waiting):
-            self._waits_for = "end"
-            return None
-        return self._judge(refusal, floor)
 
     @property
     def is_waiting(self) -> bool:
@@ -477,11 +475,9 @@ class Trial:
         Raises:
             ValidationFailed: as `read`.
         """
-        refusal, is_end = self._reading.verdict(), self._waits_for == "end"
-        assert not isinstance(refusal, Waiting)
-        self._waits_for = None
+        is_end, self._waits_for = self._waits_for == "end", None
         floor = self._n_before(self._reading.settled_before)
-        return is_end, self._judge(refusal, floor) if is_end else self._go_on(refusal, floor)
+        return is_end, self._told(self._reading.verdict(), floor, is_end=is_end)
 
     def _judge(self, refusal: Refusal | None, floor: int) -> int | None:
         if refusal is None:

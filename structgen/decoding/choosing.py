@@ -13,9 +13,16 @@ from typing import Any, final
 import numpy as np
 
 from structgen.models.base import Model
-from structgen.sampling import Logits, LogitsProcessor, Sampler
+from structgen.sampling import (
+    LogitBias,
+    Logits,
+    LogitsProcessor,
+    MinLength,
+    NoRepeatNgram,
+    Sampler,
+    checked,
+)
 
-from .call_validation import processors
 from .chat_tokens import Speller
 from .checks import Trial
 from .options import SearchOptions
@@ -44,7 +51,7 @@ class Chooser:
             model: the model.
             search: of the call.
             settings: what these come to on this model.
-            processor: the user's, or None.
+            processor: of the generator, or None; that of the call comes after it.
             progress: the output.
             speller: writes forced text in tokens.
             index: which output of a call for several this is.
@@ -55,11 +62,26 @@ class Chooser:
         """
         self._progress = progress
         self._mask = mask = progress.mask
-        self._processors = processors(model, search, settings, processor, mask)
+        vocabulary = model.vocabulary
+        # In this order: preferences, the mask, the user's, the mask again.
+        self._processors: list[LogitsProcessor] = []
+        if settings.get("min_length"):
+            ends = MinLength(settings["min_length"], vocabulary.eos_token_ids)
+            self._processors.append(ends)
+        if settings.get("no_repeat_ngram_size"):
+            self._processors.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
+        if search.logit_bias:
+            self._processors.append(LogitBias(search.logit_bias, vocabulary.size))
+        if mask is not None:
+            self._processors.append(mask)
+        of_call = None if search.processor is None else checked(search.processor)
+        for own in (processor, of_call):
+            if own is not None:
+                self._processors.append(own if mask is None else mask.has_last_word_after(own))
         self._sampler = Sampler(settings, index=index, n_prompt=n_before)
         self._n_before = n_before
         self._speller = speller
-        self._end = model.vocabulary.eos_token_ids[0]
+        self._end = vocabulary.eos_token_ids[0]
         self._takes = search.forced
         # Then what the model likes best is taken if the mask allows it, which is left unapplied.
         self._may_take_favourite = (

@@ -25,7 +25,7 @@ from structgen.sampling import Logits, LogitsProcessor, TokenIds, TokenMask
 from structgen.values import Judging
 
 from . import options
-from .call_validation import budget, check_abstains, check_adapter, check_best, opener, opening
+from .call_validation import budget, check_adapter, check_values, opener, opening
 from .chat_tokens import Speller
 from .checks import Trial
 from .choosing import Chooser
@@ -86,8 +86,7 @@ class Generation:
         self.max_tokens = budget(model, len(prompt_ids), search)
         check_adapter(model, search.adapter)
         self.adapter = search.adapter
-        check_abstains(constraint, search)
-        check_best(constraint, search)
+        check_values(constraint, search)
         self._model = model
         self._constraint = constraint
         self._search = search

@@ -306,6 +306,8 @@ class Checkpoint(ABC):
             wrong shape.
     """
 
+    _names: Names
+
     def __init__(
         self, path: Path, family: Family, tensors: Tensors, context_length: int | None
     ) -> None:
@@ -322,7 +324,6 @@ class Checkpoint(ABC):
                 "Fetch it again."
             ) from error
         self._check_shape()
-        self._names = self._called()
         self._sizes = _sizes(family, self.shape)
         self._check_tensors()
 
@@ -338,10 +339,6 @@ class Checkpoint(ABC):
                 f"{self.path} is damaged: it says that it has {n_layers:,} layers, with heads of "
                 f"{head_size:,} dimensions, and it has {n_tensors:,} tensors. Fetch it again."
             )
-
-    @abstractmethod
-    def _called(self) -> Names:
-        """The tensors' names."""
 
     @abstractmethod
     def _not_needed(self) -> dict[str, tuple[int, ...]]:

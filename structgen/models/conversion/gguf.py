@@ -471,14 +471,13 @@ class GgufCheckpoint(Checkpoint):
         ConversionError: no GGUF file, a damaged one, another architecture, and as `Checkpoint`.
     """
 
+    _names = _NAMES
+
     def __init__(self, path: Path, context_length: int | None = None) -> None:
         self._file = GgufFile(path)
         self._architecture = str(self._file.require("general.architecture"))
         check_family(path, self._architecture)
         super().__init__(path, FAMILIES[self._architecture], self._file, context_length)
-
-    def _called(self) -> Names:
-        return _NAMES
 
     def special_tokens(self) -> SpecialTokens:
         """As `Checkpoint.special_tokens`."""

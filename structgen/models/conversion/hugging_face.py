@@ -199,12 +199,10 @@ class HuggingFaceCheckpoint(Checkpoint):
                 "`python -m onnxruntime_genai.models.builder`."
             )
         self._name = _TYPES[self._model_type]
-        super().__init__(path, FAMILIES[self._name], SafetensorsFolder(path), context_length)
-
-    def _called(self) -> Names:
-        if self._family.has_post_norms:
-            return replace(_NAMES, parts={**_NAMES.parts, **_POST_NORMS})
-        return _NAMES
+        family = FAMILIES[self._name]
+        post = _POST_NORMS if family.has_post_norms else {}
+        self._names = replace(_NAMES, parts={**_NAMES.parts, **post})
+        super().__init__(path, family, SafetensorsFolder(path), context_length)
 
     def _not_needed(self) -> dict[str, tuple[int, ...]]:
         # Of a tied model some files hold the embedding twice; old ones hold a table of RoPE.

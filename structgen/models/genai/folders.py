@@ -15,6 +15,7 @@ the way the tokenizer file does finds the very same id.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -150,14 +151,7 @@ _HINT = "Pass folder=, the model's folder, or vocabulary=, a structgen.Vocabular
 # What can stand before continuation bytes, and after lead bytes, so that both become characters.
 # The second bytes 0x90 and 0x80 suit every lead but ED and F4 between them, A0 suits E0.
 _BEFORE = (b"", b"\xc3", b"\xe1\x80", b"\xe1", b"\xf1\x80\x80", b"\xf1\x80", b"\xf1")
-_AFTER = (
-    b"",
-    b"\x80",
-    b"\x80\x80",
-    b"\xa0\x80",
-    b"\x80\x80\x80",
-    b"\x90\x80\x80",
-)
+_AFTER = (b"", b"\x80", b"\x80\x80", b"\xa0\x80", b"\x80\x80\x80", b"\x90\x80\x80")
 
 
 def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
@@ -179,77 +173,54 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
             f"The tokenizer has no plain token 'A' to probe the others with. {_HINT}"
         )
     points = {byte: point for point, byte in enumerate(byte_alphabet().tolist())}
-    spelling = [chr(points[byte]) for byte in range(256)]
-    byte_ids = [find(spelling[byte]) for byte in range(256)]
-    space = byte_ids[0x20]
-    if space >= 0 and decode([anchor, space, anchor]) == "A A":
-        return _Probe(decode, find, anchor, byte_ids, spelling).run(size)
-    byte_ids = [find(f"<0x{byte:02X}>") for byte in range(256)]
-    return _Probe(decode, find, anchor, byte_ids, None).run(size)
+    spelling = [chr(points[byte]) for byte in range(256)]  # of byte-level vocabularies only
+    byte_ids = [find(one) for one in spelling]
+    if byte_ids[0x20] < 0 or decode([anchor, byte_ids[0x20], anchor]) != "A A":
+        spelling = []
+        byte_ids = [find(f"<0x{byte:02X}>") for byte in range(256)]
+    # What ids past the end of the vocabulary decode to: padding of the logits.
+    unknown = decode([anchor, _NO_SUCH_ID, anchor])
 
+    def is_spelt(token: int, data: bytes) -> bool:
+        if spelling:
+            return find("".join(spelling[byte] for byte in data)) == token
+        return find(data.decode().replace(" ", _SPACE_MARK)) == token
 
-class _Probe:
-    """One tokenizer under examination; ``spelling`` is set for byte-level vocabularies only."""
+    def completed(token: int) -> bytes | None:
+        for before, after in itertools.product(_BEFORE, _AFTER):
+            ids = [byte_ids[byte] for byte in before]
+            ids.append(token)
+            ids.extend(byte_ids[byte] for byte in after)
+            if min(ids) < 0:
+                continue  # a byte that is no token of its own
+            data = decode(ids).encode()
+            if data.startswith(before) and data.endswith(after):
+                data = data[len(before) : len(data) - len(after)]
+                if is_spelt(token, data):
+                    return data
+        return None
 
-    def __init__(
-        self,
-        decode: Decode,
-        find: Find,
-        anchor: int,
-        byte_ids: list[int],
-        spelling: list[str] | None,
-    ) -> None:
-        self.decode = decode
-        self.find = find
-        self.anchor = anchor
-        self.byte_ids = byte_ids
-        self.spelling = spelling
-        # What ids past the end of the vocabulary decode to: padding of the logits.
-        self.unknown = decode([anchor, _NO_SUCH_ID, anchor])
-
-    def run(self, size: int) -> list[bytes]:
-        known = {token: bytes([byte]) for byte, token in enumerate(self.byte_ids) if token >= 0}
-        return [known[i] if i in known else self.one(i) for i in range(size)]
-
-    def one(self, token: int) -> bytes:
-        anchor = self.anchor
-        text = self.decode([anchor, token, anchor])
+    def one(token: int) -> bytes:
+        text = decode([anchor, token, anchor])
         if text == "AA":
             return b""
         # The runtime's decoder can swallow the byte after an unfinished character, so the text
         # around U+FFFD is not to be trusted.
-        if _REPLACEMENT in text and self.spelling is not None:
-            repaired = self.completed(token)
+        if _REPLACEMENT in text and spelling:
+            repaired = completed(token)
             if repaired is not None:
                 return repaired
         elif text[:1] == text[-1:] == "A":
             inner = text[1:-1]
             # A literal hit is an added token, spelt in the file as it is written.
-            if self.is_spelt(token, inner.encode()) or self.find(inner) == token:
+            if is_spelt(token, inner.encode()) or find(inner) == token:
                 return inner.encode()
-        if text == self.unknown:
+        if text == unknown:
             return b""
         raise VocabularyError(
             f"The bytes of token {token} cannot be told from the tokenizer alone "
             f"(it decodes to {text[1:-1]!r}). {_HINT}"
         )
 
-    def is_spelt(self, token: int, data: bytes) -> bool:
-        if self.spelling is not None:
-            return self.find("".join(self.spelling[byte] for byte in data)) == token
-        return self.find(data.decode().replace(" ", _SPACE_MARK)) == token
-
-    def completed(self, token: int) -> bytes | None:
-        for before in _BEFORE:
-            for after in _AFTER:
-                ids = [self.byte_ids[byte] for byte in before]
-                ids.append(token)
-                ids.extend(self.byte_ids[byte] for byte in after)
-                if min(ids) < 0:
-                    continue  # a byte that is no token of its own
-                data = self.decode(ids).encode()
-                if data.startswith(before) and data.endswith(after):
-                    data = data[len(before) : len(data) - len(after)]
-                    if self.is_spelt(token, data):
-                        return data
-        return None
+    known = {token: bytes([byte]) for byte, token in enumerate(byte_ids) if token >= 0}
+    return [known[i] if i in known else one(i) for i in range(size)]
