@@ -6,15 +6,14 @@ and `call_validation` (held against model and output type). `generation` is one 
 and never runs a model: `progress` has its parts go on and back together, `choosing` says which
 token comes, `checks` what is refused while it is written. `thinking` and `sections` put a thought,
 a draft and the answer after one another. `speculation` guesses what is run ahead. `loop` drives one
-output, `batch` many, `stream` hands one over piece by piece. `results` is what comes of it; `tasks`
-is what a generator makes outputs of; `calls` (signatures) is what generators inherit. Knows models
-by `models.base` alone.
+output, or many at once, `stream` hands one over piece by piece. `results` is what comes of it;
+`tasks` is what a generator makes outputs of; `calls` (signatures) is what generators inherit. Knows
+models by `models.base` alone.
 """
 
 from __future__ import annotations
 
 from . import chat, options
-from .batch import Rows, batch_pays, shares_much
 from .call_validation import (
     check_adapter,
     check_fits,
@@ -25,7 +24,7 @@ from .call_validation import (
 from .calls import AsyncMaker, AsyncTypedGenerator, Calls, Take
 from .chat import Prompt, TokenPrompt
 from .generation import Generation
-from .loop import made, passes_of
+from .loop import Rows, batch_pays, made, passes_of, shares_much
 from .options import (
     AskOptions,
     GeneratorOptions,

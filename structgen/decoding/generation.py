@@ -47,6 +47,7 @@ class Generation:
         max_tokens: most tokens to generate, the end of the sequence included.
         adapter: name of the adapter that the model runs with, or None.
         tokens: prompt and output so far, and which of them the model has seen.
+        progress: the output as it stands.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Generation:
             trial = Trial.of(checks, constraint, settings, search.retries)
         self._clock = Clock(search.timeout, search.cancel)
         self.tokens = OutputTokens(prompt_ids, self.max_tokens)
-        self._progress = Progress(
+        self.progress = Progress(
             vocabulary,
             constraint,
             self.tokens,
@@ -121,13 +122,13 @@ class Generation:
             search,
             settings,
             processor,
-            self._progress,
+            self.progress,
             speller=speller,
             index=index,
             n_before=len(prompt_ids) - position,
         )
         self._speculation: Speculation | None = None
-        if search.speculate and self._progress.is_plain and not self._recorders:
+        if search.speculate and self.progress.is_plain and not self._recorders:
             self._speculation = Speculation(
                 vocabulary.tokens, cursor, speller, lambda: model.pass_costs
             )
@@ -138,12 +139,12 @@ class Generation:
     @property
     def finish_reason(self) -> FinishReason | None:
         """Why it ended, None while it goes on."""
-        return self._progress.finish_reason
+        return self.progress.finish_reason
 
     @property
     def result(self) -> GenerationResult[Any]:
         """What has been generated so far; ``finish_reason`` is None while it goes on."""
-        tokens, trial = self.tokens, self._progress.trial
+        tokens, trial = self.tokens, self.progress.trial
         finish_reason = self.finish_reason
         if finish_reason is None and (self._clock.has_ended or self._clock.is_cancelled):
             finish_reason = "cancelled"
@@ -174,7 +175,7 @@ class Generation:
                 is_whole=finish_reason in _WHOLE,
             ),
             abstain_below=self._search.abstain_below,
-            shortened=self._progress.shortened.paths,
+            shortened=self.progress.shortened.paths,
             _parsed=self._parsed(text, finish_reason),
             _logprobs=self._reporter.logprobs,
             _trace=self._reporter.trace(self.prompt_ids, self.max_tokens),
@@ -199,7 +200,7 @@ class Generation:
             return None
         if self._constraint is None:
             return Parsed(str, text)
-        trial = self._progress.trial
+        trial = self.progress.trial
         if trial is not None and trial.values:
             (value,) = trial.values
             return Parsed(lambda text: value, text)
@@ -233,7 +234,7 @@ class Generation:
             )
         if self.finish_reason == "length":
             return f"it reached {self.max_tokens:,} tokens."
-        if self._progress.timed_out:
+        if self.progress.timed_out:
             return (
                 f"timeout={self._search.timeout:g} seconds were over. Allow more, or bound the "
                 "output: max_new_tokens= makes it complete within so many tokens."
@@ -265,7 +266,7 @@ class Generation:
 
     def advance(self) -> None:
         """Go on as far as possible without the model; may end the output."""
-        progress = self._progress
+        progress = self.progress
         if progress.finish_reason is not None:
             return
         if self._clock.is_interrupted:
@@ -290,29 +291,19 @@ class Generation:
         return self._clock.is_interrupted
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether `advance` comes next, because checks that are made elsewhere are waited for."""
-        return self._progress.is_waiting
-
-    @property
     def is_blocked(self) -> bool:
-        """Whether that would do nothing, because they have not answered yet."""
-        trial = self._progress.trial
+        """Whether `advance` would do nothing, because checks made elsewhere have not answered."""
+        trial = self.progress.trial
         return (
             trial is not None
-            and self.is_waiting
+            and self.progress.is_waiting
             and not trial.may_resume
             and not self.is_interrupted
         )
 
-    @property
-    def is_weighing(self) -> bool:
-        """Whether a value has closed whose alternatives are to be weighed by `weigh`."""
-        return self._progress.is_weighing
-
     def weigh(self) -> Passes[None]:
-        """Weigh them, on a sequence of their own, and write the likeliest instead; may end it."""
-        return self._progress.weigh(partial(opening, self._model, self.prompt_ids, self.adapter))
+        """Weigh the alternatives of a value that has closed, as `Progress.weigh`."""
+        return self.progress.weigh(partial(opening, self._model, self.prompt_ids, self.adapter))
 
     @property
     def n_wanted(self) -> int:
@@ -358,7 +349,7 @@ class Generation:
         Raises:
             OptionError: the user's processor returned something else than scores.
         """
-        progress = self._progress
+        progress = self.progress
         self.tokens.n_unscored = 0
         own = logits[0].copy() if self._recorders else None
         if not self._chooser.choose(logits, own):

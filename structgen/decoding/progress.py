@@ -328,6 +328,7 @@ class TextAssembler:
 
     Attributes:
         text: all text given out so far.
+        n_given: how many characters that are.
         stopped_by: the stop string that ended the text, or None.
     """
 
@@ -337,7 +338,7 @@ class TextAssembler:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self._chunks: list[str] = []
-        self._n_given = 0
+        self.n_given = 0
         self.stopped_by: str | None = None
 
     @property
@@ -346,14 +347,9 @@ class TextAssembler:
         return "".join(self._chunks)
 
     @property
-    def n_given(self) -> int:
-        """How many characters have been given out so far."""
-        return self._n_given
-
-    @property
     def n_begun(self) -> int:
         """How many characters there are, held ones and one that is not finished included."""
-        return self._n_given + len(self._held) + bool(self._decoder.getstate()[0])
+        return self.n_given + len(self._held) + bool(self._decoder.getstate()[0])
 
     def feed(self, token_id: int) -> str:
         """Add a token; return the text that is now certain, perhaps none.
@@ -382,7 +378,7 @@ class TextAssembler:
         chunk, self._held = self._held[:length], self._held[length:]
         if chunk:
             self._chunks.append(chunk)
-            self._n_given += length
+            self.n_given += length
         return chunk
 
     def _unsure(self) -> int:

@@ -45,7 +45,6 @@ from structgen.values import Checks, Judging, checks_of
 
 from . import chat
 from . import options as search_options
-from .batch import make_all
 from .call_validation import (
     check_adapter,
     check_fits,
@@ -55,6 +54,7 @@ from .call_validation import (
 )
 from .chat import Prompt, TokenPrompt, without_oldest
 from .generation import Generation
+from .loop import make_all
 from .options import SearchOptions
 from .results import Output
 from .sections import Drafted, Run, Sections

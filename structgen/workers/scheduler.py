@@ -28,7 +28,7 @@ passes, and it takes time of who waits; whose form is compiled is `charge`d for 
 
 Batches. When several wait, those that suit each other begin together, where that is faster: for
 free text always, unless prompts begin alike; for output types when the outputs made so far say so
-(`structgen.decoding.batch`). Rows of a batch round differently from an output made alone, so a job
+(`structgen.decoding.loop`). Rows of a batch round differently from an output made alone, so a job
 says whether it may be in one.
 """
 

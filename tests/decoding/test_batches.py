@@ -13,7 +13,7 @@ from rounding import TIE, cold, gap, near
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
-from structgen.decoding import batch
+from structgen.decoding import loop
 from structgen.decoding.tasks import _what_failed
 from structgen.models.genai.sequences import TextBatch, pads_exactly
 
@@ -68,7 +68,7 @@ def test_rows_that_are_done_are_left_out_when_they_have_cost_enough():
     ids = np.array(encode("x"), np.int32)
     search = search_options.parse({"max_new_tokens": 100})
     runs = [Generation(model, None, stop_after(n), ids, search) for n in lengths]
-    assert batch.make_all(model, runs, 8, forces=False) == {}
+    assert loop.make_all(model, runs, 8, forces=False) == {}
     assert [run.result.usage.output_tokens for run in runs] == [1, 1, 1, 1, 1, 60, 70]
     # Seven rows, then the two that are left, then one by itself.
     assert [len(rows.rows) for rows in model.batches] == [7, 2]
@@ -273,7 +273,7 @@ def test_a_batch_begins_with_no_more_scores_than_fit():
     batch_scores = 4 * model.vocabulary.size
     generator = Generator(model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "_MOST_SCORES", 60 * batch_scores)
+        patch.setattr(loop, "_MOST_SCORES", 60 * batch_scores)
         assert generator(["x" * 20] * 7, batch_size=8) == ["ok"] * 7
     assert [len(rows.rows) for rows in model.batches] == [3, 3]  # and one by itself
 
@@ -297,11 +297,11 @@ def test_it_is_decided_by_counting_steps():
             self.result = type("Result", (), {"usage": usage})
 
     free = structgen.decoding.results.Usage(40, 100, forced_tokens=0)
-    assert batch._pays([Told(40, free), *[Told(40)] * 8], 0, 8)
+    assert loop._pays([Told(40, free), *[Told(40)] * 8], 0, 8)
     forced = structgen.decoding.results.Usage(40, 100, forced_tokens=80)
-    assert not batch._pays([Told(40, forced), *[Told(40)] * 8], 0, 8)
+    assert not loop._pays([Told(40, forced), *[Told(40)] * 8], 0, 8)
     # One more output is never a batch.
-    assert not batch._pays([Told(40, free), Told(40)], 0, 8)
+    assert not loop._pays([Told(40, free), Told(40)], 0, 8)
 
 
 # The real model

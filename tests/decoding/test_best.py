@@ -141,7 +141,7 @@ def test_a_cancelled_output_ends_while_a_value_is_weighed():
     run.start()
     was_weighing = False
     for _ in passes_of(run, model.start(700)):
-        if run.is_weighing:
+        if run.progress.is_weighing:
             was_weighing = True
             run.cancel()
     assert was_weighing

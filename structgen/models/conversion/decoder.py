@@ -80,7 +80,7 @@ class Family:
         has_post_norms: what attention and feed-forward layer give is normalised too.
         is_fused: queries, keys and values are one projection, gate and up another.
         scales_embeddings: by the square root of their width; numbers between the operators then
-            exceed what 16 bits hold.
+            exceed what 16 bits hold, and Hugging Face's files have a norm's gain minus one.
         full_period: every how many layers one sees the whole text where the others see a window; 1:
             all layers are alike.
         rope_period: every how many layers one has no positions; 0: all have them.
@@ -107,11 +107,6 @@ class Family:
     logit_cap: float = 0.0
     wide_layers: int = 0
     is_interleaved: bool = False
-
-    @property
-    def has_unit_norms(self) -> bool:
-        """Hugging Face's files hold a norm's gain minus one."""
-        return self.scales_embeddings
 
 
 @dataclass(frozen=True)

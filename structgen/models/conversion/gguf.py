@@ -290,18 +290,17 @@ def tokenizer_json(file: GgufFile) -> Json:
     post_processor = None
     if start is not None and file.get("tokenizer.ggml.add_bos_token", kind == "llama"):
         name = tokens[start]
+        one, other = (
+            [
+                {"SpecialToken": {"id": name, "type_id": i}},
+                {"Sequence": {"id": text, "type_id": i}},
+            ]
+            for i, text in enumerate("AB")
+        )
         post_processor = {
             "type": "TemplateProcessing",
-            "single": [
-                {"SpecialToken": {"id": name, "type_id": 0}},
-                {"Sequence": {"id": "A", "type_id": 0}},
-            ],
-            "pair": [
-                {"SpecialToken": {"id": name, "type_id": 0}},
-                {"Sequence": {"id": "A", "type_id": 0}},
-                {"SpecialToken": {"id": name, "type_id": 1}},
-                {"Sequence": {"id": "B", "type_id": 1}},
-            ],
+            "single": one,
+            "pair": [*one, *other],
             "special_tokens": {name: {"id": name, "ids": [start], "tokens": [name]}},
         }
     return {

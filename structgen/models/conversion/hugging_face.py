@@ -13,9 +13,9 @@ import json
 import math
 import shutil
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _LONGEST_HEADER = 100 << 20  # what the format's own reader takes
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a tensor is."""
 
     file: Path
@@ -213,7 +212,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         }
 
     def _gain(self, values: FloatArray) -> FloatArray:
-        return values + np.float32(1) if self._family.has_unit_norms else values
+        return values + np.float32(1) if self._family.scales_embeddings else values
 
     def special_tokens(self) -> SpecialTokens:
         """As `Checkpoint.special_tokens`."""

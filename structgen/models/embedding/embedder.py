@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, final, overl
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import ModelError, ModelNotFound, OptionError, TruncationWarning, counted
+from structgen.errors import (
+    ModelError,
+    ModelNotFound,
+    OptionError,
+    PromptError,
+    TruncationWarning,
+    counted,
+)
 from structgen.models import cache
 from structgen.models.loading import remedy
 from structgen.models.progress import Progress, late
@@ -27,7 +34,7 @@ from structgen.models.progress import Progress, late
 from .folder import Settings, read
 from .pooling import POOLINGS, FloatArray, Pooling, check_pooling, finish, to_base64
 from .session import Graph
-from .tokens import TextTokenizer, refuse_long, tokenized
+from .tokens import TextTokenizer, tokenized
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -542,8 +549,13 @@ class Embedder:
             sizes = [len(text) // _CHARACTERS_A_TOKEN + 1 for text in window]
             if tokens is not None:
                 sizes = [len(one.ids) for one in tokens]
-                if on_truncation == "error":
-                    refuse_long(tokens, len(lengths), self.name, self.max_length)
+                for i, one in enumerate(tokens if on_truncation == "error" else ()):
+                    if one.n_cut:
+                        raise PromptError(
+                            f"Text {len(lengths) + i} has {len(one.ids) + one.n_cut:,} tokens, and "
+                            f"{self.name} takes {self.max_length:,}. Split it, or let it be cut: "
+                            "on_truncation='warn'."
+                        )
                 lengths += sizes
                 cut += [one.n_cut for one in tokens]
             vectors: FloatArray | None = None
@@ -659,9 +671,8 @@ def _folders_pooling(settings: Settings) -> Pooling:
         )
     if settings.pooling is None:
         return "mean"
-    for known in POOLINGS:
-        if settings.pooling == known:
-            return known
+    if settings.pooling in POOLINGS:
+        return check_pooling(settings.pooling)
     raise ModelError(
         f"{settings.folder} asks for the pooling {settings.pooling!r}, which is none of "
         f"{', '.join(POOLINGS)}. Export the whole model, so that its output is "

@@ -26,12 +26,11 @@ def check_pooling(pooling: str) -> Pooling:
     Raises:
         OptionError: there is no such pooling.
     """
-    for known in POOLINGS:
-        if pooling == known:
-            return known
-    raise OptionError(
-        f"pooling={pooling!r} is unknown. It is one of {', '.join(map(repr, POOLINGS))}."
-    )
+    if pooling not in POOLINGS:
+        raise OptionError(
+            f"pooling={pooling!r} is unknown. It is one of {', '.join(map(repr, POOLINGS))}."
+        )
+    return pooling
 
 
 def pool(

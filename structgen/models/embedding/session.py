@@ -228,7 +228,8 @@ class Graph:
         strings = [name for name, one in self._inputs.items() if one.type == _STRING]
         self.takes_text = bool(strings)
         self._text_input = strings[0] if strings else ""
-        unknown = [name for name in self._inputs if not self._is_known(name)]
+        known = ("input_ids", "attention_mask", "token_type_ids", "position_ids", self._text_input)
+        unknown = [n for n in self._inputs if n not in known and not n.startswith(_PAST)]
         if unknown:
             raise ModelError(
                 f"{file} is no embedder that can be run: it has the inputs {', '.join(unknown)}, "
@@ -284,10 +285,6 @@ class Graph:
         with _explained(self._file):
             (found,) = self._session.run([self._output], feeds)
         return np.asarray(found)
-
-    def _is_known(self, name: str) -> bool:
-        known = ("input_ids", "attention_mask", "token_type_ids", "position_ids", self._text_input)
-        return name in known or name.startswith(_PAST)
 
     def _choose(self, wants_tokens: bool) -> tuple[Any, Kind]:
         outputs = {one.name: one for one in self._session.get_outputs()}
@@ -363,7 +360,9 @@ def _session(
             elif "." in name:
                 options.add_session_config_entry(name, value)
             elif name == "graph_optimization_level":
-                options.graph_optimization_level = _level(value)
+                # As ``genai_config.json`` writes it, or the runtime's own.
+                level = getattr(ort.GraphOptimizationLevel, str(value), value)
+                options.graph_optimization_level = level
             else:
                 setattr(options, name.replace("log_id", "logid"), value)
         except Exception as error:
@@ -401,9 +400,3 @@ def _session(
                 f"ONNX Runtime cannot load {file}: {in_short(error)}. {remedy(file.parent)}"
             ) from error
         raise ModelError(f"ONNX Runtime cannot load {file}: {in_short(error)}.") from error
-
-
-def _level(value: object) -> Any:
-    """A level of optimisation as ``genai_config.json`` writes it, or the runtime's own."""
-    name = str(value)
-    return getattr(ort.GraphOptimizationLevel, name, value)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 
 from tokenizers import Tokenizer
 
-from structgen.errors import ModelError, OptionError, PromptError
+from structgen.errors import ModelError, OptionError
 
 
 class Tokens(NamedTuple):
@@ -151,20 +151,3 @@ def tokenized(
             window, following = following, next(source, None)
             tokens = coming.result()
         yield window, tokens
-
-
-def refuse_long(tokens: Sequence[Tokens], first: int, name: str, most: int | None) -> None:
-    """Raise PromptError where a text was cut.
-
-    Args:
-        tokens: of some texts.
-        first: the number of the first of them.
-        name: the model's.
-        most: tokens that it takes.
-    """
-    for i, one in enumerate(tokens, first):
-        if one.n_cut:
-            raise PromptError(
-                f"Text {i} has {len(one.ids) + one.n_cut:,} tokens, and {name} takes {most:,}. "
-                "Split it, or let it be cut: on_truncation='warn'."
-            )

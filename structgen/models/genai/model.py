@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ModelError, PromptError
-from structgen.models.base import LONGEST_PASS, PREFIXES_OF, Model, after_start
+from structgen.models.base import LONGEST_PASS, PREFIXES_OF, after_start
 from structgen.models.progress import Progress, late
 from structgen.sampling import Logits, TokenIds
 from structgen.storage.user_folder import inside
@@ -57,12 +57,6 @@ OUTPUT = "hidden_states"
 """What a graph calls its vector a token."""
 
 FloatArray = npt.NDArray[np.float32]
-
-
-def rows_of(model: Model, texts: Iterable[str]) -> list[TokenIds]:
-    """The tokens of texts, int32 ``[n]`` each, after the model's `start_ids`."""
-    rows = [model.encode(text) for text in texts]
-    return [after_start(model.start_ids, row) if len(row) else row for row in rows]
 
 
 def no_output(name: str) -> ModelError:
@@ -207,14 +201,7 @@ class TextModel:
     def start(
         self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
     ) -> TextSequence:
-        """Begin a sequence.
-
-        Args:
-            max_length: most tokens it will hold.
-            prefix: int32 ``[n]``, tokens that will be appended first. The sequence may hold some
-                of them already: its ``length`` says how many.
-            adapter: name of the adapter to run with; None: the model as it is.
-        """
+        """Begin a sequence: as `structgen.models.base.Model.start`."""
         room, owner = min(max_length, self.context_length), PREFIXES_OF.get()
         live, least = None, 0
         if prefix is not None:
@@ -251,12 +238,7 @@ class TextModel:
     def start_batch(
         self, rows: Sequence[TokenIds], room: int, *, adapter: str | None = None
     ) -> TextBatch | None:
-        """Begin a batch and run the model over its first tokens.
-
-        Args:
-            rows: int32 ``[n]`` each, of any lengths.
-            room: most tokens that any row will have.
-            adapter: name of the adapter to run with; None: the model as it is.
+        """Begin a batch and run the model over its first tokens, as `Model.start_batch` says.
 
         Returns:
             None where these rows cannot be run together: of different lengths with a model that
@@ -332,7 +314,8 @@ class TextModel:
         from structgen.models.embedding import checked_texts
 
         new, how = self._new_for_vectors(), (pooling, dimensions, normalize)
-        rows = rows_of(self, checked_texts(texts))
+        tokens = map(self.encode, checked_texts(texts))
+        rows = [after_start(self.start_ids, row) if len(row) else row for row in tokens]
         with late(progress) as report:
 
             def done(n_texts: int) -> None:
