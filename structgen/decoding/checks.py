@@ -349,14 +349,21 @@ class Trial:
         barred: what the output may not be.
     """
 
-    def __init__(self, checks: Judging, barred: Barred, retries: int) -> None:
+    def __init__(
+        self, checks: Judging, constraint: Constraint, settings: Mapping[str, Any], retries: int
+    ) -> None:
         """Begin an output.
 
         Args:
             checks: of its type.
-            barred: nothing yet.
+            constraint: its type.
+            settings: what its tokens are chosen by.
             retries: most refusals after which it goes on.
         """
+        texts, samples = constraint.named.texts, settings.get("do_sample")
+        temperature = float(settings.get("temperature", 1.0)) if samples else 1.0
+        is_json = isinstance(constraint.output.grammar, ir.Json)
+        self.barred = Barred(constraint.vocabulary, texts, temperature, is_json=is_json)
         self._checks = checks
         self._retries = retries
         self._reading: Reading = checks.reading()
@@ -368,20 +375,8 @@ class Trial:
         self._is_spent = False  # whether some of what was excluded last is so by the budget
         self._error: ParseError | None = None  # the latest refusal
         self._refused: dict[Key, list[tuple[bytes, bytes | None]]] = {}
-        self.barred = barred
         self.attempts: tuple[Attempt, ...] = ()
         self.n_retried = 0
-
-    @classmethod
-    def of(
-        cls, checks: Judging, constraint: Constraint, settings: Mapping[str, Any], retries: int
-    ) -> Trial:
-        """The trial of an output of a type, whose tokens are chosen by some settings."""
-        texts, samples = constraint.named.texts, settings.get("do_sample")
-        temperature = float(settings.get("temperature", 1.0)) if samples else 1.0
-        is_json = isinstance(constraint.output.grammar, ir.Json)
-        barred = Barred(constraint.vocabulary, texts, temperature, is_json=is_json)
-        return cls(checks, barred, retries)
 
     @property
     def values(self) -> tuple[object, ...]:

@@ -101,7 +101,7 @@ class Generation:
             best = BestValues(constraint) if search.best else None
         settings = options.resolve(search, model.search_defaults)
         if constraint is not None and checks is not None and search.retries:
-            trial = Trial.of(checks, constraint, settings, search.retries)
+            trial = Trial(checks, constraint, settings, search.retries)
         self._clock = Clock(search.timeout, search.cancel)
         self.tokens = OutputTokens(prompt_ids, self.max_tokens)
         self.progress = Progress(

@@ -666,19 +666,10 @@ class Progress:
 
     def goes_on(self) -> bool:
         """Take what checks have answered; whether there is nothing more to wait for."""
-        return not self.is_weighing and (not self.is_waiting or self.resume())
-
-    # -- checks that are made elsewhere -----------------------------------------------------
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether `resume` comes next, because checks that are made elsewhere are waited for."""
-        return self.trial is not None and self.finish_reason is None and self.trial.is_waiting
-
-    def resume(self) -> bool:
-        """Go on where checks had to be waited for; whether there is anything to do after that."""
         trial = self.trial
-        if trial is None or not trial.may_resume:
+        if trial is None or not self.is_waiting:
+            return not self.is_weighing
+        if not trial.may_resume:
             return False
         is_end, back = trial.resume()
         if back is not None:
@@ -688,6 +679,13 @@ class Progress:
             return False
         self._tell_up_to(trial.n_settled)
         return True
+
+    # -- checks that are made elsewhere -----------------------------------------------------
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `goes_on` comes next, because checks that are made elsewhere are waited for."""
+        return self.trial is not None and self.finish_reason is None and self.trial.is_waiting
 
     # -- values that are weighed ------------------------------------------------------------
 

@@ -54,11 +54,10 @@ from .call_validation import (
 )
 from .chat import Prompt, TokenPrompt, without_oldest
 from .generation import Generation
-from .loop import make_all
+from .loop import made, make_all
 from .options import SearchOptions
 from .results import Output
 from .sections import Drafted, Run, Sections
-from .stream import Stream, pieces
 from .thinking import Draft, Think, Thoughts, after_draft
 from .tools import SCHEMA
 
@@ -334,7 +333,7 @@ def make_outputs(
     is_batch = chat.are_several(prompt)
     if not is_batch and search.n is None:
         run = task.run(task.prepare(prompt, search), search)
-        for _ in Stream(run, pieces(model, run)):
+        for _ in made(model, run):
             pass
         return convert(run)
     prompts: Sequence[Any] = prompt if is_batch else [prompt]
@@ -401,40 +400,21 @@ def gathered(
     results = outputs
     if search.n is not None:
         results = [outputs[i * n : (i + 1) * n] for i in range(n_prompts)]
-    if errors and not search.return_errors:
-        raise failure(errors, results, len(outputs), None if search.n is None else n)
-    return results
-
-
-def failure(
-    errors: Mapping[int, Exception],
-    results: list[Any],
-    n_outputs: int,
-    n_samples: int | None = None,
-) -> Exception:
-    """What a call for several raises when some failed.
-
-    Args:
-        errors: of each output that failed.
-        results: what the call would have returned.
-        n_outputs: of how many outputs.
-        n_samples: how many for each prompt; None: one, and the results are no lists.
-    """
+    if not errors or search.return_errors:
+        return results
     first = errors[min(errors)]
-    if len(errors) == n_outputs and isinstance(first, (OptionError, BudgetTooSmall)):
+    if len(errors) == len(outputs) and isinstance(first, (OptionError, BudgetTooSmall)):
         said = {(type(error), str(error)) for error in errors.values()}
         if len(said) == 1:  # it is the call that is wrong, and not any of its outputs
-            return first
-    error = BatchError(
-        _what_failed(errors, n_outputs),
+            raise first
+    raise BatchError(
+        _what_failed(errors, len(outputs)),
         results=results,
         errors={
-            (place if n_samples is None else divmod(place, n_samples)): errors[place]
+            (place if search.n is None else divmod(place, n)): errors[place]
             for place in sorted(errors)
         },
-    )
-    error.__cause__ = first
-    return error
+    ) from first
 
 
 def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:
