@@ -3,17 +3,20 @@
     python tests/benchmarks/speculation.py [--model NAME] [--rounds 3] [--prompts 20] [--json FILE]
 
 First what a pass over so many tokens costs here, in passes over one (the least of several). Then
-each prompt is run with and without, in turns; time is the least of the rounds.
+each prompt is run with and without, in turns; its time is the least of the rounds. Beside times it
+prints what no load changes: passes after the prompt, and what they cost by the costs of passes.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import platform
 import statistics
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import numpy as np
@@ -93,6 +96,50 @@ def pass_costs(model: TextModel, lengths: Sequence[int]) -> dict[int, float]:
     return times
 
 
+class Counted:
+    """A sequence that notes how many tokens each pass runs."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._end = inner.length
+        self.lengths: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def append(self, token_ids: Any) -> None:
+        again = self._inner.length < self._end  # a pass after a rewind runs two tokens at least
+        self.lengths.append(max(len(token_ids), 2 if again else 1))
+        self._inner.append(token_ids)
+        self._end = self._inner.length
+
+
+def counted(generator: Any, prompt: Any, **options: Any) -> tuple[Any, list[int]]:
+    """A result, and the lengths of the passes after the prompt."""
+    made: list[Counted] = []
+    start = TextModel.start
+
+    def watched(*args: Any, **named: Any) -> Counted:
+        made.append(Counted(start(*args, **named)))
+        return made[-1]
+
+    TextModel.start = watched  # type: ignore[assignment, method-assign]
+    try:
+        result = generator.result(prompt, **options)
+    finally:
+        TextModel.start = start  # type: ignore[method-assign]
+    return result, made[-1].lengths[1:]
+
+
+def processor() -> str:
+    """The processor's name, and what int8 products it has."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        lines = dict(line.rstrip().split("\t: ", 1) for line in file if "\t: " in line)
+    flags = lines.get("flags", "").split()
+    has = [flag for flag in ("avx2", "avx512_vnni", "avx_vnni", "amx_int8") if flag in flags]
+    return f"{lines.get('model name', platform.machine()).strip()} ({', '.join(has)})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m-instruct")
@@ -101,9 +148,19 @@ def main() -> None:
     parser.add_argument("--json")
     given = parser.parse_args()
     model = structgen.load(given.model)
-    print(f"{given.model}, structgen {structgen.__version__}, {platform.processor()}")
+    print(
+        f"{given.model}, structgen {structgen.__version__}, onnxruntime-genai "
+        f"{version('onnxruntime-genai')}, {processor()}, {datetime.date.today()}"
+    )
     costs = pass_costs(model, (1, 2, 3, 4, 8))
     print("pass over", {n: round(seconds / costs[1], 2) for n, seconds in costs.items()})
+    print("as the model measured it", [round(cost, 2) for cost in model.pass_costs])
+
+    def cost(n: int) -> float:
+        measured = model.pass_costs
+        beyond = max(n - 8, 0) * (measured[7] - measured[3]) / 4
+        return measured[min(n, 8) - 1] + beyond
+
     generators = {kind: Generator(model, kind) for kind in (Person, Invoice)}
     free = Generator(model)
     stories = [(None, f"Write a short story about a {work}.") for work in WORKS]
@@ -111,28 +168,39 @@ def main() -> None:
     for kind, text in [*prompts(given.prompts), *stories]:
         generator: Any = free if kind is None else generators[kind]
         prompt = [{"role": "user", "content": text}]
-        best = [1e9, 1e9]
+        best, made, passes = [1e9, 1e9], [None, None], [[], []]  # type: ignore[var-annotated]
         for turn in range(given.rounds):
             for guesses in (turn % 2 == 0, turn % 2 == 1):
                 began = time.perf_counter()
-                result = generator.result(prompt, max_new_tokens=120, speculate=guesses)
+                result, lengths = counted(generator, prompt, max_new_tokens=120, speculate=guesses)
                 best[guesses] = min(best[guesses], time.perf_counter() - began)
-                if guesses:
-                    usage = result.usage
+                made[guesses], passes[guesses] = result, lengths
+        usage = made[True].usage
         rows["free text" if kind is None else "extraction"].append(
             {
+                "seconds": best,
                 "ratio": best[True] / best[False],
+                "same": made[True].token_ids == made[False].token_ids,
                 "tokens": usage.output_tokens,
                 "guessed": usage.guessed_tokens,
                 "accepted": usage.accepted_tokens,
+                "passes": [len(found) for found in passes],
+                "cost": [sum(map(cost, found)) for found in passes],
             }
         )
     for name, found in rows.items():
-        ratios = [row["ratio"] for row in found]
+        ratios = sorted(row["ratio"] for row in found)
         total = {key: sum(row[key] for row in found) for key in ("tokens", "guessed", "accepted")}
+        without, with_ = (
+            [sum(row[key][guesses] for row in found) for key in ("seconds", "passes", "cost")]
+            for guesses in (False, True)
+        )
         print(
-            f"{name}: {len(found)} documents, time with ÷ without: median "
-            f"{statistics.median(ratios):.2f}, worst {max(ratios):.2f}; {total}"
+            f"{name}: {len(found)} documents, {sum(row['same'] for row in found)} with the same "
+            f"tokens; time with ÷ without: all {with_[0] / without[0]:.3f}, median "
+            f"{statistics.median(ratios):.2f}, a tenth above {ratios[-1 - len(ratios) // 10]:.2f}, "
+            f"worst {ratios[-1]:.2f}; passes {without[1]} → {with_[1]}; "
+            f"their cost {without[2]:.0f} → {with_[2]:.0f} ({with_[2] / without[2]:.3f}); {total}"
         )
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from itertools import pairwise, product
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from fakes import FakeModel, Person
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
+from rounding import TIE, cold, gap, near
 
 import structgen
 from structgen import Choice, Draft, Generator, Regex, TextModel, Think
@@ -145,6 +148,10 @@ def test_guesses_that_come_grow_to_the_limit_and_keep_to_the_room() -> None:
     assert tried.guess(ids[:200], 1, 0) == []
 
 
+DRAWS = 5_000
+CRITICAL = 44.3
+"""Chi-square with 15 degrees of freedom is above this once in 10,000 times."""
+
 TEXTS = [
     "Ada Lovelace, born 1815 in London, was a mathematician who wrote to Charles Babbage.",
     "Dr. Maria Gonzalez-Fernandez (born 1961, Valparaiso) wrote to the Scripps Institution.",
@@ -153,23 +160,146 @@ TEXTS = [
 ]
 
 
-def test_a_real_model_differs_at_near_ties_alone(model: TextModel) -> None:
-    """Passes of several tokens round otherwise: what differs had almost the same score."""
+START = TextModel.start
+
+
+class Watched:
+    """A sequence of a model that keeps its scores, and which tokens were run by themselves."""
+
+    def __init__(self, model: TextModel, *args: Any, **options: Any) -> None:
+        self._inner = START(model, *args, **options)
+        self.scores: dict[bytes, Any] = {}
+        self.single: list[bool] = []
+        self.append(np.empty(0, np.int32))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def append(self, token_ids: Any) -> None:
+        kept = self.length
+        if len(token_ids):
+            # What is run after a rewind is run with the last token that is kept.
+            at = kept if kept == len(self.single) else min(kept, kept + len(token_ids) - 2)
+            self.single[at:] = [kept + len(token_ids) == at + 1] * (kept + len(token_ids) - at)
+        self._inner.append(token_ids)
+
+    def logits(self) -> Any:
+        return self._keep(self._inner.logits())
+
+    def recent_logits(self, n: int) -> Any:
+        return self._keep(self._inner.recent_logits(n))
+
+    def _keep(self, scores: Any) -> Any:
+        ids = self.token_ids[0]
+        for back, row in enumerate(scores[::-1]):
+            self.scores[ids[: len(ids) - back].tobytes()] = row.copy()
+        return scores
+
+
+def _scores(model: TextModel, ids: Any, cuts: list[int]) -> list[Any]:
+    """The scores after each token but those of the first pass, run in passes that end there."""
+    sequence, found = model.start(len(ids) + 1), []
+    sequence.append(ids[: cuts[0]])
+    found.append(sequence.logits())
+    for start, end in pairwise(cuts):
+        sequence.append(ids[start:end])
+        found.append(sequence.recent_logits(end - start))
+    sequence.close()
+    return list(np.concatenate(found))
+
+
+def test_a_real_model_differs_by_the_rounding_of_passes_alone(
+    model: TextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guesses, right or wrong, leave no trace: the scores are those of plain passes.
+
+    Each score of an output with guesses is that of a sequence which never guessed nor rewound, and
+    which runs by themselves the tokens that were. Where the processor gives passes over two and
+    more tokens the same bits however they are cut, these have to be the same bits; elsewhere they
+    may be apart as cuts are. So two greedy outputs part only where such rounding decides.
+    """
     generator = Generator(model, Letter)
-    accepted = 0
-    for text in TEXTS:
-        prompt = [{"role": "user", "content": f"Extract the letter as JSON.\n\n{text}"}]
-        with_ = generator.result(prompt, max_new_tokens=90, speculate=True)
-        without = generator.result(prompt, max_new_tokens=90, top_logprobs=2)
-        accepted += with_.usage.accepted_tokens
-        assert without.logprobs is not None
-        pairs = zip(with_.token_ids, without.logprobs, strict=False)
-        other = [(token, scored) for token, scored in pairs if token != scored.token_id]
-        for token, scored in other[:1]:  # what follows has another beginning
-            (rival,) = (one for one in scored.top if one.token_id == token)
-            assert scored.logprob is not None
-            assert scored.logprob - rival.logprob < 0.2
+    watched: list[Watched] = []
+    accepted = rejected = 0
+    with cold(model):
+        for text in TEXTS:
+            prompt = [{"role": "user", "content": f"Extract the letter as JSON.\n\n{text}"}]
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    type(model), "pass_costs", _costs(0.05)
+                )  # long guesses, wrong ones too
+                patch.setattr(
+                    type(model), "start", lambda *args, **options: _watched(watched, args, options)
+                )
+                with_ = generator.result(prompt, max_new_tokens=90, speculate=True)
+            without = generator.result(prompt, max_new_tokens=90)
+            usage = with_.usage
+            accepted += usage.accepted_tokens
+            rejected += usage.guessed_tokens - usage.accepted_tokens
+            first = usage.prompt_tokens
+            kept, single = watched[-1].scores, watched[-1].single
+            ids = np.array(
+                [*model.encode(model.apply_chat_template(prompt)), *with_.token_ids], np.int32
+            )[: len(single)]
+            ends = range(first, len(ids) + 1)
+            same = [at for at in ends[:-1] if single[at] or single[at - 1]]
+            replayed = _scores(model, ids, sorted({first, *same, len(ids)}))
+            halves = _scores(model, ids, sorted({*ends[::2], len(ids)} - {len(ids) - 1}))
+            thirds = _scores(model, ids, sorted({*ends[::3], len(ids)} - {len(ids) - 1}))
+            apart = [
+                float(abs(one - other).max()) for one, other in zip(halves, thirds, strict=True)
+            ]
+            n_seen = 0
+            for end, scores in zip(ends, replayed, strict=True):
+                found = kept.get(ids[:end].tobytes())
+                if found is None:
+                    continue  # forced
+                n_seen += 1
+                if max(apart) == 0:
+                    assert np.array_equal(found, scores)
+                else:
+                    assert near(found, scores)
+            assert n_seen >= usage.sampled_tokens
+            assert gap(model, ids[:first], with_, without) < TIE
     assert accepted >= 10
+    assert rejected >= 5
+
+
+def _watched(into: list[Watched], args: Any, options: Any) -> Watched:
+    into.append(Watched(*args, **options))
+    return into[-1]
+
+
+def test_samples_with_guesses_have_the_distribution_of_the_model() -> None:
+    """Chi-square over all outputs, against their probabilities by the model's scores and mask."""
+    model, temperature = FakeModel(), 4.0
+    prompt = "abbab abbab ab"
+    generator = Generator(model, Regex("[ab]{4}"))
+    ids = model.encode(prompt)
+    a, b = model.encode("ab").tolist()
+    expected = {}
+    for letters in product("ab", repeat=4):
+        sequence = model.start(len(ids) + 4)
+        sequence.append(ids)
+        likely = 1.0
+        for letter in letters:
+            scores = sequence.logits()[0].astype(np.float64) / temperature
+            likely /= 1 + np.exp(
+                scores[b if letter == "a" else a] - scores[a if letter == "a" else b]
+            )
+            sequence.append([a if letter == "a" else b])
+        expected["".join(letters)] = likely
+    assert sum(expected.values()) == pytest.approx(1)
+    n, came, guessed, accepted = DRAWS, Counter[str](), 0, 0
+    for seed in range(n):
+        result = generator.result(prompt, temperature=temperature, seed=seed, speculate=True)
+        came[result.text] += 1
+        guessed += result.usage.guessed_tokens
+        accepted += result.usage.accepted_tokens
+    assert n < 2 * guessed
+    assert 0.1 < accepted / guessed < 0.9
+    assert min(expected.values()) * n > 5
+    assert sum((came[text] - n * p) ** 2 / (n * p) for text, p in expected.items()) < CRITICAL
 
 
 def _costs(slope: float) -> tuple[float, ...]:
