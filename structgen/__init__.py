@@ -182,6 +182,7 @@ def load(
     providers: Sequence[str] | None = None,
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
+    prefix_cache: int | None = None,
     warm_up: bool = True,
 ) -> TextModel:
     """Load a model; fetch and convert it first if need be.
@@ -193,6 +194,8 @@ def load(
             as the model's folder says, which is the CPU for models converted here.
         session_options: options of ONNX Runtime's session, over those of the folder.
         threads: threads that one operator may use; None: as many as there are cores.
+        prefix_cache: bytes of key-value caches kept between calls, for prompts that begin alike;
+            0: none is kept; None: 512 MB.
         warm_up: make the masks' tables while the weights are read from disk, as `warm_up` does;
             False: the first output type and its first masks wait for them.
 
@@ -201,6 +204,7 @@ def load(
         DownloadError: fetching failed.
         ModelError: the folder cannot be loaded, or a provider is not installed; the error names
             those that are.
+        OptionError: ``prefix_cache`` is no number of bytes.
 
     Cost: about a second once the model is on disk (135M parameters), 0.1 s of it for masks.
     """
@@ -214,6 +218,7 @@ def load(
         providers=providers,
         session_options=session_options,
         threads=threads,
+        prefix_cache=prefix_cache,
         meanwhile=make_tables if warm_up else None,
         kind=TextModel,
     )
@@ -225,6 +230,7 @@ async def load_async(
     providers: Sequence[str] | None = None,
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
+    prefix_cache: int | None = None,
     warm_up: bool = True,
     batch_size: int | None = None,
 ) -> AsyncModel:
@@ -239,6 +245,7 @@ async def load_async(
         providers: as in `load`.
         session_options: as in `load`.
         threads: as in `load`.
+        prefix_cache: as in `load`.
         warm_up: as in `load`.
         batch_size: most outputs of calls that are under way at once which share a batch; 1: none,
             so that each is to the bit what it is alone; None: as many as pay.
@@ -257,6 +264,7 @@ async def load_async(
         providers=providers,
         session_options=session_options,
         threads=threads,
+        prefix_cache=prefix_cache,
         warm_up=warm_up,
         batch_size=batch_size,
     )

@@ -41,13 +41,13 @@ COUNTING_CHAT = [
 @contextmanager
 def cold(model: TextModel) -> Iterator[None]:
     """Nothing is reused of earlier calls: the same call runs the same passes."""
-    kept = model.sequences.max_sequences
-    model.sequences.max_sequences = 0
+    kept = model.sequences.max_bytes
+    model.sequences.max_bytes = 0
     model.close()
     try:
         yield
     finally:
-        model.sequences.max_sequences = kept
+        model.sequences.max_bytes = kept
 
 
 def near(scores: Logits, expected: Logits) -> bool:

@@ -56,6 +56,7 @@ class ModelConfig:
         threads: as in `structgen.load`.
         providers: as in `structgen.load`.
         session_options: as in `structgen.load`.
+        prefix_cache: as in `structgen.load`, for each process.
         batch_size: as in `structgen.load_async`.
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
@@ -71,6 +72,7 @@ class ModelConfig:
     threads: int | None = None
     providers: Sequence[str] | None = None
     session_options: Mapping[str, Any] | None = None
+    prefix_cache: int | None = None
     batch_size: int | None = None
     adapters: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
     pooling: str | None = None
@@ -195,6 +197,7 @@ class TextHost:
                             providers=config.providers,
                             session_options=config.session_options,
                             threads=config.threads,
+                            prefix_cache=config.prefix_cache,
                             batch_size=config.batch_size,
                             in_process=config.in_process,
                         )

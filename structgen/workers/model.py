@@ -82,31 +82,13 @@ class AsyncModel(AskedAsync):
         cls,
         name: str | os.PathLike[str],
         *,
-        providers: Sequence[str] | None = None,
-        session_options: Mapping[str, Any] | None = None,
-        threads: int | None = None,
-        warm_up: bool = True,
         batch_size: int | None = None,
-        in_process: bool = False,
+        **options: Any,
     ) -> AsyncModel:
-        """Start a process and load a model in it: see `structgen.load_async`.
-
-        ``in_process``: it runs in a thread of this process instead, which saves a process and
-        stands still during each pass of the model.
-        """
+        """Start a process and load a model in it: see `structgen.load_async`, and `Load`."""
         _check_rows(batch_size)
         where: Any = Path(name) if isinstance(name, os.PathLike) else name
-        host = Host(
-            Load(
-                where,
-                providers=providers,
-                session_options=session_options,
-                threads=threads,
-                warm_up=warm_up,
-                batch_size=batch_size,
-                in_process=in_process,
-            )
-        )
+        host = Host(Load(where, batch_size=batch_size, **options))
         try:
             facts = await host.facts()
             await asyncio.to_thread(_import_what_types_need, facts.vocabulary)

@@ -27,12 +27,18 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The first message: which model, and how. See `structgen.load`."""
+    """The first message: which model, and how. See `structgen.load_async`.
+
+    Attributes:
+        in_process: run it in a thread of this process instead, which saves a process and stands
+            still during each pass of the model.
+    """
 
     name: str | Path
     providers: Sequence[str] | None = None
     session_options: Mapping[str, Any] | None = None
     threads: int | None = None
+    prefix_cache: int | None = None
     warm_up: bool = True
     adapters: tuple[tuple[str, str], ...] = ()
     batch_size: int | None = None

@@ -469,6 +469,7 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
         providers=load.providers,
         session_options=load.session_options,
         threads=load.threads,
+        prefix_cache=load.prefix_cache,
         meanwhile=warm_up if load.warm_up else None,
         kind=genai.TextModel,
     )

@@ -86,7 +86,7 @@ def test_scores_are_those_of_the_tokens_whatever_was_done(seed, monkeypatch):
     monkeypatch.setattr(sequences, "_SPARE_TOKENS", 4)
     monkeypatch.setattr(sequences, "_CAPACITY_STEP", 8)
     r = random.Random(seed)
-    pool = SequencePool(1, 2, 10_000)
+    pool = SequencePool(1, 2 * CONTEXT)
     for _ in range(12):
         prompt = [r.choice([1, 2]) for _ in range(r.randint(1, 20))]
         sequence = start(pool, prompt)
@@ -115,7 +115,7 @@ def test_scores_are_those_of_the_tokens_whatever_was_done(seed, monkeypatch):
 
 def test_owners_share_no_prompts():
     """What was read for one is not there for another, also not to be told from how long it took."""
-    pool = SequencePool(1, 2, 10_000)
+    pool = SequencePool(1, 2 * CONTEXT)
     prompt = np.array([1, 2, 3, 4, 5, 6], np.int32)
 
     def reused(owner: str | None) -> int:
@@ -135,7 +135,7 @@ def test_owners_share_no_prompts():
 
 
 def test_what_two_calls_share_is_run_once():
-    pool = SequencePool(1, 4, 10_000)
+    pool = SequencePool(1, 4 * CONTEXT)
     assert play(pool, [1, 2, 3, 4, 5, 6]) == 0
     assert play(pool, [1, 2, 3, 4, 7, 8, 9]) == 4
     # All of it is known, but scores are wanted, and two tokens give them.
@@ -145,14 +145,14 @@ def test_what_two_calls_share_is_run_once():
 
 
 def test_tokens_run_one_by_one_are_not_reused():
-    pool = SequencePool(1, 4, 10_000)
+    pool = SequencePool(1, 4 * CONTEXT)
     assert play(pool, [1, 2, 3], steps=3) == 0
     # Were they, scores would differ by rounding from those of a call that starts from nothing.
     assert play(pool, [1, 2, 3, 90, 91, 92, 5]) == 3
 
 
 def test_a_sequence_is_not_given_to_a_call_that_shares_little():
-    pool = SequencePool(1, 4, 10_000)
+    pool = SequencePool(1, 4 * CONTEXT)
     first, second = [1, *range(10, 30)], [1, *range(40, 60)]
     assert play(pool, first) == play(pool, second) == 0
     assert pool.info.sequences == 2
@@ -161,7 +161,7 @@ def test_a_sequence_is_not_given_to_a_call_that_shares_little():
 
 
 def test_bounds_hold_and_what_was_used_longest_ago_goes():
-    pool = SequencePool(10, 2, 10_000)
+    pool = SequencePool(10, 2 * 10 * CONTEXT)
     Runtime.made = 0
     for i in range(1, 5):
         play(pool, [i] * 8)
@@ -174,21 +174,34 @@ def test_bounds_hold_and_what_was_used_longest_ago_goes():
     assert pool.info.bytes <= 10 * CONTEXT
     pool.clear()
     assert pool.info.sequences == pool.info.bytes == 0
-    pool.max_sequences = 0
+    pool.max_bytes = 0
     play(pool, [4] * 8)
     assert play(pool, [4] * 8) == pool.info.sequences == 0
 
 
-def test_bounds_are_not_negative():
-    pool = SequencePool(1, max_sequences=2, max_bytes=100)
-    for name in ("max_sequences", "max_bytes"):
-        with pytest.raises(OptionError, match=f"{name}=-1 is out of range. It must be 0 or more"):
-            setattr(pool, name, -1)
-    assert (pool.max_sequences, pool.max_bytes) == (2, 100)
+@pytest.mark.parametrize("value", [-1, 1.5, "1 GB", True])
+def test_a_budget_is_a_number_of_bytes(value):
+    pool = SequencePool(1, max_bytes=100)
+    with pytest.raises(OptionError, match=r"prefix_cache=.* is not a whole number of bytes"):
+        pool.max_bytes = value
+    assert pool.max_bytes == 100
+    with pytest.raises(OptionError):
+        SequencePool(1, value)
+
+
+def test_chats_that_take_turns_are_read_once_as_long_as_their_caches_fit():
+    n_chats, turns = 12, 5
+    pool = SequencePool(1, n_chats * CONTEXT)
+    chats = [[chat] * 6 for chat in range(n_chats)]
+    for turn in range(turns):
+        for chat in chats:
+            assert play(pool, chat, steps=0) == (len(chat) - 4 if turn else 0)
+            chat += [100 + turn] * 4
+    assert pool.info.sequences == n_chats
 
 
 def test_adapters_do_not_share():
-    pool = SequencePool(1, 4, 10_000)
+    pool = SequencePool(1, 4 * CONTEXT)
     start(pool, [1, 2, 3], key="a").close()
     one = start(pool, [1, 2, 3], key="a")
     one.append([1, 2, 3])
@@ -199,7 +212,7 @@ def test_adapters_do_not_share():
 
 
 def test_a_sequence_that_failed_in_the_middle_is_not_kept():
-    pool = SequencePool(1, 4, 10_000)
+    pool = SequencePool(1, 4 * CONTEXT)
     sequence = start(pool, [1, 2, 3])
     sequence.append([1, 2, 3])
     runtime = inside.generator(sequence._open)
@@ -216,7 +229,7 @@ def test_a_sequence_that_failed_in_the_middle_is_not_kept():
 
 
 def test_a_closed_handle_cannot_touch_what_another_call_uses():
-    pool = SequencePool(1, 4, 10_000)
+    pool = SequencePool(1, 4 * CONTEXT)
     first = start(pool, [1, 2, 3])
     first.append([1, 2, 3])
     first.close()
@@ -230,7 +243,7 @@ def test_a_closed_handle_cannot_touch_what_another_call_uses():
 
 
 def test_threads_never_share_a_sequence():
-    pool = SequencePool(1, 3, 10_000)
+    pool = SequencePool(1, 3 * CONTEXT)
     wrong = []
 
     def work(seed):
@@ -309,7 +322,7 @@ def test_a_sequence_with_less_room_than_a_new_one_would_have_is_not_used(monkeyp
     # It would grow on the way, where a call that starts from nothing does not.
     monkeypatch.setattr(sequences, "_SPARE_TOKENS", 10)
     monkeypatch.setattr(sequences, "_CAPACITY_STEP", 4)
-    pool = SequencePool(1, 2, 10_000)
+    pool = SequencePool(1, 2 * CONTEXT)
     prompt = np.arange(1, 7, dtype=np.int32)
     short = TextSequence(live(), 8, pool.give)
     short.append(prompt)
@@ -330,7 +343,7 @@ def test_a_chat_that_goes_on_and_on_is_read_again_rarely(monkeypatch, is_full):
         made.append(Runtime(capacity))
         return made[-1]
 
-    pool = SequencePool(1, 2 if is_full else 20, 1_000_000)
+    pool = SequencePool(1, 1_500 if is_full else 1_000_000)
     chat, most, rereads = [1, 2], 0, 0
     for turn in range(60):
         chat += [turn] * 10

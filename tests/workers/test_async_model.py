@@ -613,6 +613,23 @@ def test_a_model_that_cannot_be_loaded() -> None:
         asyncio.run(structgen.load_async("no-such-model"))
     with pytest.raises(structgen.OptionError, match="threads"):
         asyncio.run(structgen.load_async("smollm2-135m-instruct", threads=0))
+    with pytest.raises(structgen.OptionError, match="prefix_cache=-1 is not a whole number"):
+        asyncio.run(structgen.load_async("smollm2-135m-instruct", prefix_cache=-1))
+
+
+def test_a_process_keeps_as_much_of_prompts_as_it_is_told(model: Any) -> None:
+    async def reused(prefix_cache: int | None) -> list[int]:
+        loaded = await structgen.load_async(model.folder, prefix_cache=prefix_cache)
+        async with loaded:
+            generator = Generator(loaded, Literal["yes", "no"])
+            chats = [f"Answer yes or no. Is {n} an even number, or is it odd?" for n in range(5)]
+            return [
+                (await generator.result(chat, max_new_tokens=4)).usage.reused_tokens
+                for chat in (*chats, *chats)
+            ]
+
+    assert not any(asyncio.run(reused(0)))
+    assert all(asyncio.run(reused(None))[5:])
 
 
 def test_loading_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ def load(
     providers: Sequence[str] | None = None,
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
+    prefix_cache: int | None = None,
     meanwhile: Callable[[Vocabulary], object] | None = None,
     kind: type[ModelT],
 ) -> ModelT:
@@ -41,9 +42,10 @@ def load(
 
     Args:
         folder: has ``genai_config.json``, ``tokenizer.json`` and the weights.
-        providers: as of `structgen.load`, and so are ``session_options``, ``threads`` and errors.
+        providers: as of `structgen.load`, and so are the next three, and errors.
         session_options: see above.
         threads: see above.
+        prefix_cache: see above.
         meanwhile: called with the vocabulary while the system reads the weights from disk.
         kind: the class of what is returned.
 
@@ -82,7 +84,9 @@ def load(
             "providers": providers,
             "session_options": session_options,
             "threads": threads,
+            "prefix_cache": prefix_cache,
         },
+        prefix_cache=prefix_cache,
     )
 
 

@@ -354,33 +354,39 @@ class PoolInfo:
 class SequencePool:
     """Live sequences kept for calls to come. Thread-safe: each is in use by one call or by none.
 
-    Attributes:
-        max_sequences: most sequences kept; 0: none is.
-        max_bytes: most bytes in their key-value caches together.
+    Those used longest ago are freed when their caches take more than `max_bytes` together.
     """
 
-    max_sequences: int
-    max_bytes: int
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("max_sequences", "max_bytes") and value < 0:
-            raise OptionError(f"{name}={value!r} is out of range. It must be 0 or more.")
-        super().__setattr__(name, value)
-
-    def __init__(self, bytes_per_token: int, max_sequences: int, max_bytes: int) -> None:
+    def __init__(self, bytes_per_token: int, max_bytes: int) -> None:
         """An empty pool.
 
         Args:
             bytes_per_token: what a token of capacity takes in a key-value cache.
-            max_sequences: see above.
-            max_bytes: see above.
+            max_bytes: see `max_bytes`.
         """
-        self.max_sequences = max_sequences
         self.max_bytes = max_bytes
         self._bytes_per_token = bytes_per_token
         self._kept: list[LiveSequence] = []  # the latest used last
         self._lock = threading.Lock()
         self._calls = self._hits = self._reused = 0
+
+    @property
+    def max_bytes(self) -> int:
+        """Most bytes that the caches of kept sequences may take together; 0: none is kept.
+
+        Raises:
+            OptionError: it is set to something else than a whole number of 0 or more.
+        """
+        return self._max_bytes
+
+    @max_bytes.setter
+    def max_bytes(self, value: int) -> None:
+        if type(value) is not int or value < 0:
+            raise OptionError(
+                f"prefix_cache={value!r} is not a whole number of bytes, 0 or more.",
+                option="prefix_cache",
+            )
+        self._max_bytes = value
 
     def take(
         self,
@@ -402,8 +408,9 @@ class SequencePool:
 
         Returns:
             One that shares half of what it holds, or half of the prompt: with less in common it is
-            worth more to the calls it came from. Else, if there is room for no more of them, the
-            one used longest ago, emptied: its cache need not be set up anew. Else None.
+            worth more to the calls it came from. Else, if there is no room for another one, the
+            one used longest ago that is large enough, emptied: its cache need not be set up anew.
+            Else None.
         """
         needed = len(prefix)
         if room is not None:
@@ -467,9 +474,7 @@ class SequencePool:
     def shrink(self) -> None:
         """Free the sequences used longest ago until the bounds hold."""
         with self._lock:
-            while self._kept and (
-                len(self._kept) > self.max_sequences or self._n_bytes() > self.max_bytes
-            ):
+            while self._kept and self._n_bytes() > self.max_bytes:
                 self._kept.pop(0).free()
 
     def clear(self, key: Hashable = None) -> None:
@@ -492,7 +497,7 @@ class SequencePool:
 
     def _recycled(self, n_tokens: int, key: Hashable, owner: Hashable) -> LiveSequence | None:
         """The sequence used longest ago, emptied, if the next to be given back would cost it."""
-        if len(self._kept) < self.max_sequences:
+        if self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes:
             return None
         for live in self._kept:
             if live.key == key and live.capacity >= n_tokens:
