@@ -229,6 +229,8 @@ class RemoteStream(AsyncStream[T_co]):
     async def __anext__(self) -> Chunk:
         if self._step is not None:
             raise StructgenError("This stream is being read by another task. It has one reader.")
+        if self._is_over:
+            raise StopAsyncIteration
         # In a task of its own, so that `aclose` can end it and not the task that reads.
         self._step = step = asyncio.ensure_future(self._next())
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -157,6 +158,33 @@ def test_nulls_are_left_out_of_json_only(text: str, is_of_type: bool) -> None:
 
     assert read() == is_of_type
     assert not is_of_type or json.loads(text)
+
+
+def test_a_stream_that_is_being_closed_has_no_next_piece(server: ChatServer) -> None:
+    server.say = [Reply(["x"] * 500, seconds=0.02)]
+
+    async def main() -> None:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            stream = Generator(structgen.from_openai(client, "m")).stream("?")
+            pieces = stream._pieces
+
+            async def closes_slowly() -> AsyncIterator[Any]:
+                try:
+                    async for piece in pieces:
+                        yield piece
+                finally:
+                    await asyncio.sleep(0.05)
+                    await pieces.aclose()
+
+            stream._pieces = closes_slowly()
+            await anext(stream)
+            closing = asyncio.ensure_future(stream.aclose())
+            await asyncio.sleep(0)
+            with pytest.raises(StopAsyncIteration):  # though the connection is still closing
+                await anext(stream)
+            await closing
+
+    asyncio.run(main())
 
 
 def test_closing_a_stream_ends_its_reader(server: ChatServer) -> None:
