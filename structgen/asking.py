@@ -152,13 +152,13 @@ class Asked(_Asks):
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
-    ) -> Stream[T]: ...
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> Stream[AnyT]: ...
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
-    ) -> Stream[AnyT]: ...
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> Stream[T]: ...
 
     def stream(self, prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt`` piece by piece, as text, while it is generated.
@@ -170,13 +170,13 @@ class Asked(_Asks):
 
     @overload
     def stream_values(
-        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
-    ) -> ValueStream[T]: ...
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> ValueStream[AnyT]: ...
 
     @overload
     def stream_values(
-        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
-    ) -> ValueStream[AnyT]: ...
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> ValueStream[T]: ...
 
     def stream_values(
         self, prompt: Any, output_type: Any = None, *more: Any, **options: Any
@@ -235,13 +235,13 @@ class AskedAsync(_Asks):
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
-    ) -> AsyncStream[T]: ...
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> AsyncStream[AnyT]: ...
 
     @overload
     def stream(
-        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
-    ) -> AsyncStream[AnyT]: ...
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> AsyncStream[T]: ...
 
     def stream(self, prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
         """Return the output for ``prompt`` piece by piece, as text, while it is generated.
@@ -253,13 +253,13 @@ class AskedAsync(_Asks):
 
     @overload
     def stream_values(
-        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
-    ) -> AsyncValueStream[T]: ...
+        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[AnyT]: ...
 
     @overload
     def stream_values(
-        self, prompt: Prompt, output_type: Others[AnyT] = None, **options: Unpack[AskOptions]
-    ) -> AsyncValueStream[AnyT]: ...
+        self, prompt: Prompt, output_type: TypeForm[T], **options: Unpack[AskOptions]
+    ) -> AsyncValueStream[T]: ...
 
     def stream_values(
         self, prompt: Any, output_type: Any = None, *more: Any, **options: Any

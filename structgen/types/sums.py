@@ -19,7 +19,7 @@ what those parse to that name no type:
     Functions        a function, or several              `structgen.Call`
 
 What a checker cannot know, such as what a `JsonSchema` parses to, is ``Any``. The streams of a
-model that is asked directly have two overloads, ``TypeForm[T]`` and ``Others[AnyT]``: of what is
+model that is asked directly have two overloads, ``Others[AnyT]`` and ``TypeForm[T]``: of what is
 neither a type nor an `Own` their values are ``Any``.
 """
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from datetime import date, time
     from decimal import Decimal
+    from functools import partial
+    from types import CodeType
     from uuid import UUID
 
     from pydantic import TypeAdapter
@@ -79,8 +81,17 @@ Choices: TypeAlias = (
 Functions: TypeAlias = "Callable[..., object] | Sequence[Callable[..., object]]"
 """A function whose arguments are asked for, or several of which one is chosen."""
 
-Others: TypeAlias = "Own[AnyT] | Choices[Any] | Functions | None"
-"""All that is no Python type."""
+
+class _Coded(Protocol):
+    @property
+    def __code__(self) -> CodeType: ...
+
+
+_Function: TypeAlias = "_Coded | partial[Any]"
+"""A function. A class can be called, too, but has no code."""
+
+Others: TypeAlias = "Own[AnyT] | Choices[Any] | _Function | Sequence[_Function] | None"
+"""All that is no Python type. In an overload it comes before ``TypeForm[T]``, which takes None."""
 
 
 class Combining:

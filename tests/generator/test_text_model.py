@@ -38,6 +38,8 @@ def test_streaming_gives_text_and_then_the_value(model):
     assert text == stream.result.text
     assert stream.result.value == Person(stream.result.value.name)
     assert model.stream("Once", max_new_tokens=2).result.text == ""
+    free = model.stream("Once", None, max_new_tokens=2)
+    assert "".join(free) == free.result.value == model("Once", None, max_new_tokens=2)
 
 
 def test_streaming_values(model):

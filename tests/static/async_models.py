@@ -65,6 +65,7 @@ async def asked(model: AsyncModel) -> None:
     assert_type(await model("x", greet), Call)
     assert_type(model.stream("x", Person), AsyncStream[Person])
     assert_type(model.stream("x"), AsyncStream[Any])
+    assert_type(model.stream("x", None), AsyncStream[Any])
     assert_type(model.stream_values("x", Person), AsyncValueStream[Person])
 
 
