@@ -82,6 +82,11 @@ def lines_to(kept: Any) -> Any:
     return mcp._lines_to(kept)
 
 
+def last_lines(server: Any) -> Any:
+    """What is kept of an `McpServer`'s standard error."""
+    return server._connection._last_lines
+
+
 def machine(holder: Any) -> Any:
     """The automaton of a constraint, an engine or a cursor."""
     return holder._machine

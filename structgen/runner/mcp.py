@@ -11,6 +11,7 @@ opened.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import importlib
 import math
@@ -45,10 +46,12 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
     from mcp_types import Tool as McpTool
 
-_MOST_BYTES = 16 << 20  # of one answer over HTTP
+_MOST_BYTES = 16 << 20  # of one answer
+_ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
 _MOST_PAGES = 100  # of a server's list of tools
 _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
+_TOO_LONG = "an answer of more than {:,} bytes"
 
 
 class _Unreadable(Exception):
@@ -281,8 +284,11 @@ def _why_unreadable(message: object) -> str | None:
         return None
     first = message.errors(include_url=False)[0]
     given = first["input"]
-    if isinstance(given, (str, bytes)) and given[:1] not in ("{", b"{"):
-        return None  # a program that prints
+    if isinstance(given, (str, bytes)):
+        if given[:1] not in ("{", b"{"):
+            return None  # a program that prints
+        if len(given) > _MOST_BYTES:
+            return _TOO_LONG.format(_MOST_BYTES)
     why = printable(first["msg"])
     if "recursion" in why:
         why += " (values are nested too deep; have the tool return flatter ones)"
@@ -313,6 +319,45 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
         yield file
 
 
+class _Lines(codecs.IncrementalDecoder):
+    """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped.
+
+    ``mcp`` reads a program's output by an encoding that can be named, and would keep what has no
+    end. What is no UTF-8 would end its reader.
+    """
+
+    def __init__(self, errors: str = "strict") -> None:
+        super().__init__(errors)
+        self._held = bytearray()
+        self._is_cut = False
+
+    def decode(self, data: Any, final: bool = False) -> str:
+        if self._is_cut:
+            _, newline, data = bytes(data).partition(b"\n")
+            self._is_cut = not newline
+        begin = len(self._held)
+        self._held += data
+        end = len(self._held) if final else self._held.rfind(b"\n", begin) + 1
+        if not end and len(self._held) > _MOST_BYTES:
+            self._is_cut = True
+            self._held += b"\n"
+            end = len(self._held)
+        text = self._held[:end].decode(errors="replace")
+        del self._held[:end]
+        return text
+
+
+def _lines_codec(name: str) -> codecs.CodecInfo | None:
+    if name != _ENCODING:
+        return None
+    return codecs.CodecInfo(
+        codecs.utf_8_encode, codecs.utf_8_decode, incrementaldecoder=_Lines, name=name
+    )
+
+
+codecs.register(_lines_codec)
+
+
 async def _bounded(response: Any) -> None:
     """Have an answer end with an error after so many bytes: ``mcp`` reads it as a whole.
 
@@ -333,7 +378,7 @@ async def _bounded(response: Any) -> None:
             async for piece in whole:
                 size += len(piece)
                 if size > _MOST_BYTES:
-                    raise _Unreadable(f"an answer of more than {_MOST_BYTES:,} bytes")
+                    raise _Unreadable(_TOO_LONG.format(_MOST_BYTES))
                 yield piece
 
         async def aclose(self) -> None:
@@ -455,6 +500,7 @@ class McpServer:
             args=list(arguments),
             env=None if env is None else dict(env),
             cwd=None if cwd is None else Path(cwd),
+            encoding=_ENCODING,
         )
 
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:

@@ -54,7 +54,9 @@ async def hang() -> str:
 
 def sent(line: str) -> None:
     """Write what is no message where messages are read."""
-    os.write(messages, line.encode() + b"\n")
+    data = line.encode() + b"\n"
+    while data:
+        data = data[os.write(messages, data) :]
 
 
 @server.tool()
@@ -69,6 +71,24 @@ async def deep() -> str:
 async def prints() -> str:
     """Prints among its messages."""
     sent("Listening to nobody.")
+    return "yes"
+
+
+@server.tool()
+def garbles() -> str:
+    """Prints what is no UTF-8."""
+    os.write(messages, b"\xff\xfe\n")
+    return "yes"
+
+
+@server.tool()
+async def endless() -> str:
+    """Writes a line of 40 MB."""
+
+    def write() -> None:
+        sent('{"jsonrpc":"2.0","id":1,"result":"' + "x" * (40 << 20) + '"}')
+
+    await asyncio.to_thread(write)
     return "yes"
 
 

@@ -37,7 +37,17 @@ def run(server: McpServer, name: str, arguments: str = "{}", **options: Any) -> 
     return asyncio.run(tools_of([server])[name].run(arguments, **options))
 
 
-FINE = ("population", "details", "noon", "hang", "deep", "prints", "environment")
+FINE = (
+    "population",
+    "details",
+    "noon",
+    "hang",
+    "deep",
+    "prints",
+    "environment",
+    "garbles",
+    "endless",
+)
 
 
 def stdio(**options: Any) -> McpServer:
@@ -122,6 +132,23 @@ def test_an_answer_that_cannot_be_read_is_told(server: McpServer) -> None:
     assert run(server, "population", '{"city": "Oslo"}').content == "717000"
 
 
+def test_what_is_no_utf8_ends_nothing(server: McpServer) -> None:
+    assert run(server, "garbles", timeout=60).content == "yes"
+    assert run(server, "population", '{"city": "Oslo"}').content == "717000"
+
+
+def test_a_line_that_never_ends_is_bounded(server: McpServer) -> None:
+    tracemalloc.start()
+    try:
+        said = str(run(server, "endless", timeout=600).error)
+        assert "more than 16,777,216 bytes" in said
+        assert run(server, "population", '{"city": "Oslo"}').content == "717000"
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 80 << 20
+
+
 def test_what_a_server_writes_steers_no_terminal() -> None:
     with stdio(only=["steers"]) as server:
         said = str(run(server, "steers").error)
@@ -137,6 +164,8 @@ def test_a_server_that_dies_is_told_and_may_be_started_anew() -> None:
         outcome = run(server, "die")
         assert "The MCP server cities failed in a call of die" in outcome.content
         assert "roof" not in outcome.content  # the model need not know
+        while not inside.last_lines(server):  # a thread reads them
+            time.sleep(0.01)
         after = run(server, "population", '{"city": "Oslo"}')
         assert "MCP server cities" in str(after.error)
         assert "the roof is on fire" in str(after.error)
