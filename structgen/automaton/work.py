@@ -50,12 +50,13 @@ class Work:
         left: steps,
         room: and bytes that it may still take; no bound outside of calls.
         limits: what it might take at its beginning.
+        depth: how many calls are under way, one in the other.
     """
 
-    __slots__ = ("_depth", "left", "limits", "room")
+    __slots__ = ("depth", "left", "limits", "room")
 
     def __init__(self) -> None:
-        self._depth = 0
+        self.depth = 0
         self.left = self.room = FREE
         self.limits = Limits()
 
@@ -98,20 +99,20 @@ class Work:
     def enter(self, limits: Limits) -> None:
         """A call begins that may do so much; inside another one, what that has left. `leave` has to
         follow, whatever happens."""
-        self._depth += 1
-        if self._depth == 1:
+        self.depth += 1
+        if self.depth == 1:
             self.limits = limits
             self.left, self.room, _ = limits
 
     def leave(self) -> None:
         """That call ends."""
-        self._depth -= 1
-        if not self._depth:
+        self.depth -= 1
+        if not self.depth:
             self.left = self.room = FREE
 
     def forget(self) -> None:
         """No call is under way: a process has been forked, and this is the child."""
-        self._depth = 0
+        self.depth = 0
         self.left = self.room = FREE
 
 
@@ -129,3 +130,17 @@ def within(limits: Limits) -> Iterator[None]:
         yield
     finally:
         WORK.leave()
+
+
+@contextmanager
+def sharing(limits: Limits, spent: list[int]) -> Iterator[None]:
+    """One of several calls that may do so much together; ``spent`` has what each has done.
+
+    To be used with `leaf.GROW` held, which others may have between the calls.
+    """
+    with within(limits):
+        WORK.left -= sum(spent)
+        try:
+            yield
+        finally:
+            spent[:] = [limits.work - WORK.left]

@@ -702,6 +702,8 @@ class Cursor:
 
     def _new_state(self, token_id: int) -> int:
         """The state after a token that has not been met there."""
+        if WORK.depth:
+            return self._next(token_id)[0]  # in what the call around it may do
         if self._engine.is_spent:
             self._renew(("token", self._trail[-1], token_id))
         engine, state = self._engine, self._trail[-1]

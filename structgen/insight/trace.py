@@ -17,7 +17,8 @@ import json
 import math
 import operator
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, overload
@@ -150,6 +151,7 @@ def why_barred(
     *,
     chosen: int,
     max_tokens: int | None = None,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> str:
     """Say why a token was barred at a place, or that it was not.
 
@@ -159,6 +161,7 @@ def why_barred(
         token: a token id, the name of a special token, or text, which need not be one token.
         chosen: the token that stands there.
         max_tokens: the budget of the output.
+        around: entered around the reading of each token within the budget.
 
     Raises:
         OptionError: there is no such token.
@@ -195,11 +198,14 @@ def why_barred(
         return f"{name} was chosen {where}."
     if token_id is None:
         return f"{name} fits {where}, but is not one token: it would take several."
-    cursor = constraint.start(max_tokens)
+    with around():
+        cursor = constraint.start(max_tokens)
     for accepted in before:
-        cursor.accept(accepted)
+        with around():
+            cursor.accept(accepted)
     try:
-        cursor.accept(token_id)
+        with around():
+            cursor.accept(token_id)
     except TokenNotAllowed:
         assert max_tokens is not None
         left = max_tokens - len(before)

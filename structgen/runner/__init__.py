@@ -15,7 +15,7 @@ from .agent import ToolRequest
 from .fields import MAX_VALUES, ByName, Many, check_json, few, in_slices
 from .fields import refused as request_error
 from .hosts import ModelConfig
-from .loops import AsyncChunkStream, ChunkStream, Places
+from .loops import Aside, AsyncChunkStream, ChunkStream
 from .mcp import McpServer
 from .requests import (
     ChatRequest,
@@ -52,6 +52,7 @@ __all__ = [
     "MAX_VALUES",
     "TIMEOUT_SECONDS",
     "AgenticToolCall",
+    "Aside",
     "AsyncChunkStream",
     "ByName",
     "ChatChunk",
@@ -73,7 +74,6 @@ __all__ = [
     "Message",
     "Metrics",
     "ModelConfig",
-    "Places",
     "RerankRequest",
     "RerankResponse",
     "Runner",

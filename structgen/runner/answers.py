@@ -9,21 +9,23 @@ outputs come about is the business of `work`; reasons come from `structgen.insig
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import math
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any, final
 
+from structgen.automaton.core import GROW
+from structgen.automaton.work import Limits, sharing
 from structgen.decoding import GenerationResult, TokenPrompt
-from structgen.errors import OptionError, OutputTypeError, RequestError, StructgenError
+from structgen.errors import OptionError, OutputTypeError, RequestError, TokenNotAllowed
 from structgen.insight import TOP, TraceStep, ValueConfidence, why_barred
 from structgen.sampling import TokenLogprob as Scored
 from structgen.sampling import TopToken
 from structgen.types import Call
+from structgen.workers import STRANGER
 
 from .constraints import Wanted, refusal, wanted
 from .hosts import TextHost
@@ -283,8 +285,11 @@ def sureness_of(
 async def explain(host: TextHost, request: ExplainRequest) -> str:
     """Why a token was not allowed at a place, or that it was.
 
+    For a stranger the whole of it may take as many steps as to compile the form.
+
     Raises:
-        RequestError: there is no form, or the tokens before are none of an output of it.
+        RequestError: there is no form, or the tokens before are none of an output of it; or it
+            takes too much.
     """
     fields = ("response_format", "grammar", "grammar_type")
     form = ChatRequest.of({"messages": "-"}, {name: getattr(request, name) for name in fields})
@@ -302,12 +307,23 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
         if not all(0 <= one < size for one in ids):
             raise RequestError(f"{name}: token ids are 0 to {size - 1:,}.", param=name)
 
+    stranger, spent = STRANGER.get(), [0]
+
+    @contextmanager
+    def bounded() -> Iterator[None]:
+        if stranger is None:
+            yield
+            return
+        with GROW, sharing(Limits(stranger.max_work), spent):
+            yield
+
     def why() -> str:
         cursor = constraint.start()
         try:
             for token_id in request.before:
-                cursor.accept(token_id)
-        except StructgenError as error:
+                with bounded():
+                    cursor.accept(token_id)
+        except TokenNotAllowed as error:
             raise RequestError(f"before: {error}", param="before") from error
         return why_barred(
             constraint,
@@ -315,10 +331,13 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
             request.token,
             chosen=request.chosen,
             max_tokens=request.max_tokens,
+            around=bounded,
         )
 
     try:
         return await host.aside(why)
+    except OutputTypeError as error:
+        raise refusal(error, asked) from error
     except OptionError as error:
         if isinstance(error, RequestError):
             raise
@@ -330,7 +349,7 @@ async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -
     work = await work_of(host, request, began)
     (results,) = await results_of(work)
     if request.logprobs or request.trace:  # of thousands of tokens, that takes seconds
-        return await asyncio.to_thread(_chat, host, request, model, work, results)
+        return await host.aside(partial(_chat, host, request, model, work, results))
     return _chat(host, request, model, work, results)
 
 
@@ -490,7 +509,7 @@ async def complete(
     work = await work_of(host, request, began)
     found = await results_of(work)
     if request.logprobs is not None:  # as of chats
-        return await asyncio.to_thread(_complete, host, request, model, work, found)
+        return await host.aside(partial(_complete, host, request, model, work, found))
     return _complete(host, request, model, work, found)
 
 

@@ -35,7 +35,7 @@ from structgen.models.embedding import Embedder
 from structgen.storage import KeptByBytes
 from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, owner
 
-from .loops import Places
+from .loops import Aside, Places
 
 Kind = Literal["text", "embedding"]
 
@@ -136,8 +136,11 @@ _KEPT_HOMES = 4096
 _AHEAD = 2
 """How many requests a process may have more than another before it is passed over."""
 
-_MOST_COMPILING = 1_024
-"""Most that wait to be compiled or embedded: as many as requests, which are bounded before."""
+_THREADS = 2
+"""How much is done beside the loop at once: compiling, and what takes long to write or to read."""
+
+_MOST_WAITING = 1_024
+"""Most that wait for a thread, or to be embedded: as many as requests, which are bounded before."""
 
 MAX_SCORES = 200_000
 """Most log probabilities in the answers to one request of a stranger's: each takes some 2 kB."""
@@ -169,7 +172,7 @@ class TextHost:
         self._generators: KeptByBytes[list[WorkerGenerator[Any]]] = KeptByBytes(
             FORM_BYTES, lambda made: sum(one.weight for one in made)
         )
-        self._compiling = Places(2, _MOST_COMPILING)
+        self._aside = Aside(_THREADS, _MOST_WAITING, "structgen form")
         self._turn = 0
         self._busy = [0] * len(models)
         self._scores: Counter[str] = Counter()
@@ -352,8 +355,7 @@ class TextHost:
 
     async def aside(self, work: Callable[[], T]) -> T:
         """Do some work in a thread, of which there are two; owners share them fairly."""
-        async with self._compiling.of(owner()):
-            return await asyncio.to_thread(work)
+        return await self._aside.do(owner(), work)
 
     def _made(
         self, output_type: Any, options: Mapping[str, Any], limits: Mapping[str, Any]
@@ -415,7 +417,8 @@ class EmbeddingHost:
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
-        self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_COMPILING)
+        self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_WAITING)
+        self._aside = Aside(_THREADS, _MOST_WAITING, "structgen texts")
 
     @classmethod
     async def open(cls, config: ModelConfig) -> EmbeddingHost:
@@ -431,6 +434,10 @@ class EmbeddingHost:
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Wait for one of the places of calls, which owners share fairly, and hold it."""
         return self._places.of(owner())
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """As `TextHost.aside`."""
+        return await self._aside.do(owner(), work)
 
     @property
     def memory(self) -> int:

@@ -5,8 +5,8 @@ out: to code that waits in a thread, and to coroutines of other loops. A caller 
 cancels its work.
 
 Owns running somebody else's code: in threads that nobody waits for at the end of the process, with
-time limits that hold whatever the code does when it is cancelled, and in turns (`Places`, which
-owners share fairly). Knows no tools and no models.
+time limits that hold whatever the code does when it is cancelled, and in turns (`Places` and
+`Aside`, which owners share fairly). Knows no tools and no models.
 """
 
 from __future__ import annotations
@@ -512,3 +512,39 @@ class Places:
             self._waiting.move_to_end(owner)
             if not line:
                 del self._waiting[owner]
+
+
+@final
+class Aside:
+    """Threads for work that would hold up a loop: so many at once, which owners share fairly.
+
+    A thread cannot be stopped. Work that nobody waits for any more keeps its place until it ends,
+    or owners that come and go would have as many threads as they like.
+    """
+
+    def __init__(self, number: int, most_waiting: int, name: str) -> None:
+        """As `Places`; ``name`` is that of the threads."""
+        self._places = Places(number, most_waiting)
+        self._name = name
+
+    async def do(self, owner: Hashable, work: Callable[[], T]) -> T:
+        """Do some work there.
+
+        Raises:
+            Overloaded: too much waits.
+        """
+        is_begun = False
+
+        async def placed() -> T:
+            nonlocal is_begun
+            async with self._places.of(owner):
+                is_begun = True
+                return await in_thread(work, self._name)
+
+        task = asyncio.ensure_future(placed())
+        task.add_done_callback(_retrieved)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            if not is_begun:
+                task.cancel()

@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar, final
 
 from structgen.decoding import check_may_fit, encode
@@ -248,7 +249,7 @@ class Models:
             if not isinstance(text, str):
                 raise RequestError(f"{entry.id} reads texts, and no chats.", param="text")
             text = in_bounds(host.embedder, text, "text", cuts=True)
-            return (await asyncio.to_thread(host.embedder.tokenize, [text]))[0]
+            return (await host.aside(partial(host.embedder.tokenize, [text])))[0]
 
     def detokenize_text(
         self,
@@ -285,7 +286,7 @@ class Models:
     async def _detokenized(self, entry: Entry, tokens: Sequence[int], skips: bool) -> str:
         async with self._registry.lease(entry) as host:
             text_of = host.embedder.detokenize if isinstance(host, EmbeddingHost) else host.text_of
-            return await asyncio.to_thread(text_of, tokens, skip_special_tokens=skips)
+            return await host.aside(partial(text_of, tokens, skip_special_tokens=skips))
 
     def max_sequence_length(self, model: str | None = None) -> int | None:
         """Return how many tokens a model takes, prompt and output together; None: not known.

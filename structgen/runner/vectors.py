@@ -7,9 +7,9 @@ and so do vectors that a text model makes.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -47,7 +47,7 @@ async def embed(
     """
     if request.input_type is not None and request.prompt_name is not None:
         raise RequestError("Pass prompt_name or input_type, not both.", param="input_type")
-    inputs = await asyncio.to_thread(_inputs, host, request.input)
+    inputs = await host.aside(partial(_inputs, host, request.input))
     if isinstance(host, TextHost):
         found, n_tokens = await _text_vectors(host, request, inputs, model, instead)
     else:
@@ -62,7 +62,7 @@ async def embed(
             usage=InputUsage(prompt_tokens=n_tokens, total_tokens=n_tokens),
         )
 
-    return await asyncio.to_thread(response)
+    return await host.aside(response)
 
 
 async def _embedded(
@@ -73,7 +73,7 @@ async def _embedded(
     texts = [
         in_bounds(embedder, one, f"input[{index}]", cuts=cuts)
         if isinstance(one, str)
-        else await asyncio.to_thread(embedder.detokenize, one)
+        else await host.aside(partial(embedder.detokenize, one))
         for index, one in enumerate(inputs)
     ]
     if embedder.is_cross_encoder:
@@ -171,7 +171,7 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
             ranked = await embedder.arerank(query, documents, on_truncation=_on_truncation(cuts))
     except (OptionError, PromptError) as error:
         raise RequestError(_told(error), param="documents") from error
-    tokens = await asyncio.to_thread(embedder.tokenize, [query, *documents])
+    tokens = await host.aside(partial(embedder.tokenize, [query, *documents]))
     n_tokens = sum(map(len, tokens))
     return RerankResponse(
         model=model,

@@ -18,6 +18,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from structgen.decoding import AsyncStream, Chunk, GenerationResult, TokenPrompt
@@ -296,7 +297,7 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     try:
         generator = await host.generator(asked.key, asked.type, _of_type(request, think), place)
     except OutputTypeError as error:
-        raise await asyncio.to_thread(refusal, error, asked) from error
+        raise await host.aside(partial(refusal, error, asked)) from error
     except OptionError as error:
         field = _thinking_field(request) if error.option in _SECTIONS else error.option
         raise RequestError(str(error), param=field) from error

@@ -61,7 +61,6 @@ def create_app(
             await app.state.jobs.close()
             app.state.store.close()
             await trials.close()
-            app.state.bodies.close()
             if owns_runner:
                 await runner.aclose()
 
@@ -79,7 +78,7 @@ def create_app(
     app.state.runner = runner
     app.state.store = Store(settings.stored_responses, settings.stored_seconds, settings.sessions)
     app.state.jobs = Jobs()
-    app.state.bodies = wire.Aside()
+    app.state.bodies = wire.reader()
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy

@@ -11,19 +11,17 @@ one request. The Runner checks all other fields. Errors use the names that the c
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from structgen.errors import RequestError
-from structgen.runner import ChatRequest, CompletionRequest, Places, check_json, request_error
+from structgen.runner import Aside, ChatRequest, CompletionRequest, check_json, request_error
 
 from .errors import ApiError, told
 from .settings import Settings
@@ -314,35 +312,18 @@ _MAX_DIGITS = 1_000
 """Most characters of a number."""
 
 _MOST_WAITING = 64
-"""Most pieces of work that wait to be done aside, a body of megabytes each."""
+"""Most large bodies that wait to be read, of megabytes each."""
 
 T = TypeVar("T")
 
 
-@final
-class Aside:
+def reader() -> Aside:
     """What large bodies are read by: one thread, in which owners take turns.
 
     The event loop waits for the interpreter lock behind each thread that works. So all large bodies
     have one thread, and others' work goes on between its slices.
     """
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="structgen-bodies")
-        self._places = Places(1, _MOST_WAITING)
-
-    async def do(self, owner: str | None, work: Callable[[], T]) -> T:
-        """Do some work there.
-
-        Raises:
-            Overloaded: too much waits for it.
-        """
-        async with self._places.of(owner):
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    def close(self) -> None:
-        """End the thread, once it has done what it does."""
-        self._thread.shutdown(wait=False)
+    return Aside(1, _MOST_WAITING, "structgen bodies")
 
 
 async def aside(request: Request, work: Callable[[], T], *, is_large: bool = False) -> T:

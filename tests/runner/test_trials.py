@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from mixed import tiny_model
 
 from structgen import Runner
 from structgen.errors import Overloaded, PromptError, RequestError, WorkerDied
-from structgen.runner import ChatRequest, Trials, hosts, trials
+from structgen.runner import ChatRequest, Trials, answers, hosts, trials
 from structgen.runner.loops import Places
 from structgen.storage import KeptByBytes
 from structgen.workers import STRANGER, Stranger, worker
@@ -337,6 +338,58 @@ def test_a_strangers_text_is_made_tokens_if_the_model_may_hold_it(
         with pytest.raises(PromptError, match="Shorten it"):
             tokens(long)
     assert tokens(long)
+
+
+def explained(runner: Runner, pattern: str, before: list[int], **fields: Any) -> Any:
+    form = {"grammar": pattern, "grammar_type": "regex", "before": before}
+    return runner.aexplain(**form, token="c", chosen=before[0], **fields)
+
+
+def test_explanations_are_fair_by_owner(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread goes on when its caller leaves, and keeps the place that it has."""
+    going, begun = threading.Event(), []
+
+    def why(constraint: Any, before: list[int], token: str, **given: Any) -> str:
+        if "slow" in constraint.output.name:
+            begun.append(token)
+            going.wait()
+        return "quick"
+
+    monkeypatch.setattr(answers, "why_barred", why)
+
+    async def main() -> None:
+        a = runner.tokenize_text("a")
+        try:
+            for number in range(12):
+                with asking(by("evil")):
+                    one = asyncio.ensure_future(explained(runner, f"a|slow{number}", a))
+                await asyncio.wait([one], timeout=0.05)
+                one.cancel()
+                await asyncio.wait([one])
+            with asking(by("good")):
+                assert await asyncio.wait_for(explained(runner, "ab", a), 60) == "quick"
+            assert len(begun) == 1
+        finally:
+            going.set()
+
+    asyncio.run(main())
+
+
+def test_an_explanation_is_bounded_as_a_whole(runner: Runner) -> None:
+    """Each token of an output may take little, and all of them very long."""
+    form, before = "(a|b)*a(a|b){9}", runner.tokenize_text("ab" * 400 + "aab" * 200)
+
+    async def reason() -> str:
+        found: str = await explained(runner, form, before, max_tokens=9_000)
+        return found
+
+    with asking(by("good")):
+        assert "'c' was not allowed" in asyncio.run(reason())
+    limit = pytest.raises(RequestError, match=r"max_work.*limit 2,000")
+    with asking(by("evil", max_work=2_000)), limit as caught:
+        asyncio.run(reason())
+    assert caught.value.param == "grammar"
+    assert "'c' was not allowed" in asyncio.run(reason())
 
 
 def test_prompts_are_cached_by_owner(runner: Runner) -> None:
