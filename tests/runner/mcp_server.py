@@ -83,12 +83,8 @@ def garbles() -> str:
 
 @server.tool()
 async def endless() -> str:
-    """Writes a line of 40 MB."""
-
-    def write() -> None:
-        sent('{"jsonrpc":"2.0","id":1,"result":"' + "x" * (40 << 20) + '"}')
-
-    await asyncio.to_thread(write)
+    """Writes a line of 40 MB, and nothing else meanwhile."""
+    sent('{"jsonrpc":"2.0","id":1,"result":"' + "x" * (40 << 20) + '"}')
     return "yes"
 
 

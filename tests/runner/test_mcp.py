@@ -62,19 +62,25 @@ def server() -> Iterator[McpServer]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+    process, port = served_at_some_port()
     try:
-        while process.poll() is None:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
         process.wait()
+
+
+def served_at_some_port() -> tuple[subprocess.Popen[bytes], int]:
+    while True:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+        while process.poll() is None:  # else somebody else had the port first
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return process, port
+            time.sleep(0.02)
 
 
 def test_its_tools_are_tools(server: McpServer) -> None:
