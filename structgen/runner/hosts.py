@@ -172,7 +172,7 @@ class TextHost:
         self._generators: KeptByBytes[list[WorkerGenerator[Any]]] = KeptByBytes(
             FORM_BYTES, lambda made: sum(one.weight for one in made)
         )
-        self._aside = Aside(_THREADS, _MOST_WAITING, "structgen form")
+        self._aside = Aside(_THREADS, _MOST_WAITING, "structgen-forms")
         self._turn = 0
         self._busy = [0] * len(models)
         self._scores: Counter[str] = Counter()
@@ -418,7 +418,7 @@ class EmbeddingHost:
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
         self._places = Places(_EMBEDDINGS_AT_ONCE, _MOST_WAITING)
-        self._aside = Aside(_THREADS, _MOST_WAITING, "structgen texts")
+        self._aside = Aside(_THREADS, _MOST_WAITING, "structgen-texts")
 
     @classmethod
     async def open(cls, config: ModelConfig) -> EmbeddingHost:

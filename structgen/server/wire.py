@@ -323,7 +323,7 @@ def reader() -> Aside:
     The event loop waits for the interpreter lock behind each thread that works. So all large bodies
     have one thread, and others' work goes on between its slices.
     """
-    return Aside(1, _MOST_WAITING, "structgen bodies")
+    return Aside(1, _MOST_WAITING, "structgen-bodies")
 
 
 async def aside(request: Request, work: Callable[[], T], *, is_large: bool = False) -> T:
