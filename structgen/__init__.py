@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from structgen import asgi, decisions, insight, models, runner, types
+    from structgen import asgi as asgi  # by its name only: most programs serve nothing
+    from structgen import decisions, insight, models, runner, types
     from structgen.constraint import Constraint, Cursor, compile, fill_masks, warm_up
     from structgen.decoding import (
         AsyncStream,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         Think,
     )
     from structgen.generator import Generator
+    from structgen.jobs import batch
     from structgen.models.embedding import Embedder
     from structgen.remote import AsyncRemoteModel, RemoteModel, from_openai
     from structgen.runner import Runner, Tool
@@ -121,7 +123,7 @@ __all__ = [
     "UnsupportedFeature",
     "Vocabulary",
     "__version__",
-    "asgi",
+    "batch",
     "compile",
     "decisions",
     "errors",
@@ -168,6 +170,7 @@ _HOMES = {
     "Tool": "structgen.runner",
     "ToolCalls": "structgen.types",
     "Vocabulary": "structgen.vocabulary",
+    "batch": "structgen.jobs",
     "compile": "structgen.constraint",
     "fill_masks": "structgen.constraint",
     "from_openai": "structgen.remote",

@@ -34,6 +34,7 @@ STAGES = (
     "text_model",
     "decisions",
     "runner",
+    "jobs",
     "integrations",
     "asgi",
     "server",

@@ -87,7 +87,7 @@ NAMES = COMMON_ERRORS | {
     "ToolCalls",
     "Vocabulary",
     "__version__",
-    "asgi",
+    "batch",
     "compile",
     "decisions",
     "fill_masks",

@@ -20,10 +20,11 @@ import structgen
 from structgen import models as _models
 from structgen.errors import OptionError, StructgenError, counted
 
+from .batch import batch
 from .embeddings import DEFAULT_EMBEDDER, embed, search
 from .generation import DIALECTS, generate, is_name, library_text, trace
 from .model_commands import doctor, models
-from .terminal import console, load, model_option, text_in
+from .terminal import console, json_in, load, model_option, parsed, text_in
 
 
 @click.group()
@@ -128,9 +129,9 @@ def decide(
     # Imported late: --help should not wait for NumPy.
     from structgen.decisions import Calibration, Decider, answers_to_json, questions_from_json
 
-    asked = questions_from_json(_json_in(questions, "--questions"))
+    asked = questions_from_json(json_in(questions, "--questions"))
     about = text_in(state, f"--state {state}")
-    given: Any = _parsed(about, f"--state {state}") if state.endswith(".json") else about
+    given: Any = parsed(about, f"--state {state}") if state.endswith(".json") else about
     try:
         known = [Calibration.load(path) for path in calibrations]
     except OSError as error:
@@ -146,17 +147,6 @@ def decide(
             for prompt in prompts:
                 click.echo(f"{prompt}\n", err=True)
     click.echo(json.dumps(answers_to_json(answers), ensure_ascii=False, indent=2))
-
-
-def _json_in(file: str, option: str) -> Any:
-    return _parsed(text_in(file, f"{option} {file}"), f"{option} {file}")
-
-
-def _parsed(text: str, shown: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise OptionError(f"{shown} is not JSON: {error}.") from None
 
 
 @click.command()
@@ -321,7 +311,9 @@ def demo(model: str, seed: int) -> None:
     scenes.run(loaded, screen, seed)
 
 
-for command in (generate, trace, decide, models, embed, search, grammars, doctor, serve, mcp):
+for command in (
+    *(generate, trace, decide, batch, models, embed, search, grammars, doctor, serve, mcp),
+):
     cli.add_command(command)
 
 

@@ -162,7 +162,7 @@ class Form:
         if self.dialect is not None and self.grammar is None:
             raise click.UsageError("--dialect says how a grammar is written: pass --grammar, too.")
         with self.told():
-            output_type = self._output_type()
+            output_type = self.output_type()
         if self.whitespace is not None and not (self.schema or self.grammar or self.type_name):
             raise click.UsageError("--whitespace is about JSON: give --schema or --type, say.")
         from structgen import automaton, types
@@ -199,7 +199,8 @@ class Form:
             return "--choice"
         return "--regex" if self.regex is None else f"--regex {self.regex!r}"
 
-    def _output_type(self) -> Any:
+    def output_type(self) -> Any:
+        """The output type as it was given; None for free text."""
         if self.schema is not None:
             try:
                 return structgen.JsonSchema(json.loads(self.schema.read_text(encoding="utf-8-sig")))
@@ -254,6 +255,13 @@ def _grammar(file_or_name: str, dialect: str | None) -> structgen.Cfg:
     return structgen.Cfg(path, dialect=dialect)
 
 
+FLAGS = tuple(
+    click.option(f"--{name.replace('_', '-')}", type=option.kind, help=f"{option.about}.")
+    for name, option in OPTIONS.items()
+    if option.field is not None and option.kind is not None and name != "max_new_tokens"
+)
+"""Options of a call as flags, but for ``--max-new-tokens``."""
+
 _USUAL_TOKENS = 512
 
 
@@ -279,11 +287,7 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Let the model think first, for so many tokens at most; 0: not even where its "
             "chat template has it think.",
         ),
-        *(
-            click.option(f"--{name.replace('_', '-')}", type=option.kind, help=f"{option.about}.")
-            for name, option in OPTIONS.items()
-            if option.field is not None and option.kind is not None and name != "max_new_tokens"
-        ),
+        *FLAGS,
     )
     for argument in reversed(arguments):
         command = argument(command)

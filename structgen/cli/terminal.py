@@ -5,6 +5,7 @@ Progress goes to standard error, so that results can be piped.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -66,3 +67,16 @@ def bytes_in(file: str, shown: str) -> bytes:
         raise OptionError(f"{shown}: there is no such file.") from None
     except OSError as error:
         raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None
+
+
+def json_in(file: str, option: str) -> Any:
+    """The JSON in a file that an option names."""
+    return parsed(text_in(file, f"{option} {file}"), f"{option} {file}")
+
+
+def parsed(text: str, shown: str) -> Any:
+    """The JSON that a text is."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"{shown} is not JSON: {error}.") from None

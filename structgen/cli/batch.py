@@ -1,0 +1,85 @@
+"""The command ``batch``: rows in, rows of results out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .generation import FLAGS, Form, with_form
+from .terminal import json_in
+
+
+def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    for flag in reversed(FLAGS):
+        command = flag(command)
+    return command
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the results. The same command goes on with what is there.",
+)
+@click.option(
+    "--format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True
+)
+@click.option("--column", help="The column that is the prompt.  [default: text, or the only one]")
+@click.option("--prompt", help="A template of the prompt: 'Summarise: {text}'.")
+@click.option(
+    "--messages", metavar="FILE", help="A JSON file of messages, whose contents are templates."
+)
+@with_form
+@click.option("--decisions", metavar="FILE", help="Ask these questions instead: as decide does.")
+@click.option("--embed", is_flag=True, help="Make vectors instead.")
+@click.option(
+    "--model", metavar="NAME", help="A catalogue name, a folder or a Hugging Face repository id."
+)
+@click.option("--result", default="output", show_default=True, help="The column of the results.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["row", "skip", "fail"]),
+    default="row",
+    show_default=True,
+    help="What a row becomes that fails.",
+)
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes that run the model.")
+@click.option("--batch-size", type=int, help="Most outputs of a process that share a batch.")
+@click.option("--max-new-tokens", type=int, help="Most tokens of an output.")
+@_flags
+def batch(
+    inputs: tuple[str, ...],
+    form: Form,
+    messages: str | None,
+    decisions: str | None,
+    **arguments: Any,
+) -> None:
+    """Ask the same of all rows of INPUT files, and write a folder of results.
+
+    INPUT is a .jsonl, .csv, .tsv, .parquet or .txt file, a pattern of such, or "-": JSON lines on
+    standard input. Results are written in parts, which survive whatever ends the process: the same
+    command goes on where it stopped.
+    """
+    if form.lowered()[1]:
+        raise click.UsageError("--whitespace is not supported here.")
+    options = {name: value for name, value in arguments.items() if value is not None}
+    if messages is not None:
+        options["messages"] = json_in(messages, "--messages")
+    if decisions is not None:
+        options["questions"] = json_in(decisions, "--decisions")
+    # Imported late: --help should not wait for it.
+    from structgen import jobs
+
+    try:
+        folder = jobs.batch(list(inputs), form.output_type(), **options)
+    except KeyboardInterrupt:
+        click.echo("\nStopped. The same command goes on from here.", err=True)
+        sys.exit(130)
+    click.echo(f"Wrote {folder}.", err=True)

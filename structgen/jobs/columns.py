@@ -1,0 +1,170 @@
+"""Arrow columns of results: types made from an output type's JSON Schema, and values of these.
+
+Objects become structs, arrays lists, enums dictionaries, and strings with the formats date, time
+and date-time what these are in Arrow. What has no one type in Arrow (unions, objects of any names)
+is text: its JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timezone
+from typing import Any
+
+from structgen.grammar import ir
+from structgen.types import JsonSchema, lower
+
+from .rows import Row, pyarrow
+
+BESIDE = ("error", "finish_reason", "prompt_tokens", "output_tokens", "confidence")
+"""Columns of results beside the output."""
+
+FOUND = object()
+"""In place of an output type: outputs are of whatever type the first rows have."""
+
+_DEEPEST = 32
+
+
+class Columns:
+    """Makes Arrow tables of result rows."""
+
+    def __init__(self, output_type: Any, result: str, inputs: Any = None) -> None:
+        """Say what the columns are.
+
+        Args:
+            output_type: what the outputs are; None: text. `FOUND`: what the first rows have.
+            result: the column of the output.
+            inputs: the Arrow schema of the input; None: what is found in the first rows.
+        """
+        self._result = result
+        self._inputs = inputs
+        schema = None if output_type is FOUND else _schema_of(output_type)
+        self._type = None if schema is None else _Types(schema).of(schema)
+
+    def table(self, rows: Sequence[Row], schema: Any) -> Any:
+        """A table of rows, with the columns of an Arrow schema; None: those of these rows."""
+        arrow = pyarrow()
+        rows = [self._written(row) for row in rows]
+        if schema is None:
+            names = dict.fromkeys(name for row in rows for name in row)
+            found = arrow.Table.from_pylist([{n: row.get(n) for n in names} for row in rows])
+            told: dict[str, Any] = {
+                "error": arrow.struct([("type", arrow.string()), ("message", arrow.string())]),
+                "finish_reason": arrow.string(),
+                "prompt_tokens": arrow.int64(),
+                "output_tokens": arrow.int64(),
+                "confidence": arrow.map_(arrow.string(), arrow.float64()),
+            }
+            if self._type is not None:
+                told[self._result] = self._type
+            for field in self._inputs or ():
+                told[field.name] = field.type
+            schema = arrow.schema(
+                (name, told.get(name) or found.schema.field(name).type) for name in names
+            )
+        return arrow.Table.from_pylist(rows, schema)
+
+    def _written(self, row: Row) -> Row:
+        made = dict(row)
+        if self._type is not None:
+            made[self._result] = _value(made.get(self._result), self._type)
+        if made.get("confidence") is not None:
+            made["confidence"] = list(made["confidence"].items())
+        return made
+
+
+def _schema_of(output_type: Any) -> Any:
+    """The JSON Schema of outputs; of those that are no JSON that of a text; None: unknown."""
+    if output_type is None or not isinstance(lower(output_type).grammar, ir.Json):
+        return {"type": "string"}
+    if isinstance(output_type, JsonSchema):
+        return output_type.schema
+    from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
+    try:
+        return TypeAdapter(output_type).json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError, TypeError):
+        return {}
+
+
+class _Types:
+    """Arrow types of the parts of a JSON Schema."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._arrow = pyarrow()
+
+    def of(self, schema: Any, depth: int = 0) -> Any:
+        arrow = self._arrow
+        if not isinstance(schema, Mapping) or depth > _DEEPEST:
+            return arrow.string()
+        if "$ref" in schema:
+            return self.of(self._found(schema["$ref"]), depth + 1)
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                some = [one for one in schema[key] if one != {"type": "null"}]
+                return self.of(some[0], depth + 1) if len(some) == 1 else arrow.string()
+        kind = schema.get("type")
+        if isinstance(kind, Sequence) and not isinstance(kind, str):
+            some = [one for one in kind if one != "null"]
+            kind = some[0] if len(some) == 1 else None
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if values is not None:
+            if all(isinstance(value, str) or value is None for value in values):
+                return arrow.dictionary(arrow.int32(), arrow.string())
+            kinds = {type(value) for value in values if value is not None}
+            plain = {bool: arrow.bool_(), int: arrow.int64(), float: arrow.float64()}
+            return plain.get(kinds.pop(), arrow.string()) if len(kinds) == 1 else arrow.string()
+        if kind == "object" and schema.get("properties"):
+            if schema.get("additionalProperties") not in (None, False):
+                return arrow.string()
+            return arrow.struct(
+                [(name, self.of(one, depth + 1)) for name, one in schema["properties"].items()]
+            )
+        items = schema.get("items")
+        if kind == "array" and isinstance(items, Mapping) and "prefixItems" not in schema:
+            return arrow.list_(self.of(items, depth + 1))
+        formats = {
+            "date": arrow.date32(),
+            "time": arrow.time64("us"),
+            "date-time": arrow.timestamp("us", "UTC"),
+        }
+        if kind == "string":
+            return formats.get(schema.get("format", ""), arrow.string())
+        return {
+            "boolean": arrow.bool_(),
+            "integer": arrow.int64(),
+            "number": arrow.float64(),
+        }.get(kind or "", arrow.string())
+
+    def _found(self, reference: str) -> Any:
+        found: Any = self._root
+        for part in reference.removeprefix("#").strip("/").split("/"):
+            found = found.get(part, {}) if isinstance(found, Mapping) else {}
+        return found
+
+
+def _value(value: Any, kind: Any) -> Any:
+    """A value of JSON as one that Arrow takes for a type."""
+    arrow = pyarrow()
+    if value is None:
+        return None
+    if arrow.types.is_struct(kind) and isinstance(value, Mapping):
+        return {field.name: _value(value.get(field.name), field.type) for field in kind}
+    if arrow.types.is_list(kind) and isinstance(value, list):
+        return [_value(one, kind.value_type) for one in value]
+    if arrow.types.is_string(kind):
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        text = value.replace("Z", "+00:00") if value.endswith("Z") else value
+        if arrow.types.is_date(kind):
+            return date.fromisoformat(value)
+        if arrow.types.is_timestamp(kind):
+            found = datetime.fromisoformat(text)
+            return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
+        if arrow.types.is_time(kind):
+            return time.fromisoformat(text).replace(tzinfo=None)
+    if arrow.types.is_floating(kind) and isinstance(value, int):
+        return float(value)
+    return value

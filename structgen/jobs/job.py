@@ -1,0 +1,602 @@
+"""A job: each row asked of a Runner, many at once, and what came of each, in the order of the rows.
+
+Owns what is asked of a row (text of an output type, decisions, vectors, or whatever another `Ask`
+says), how many are under way, which errors are a row's and which the job's, and when a part of the
+results is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from structgen import models
+from structgen.errors import (
+    Abstained,
+    BudgetTooSmall,
+    IncompleteOutput,
+    OptionError,
+    ParseError,
+    PromptError,
+    RequestError,
+    StructgenError,
+    WorkerDied,
+    counted,
+)
+from structgen.grammar import ir
+from structgen.options import OPTIONS
+from structgen.runner import ChatRequest, DecisionRequest, EmbeddingRequest, ModelConfig, Runner
+from structgen.types import lower
+
+from . import columns
+from .parts import Parts
+from .rows import BadRow, Prompts, Row, Source
+
+ON_ERROR = ("row", "skip", "fail")
+
+_ROWS_PER_PART, _SECONDS_PER_PART = 10_000, 60.0
+_LOG_SECONDS = 10.0
+_PER_WORKER = 16
+"""Rows under way for each process of the model."""
+
+_OF_ROWS = (Abstained, BudgetTooSmall, IncompleteOutput, ParseError, PromptError)
+"""Errors that are one row's: the next one may go well."""
+
+_EMBEDDED_AT_ONCE = 64
+
+
+class Ask(Protocol):
+    """What is asked of rows. Used by several threads."""
+
+    @property
+    def size(self) -> int:
+        """How many rows are asked together."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What tells it from others, as JSON."""
+
+    def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
+        """The result of each row: its columns and those of what was made, or of what went wrong.
+
+        Raises:
+            StructgenError: the job cannot go on.
+        """
+
+
+class Job(Iterator[Row]):
+    """Results, row by row, in the order of the input. Close it, or use it with ``with``, to stop.
+
+    Attributes:
+        total: how many rows there are, where that is known.
+        first: how many of them were done before.
+        n_rows: how many have come so far.
+        n_errors: how many of these have an error.
+        n_tokens: tokens that were written for them.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        ask: Ask,
+        *,
+        window: int,
+        on_error: str = "row",
+        first: int = 0,
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            source: the rows.
+            ask: what is asked of each.
+            window: how many asks are under way at once.
+            on_error: ``"row"``: a row with an error is a result like others; ``"skip"``: it is left
+                out; ``"fail"``: the job ends there.
+            first: how many rows are done already, and not asked again.
+            close: called at the end.
+        """
+        if on_error not in ON_ERROR:
+            raise OptionError(f"on_error={on_error!r} is none of {', '.join(ON_ERROR)}.")
+        self.total, self.first = source.total, first
+        self.n_rows = self.n_errors = self.n_tokens = 0
+        self._on_error = on_error
+        self._close = close
+        rows = itertools.islice(source.read(), first, None)
+        self._results = _results(rows, ask, window, close)
+
+    def __next__(self) -> Row:
+        while (row := self.step()) is None:
+            pass
+        return row
+
+    def step(self) -> Row | None:
+        """The result of the next row; None: it is left out.
+
+        Raises:
+            StopIteration: there is none.
+            StructgenError: the job cannot go on.
+        """
+        row = next(self._results)
+        self.n_rows += 1
+        self.n_tokens += row.get("output_tokens") or 0
+        error = row.get("error")
+        if error is not None:
+            self.n_errors += 1
+            if self._on_error == "fail":
+                raise StructgenError(f"Row {self.n_rows:,}: {error['message']}")
+            if self._on_error == "skip":
+                return None
+        return row
+
+    def close(self) -> None:
+        """Stop: asks under way are given up. A second call does nothing."""
+        self._results.close()
+        self._close()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def write(self, parts: Parts, progress: Callable[[Job], object] = lambda job: None) -> None:
+        """Write all that is left into a folder; what has come stays there, whatever happens.
+
+        Args:
+            parts: the folder.
+            progress: called after each row.
+
+        Raises:
+            StructgenError: the job cannot go on, or the folder cannot be written. The same job
+                goes on from what is there.
+        """
+        rows: list[Row] = []
+        end, began = parts.n_done, time.monotonic()
+
+        def put() -> None:
+            nonlocal rows, began
+            if end > parts.n_done:
+                try:
+                    parts.write(rows, end)
+                except OSError as error:
+                    raise OptionError(
+                        f"{parts.folder} cannot be written: {error.strerror}. {parts.n_done:,} "
+                        "rows are done. Mend that, and give the same job again to go on."
+                    ) from error
+            rows, began = [], time.monotonic()
+
+        while True:
+            try:
+                row = self.step()
+            except StopIteration:
+                break
+            except BaseException:
+                put()
+                raise
+            end += 1
+            if row is not None:
+                rows.append(row)
+            is_large = len(rows) >= _ROWS_PER_PART
+            if is_large or time.monotonic() - began > _SECONDS_PER_PART:
+                put()
+            progress(self)
+        put()
+
+
+def _results(
+    rows: Iterator[Row | BadRow], ask: Ask, window: int, close: Callable[[], object]
+) -> Generator[Row, None, None]:
+    """The results of rows, in their order. Rows are read as they are needed."""
+    waiting: deque[Future[list[Row]]] = deque()
+    pool = ThreadPoolExecutor(window, "structgen-job")
+
+    def answered() -> Iterator[Row]:
+        yield from waiting.popleft().result()
+
+    try:
+        while group := list(itertools.islice(rows, ask.size)):
+            waiting.append(pool.submit(ask, group))
+            # More are read than are under way, so that one slow row does not hold up the others.
+            if len(waiting) >= 4 * window or waiting[0].done():
+                yield from answered()
+        while waiting:
+            yield from answered()
+    finally:
+        for future in waiting:
+            future.cancel()
+        close()  # ends what is under way, which threads wait for
+        pool.shutdown()
+
+
+def attempted(ask: Callable[[], Row], result: str) -> Row:
+    """The result columns of a row; an error that is its own among them.
+
+    Args:
+        ask: asks.
+        result: the column of the output.
+    """
+    for attempt in (1, 2):
+        try:
+            return {result: None, "error": None} | ask()
+        except WorkerDied as error:  # the Runner starts it again
+            if attempt == 2:
+                return failed(error, result)
+        except RequestError as error:
+            if not (error.param or "").startswith(("messages", "input", "state")):
+                raise  # every row's
+            return failed(error, result)
+        except _OF_ROWS as error:
+            return failed(error, result)
+    raise AssertionError
+
+
+def failed(error: StructgenError, result: str) -> Row:
+    """The result columns of a row that has failed."""
+    return {result: None, "error": {"type": type(error).__name__, "message": str(error)}}
+
+
+class _Asking:
+    """What asks of a Runner have in common."""
+
+    size = 1
+
+    def __init__(
+        self,
+        runner: Runner,
+        model: str | None,
+        prompts: Prompts,
+        result: str,
+        fields: Mapping[str, Any],
+    ) -> None:
+        self._runner = runner
+        self._model = model
+        self._prompts = prompts
+        self._result = result
+        self._fields = fields
+        self._is_first = True
+        self.identity: dict[str, Any] = {
+            "prompt": prompts.identity,
+            "result": result,
+            "options": dict(fields),
+        }
+
+    def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
+        """The result of each row."""
+        return [self._of(row) for row in rows]
+
+    def _of(self, row: Row | BadRow) -> Row:
+        if isinstance(row, BadRow):
+            return failed(StructgenError(row.error), self._result)
+        try:
+            self._check(row)
+            messages = self._prompts.of(row)
+        except OptionError as error:
+            if self._is_first:  # every row's, most likely
+                raise
+            return row | failed(error, self._result)
+        self._is_first = False
+        return row | attempted(lambda: self._ask(messages), self._result)
+
+    def _check(self, row: Row) -> None:
+        for name in (self._result, *columns.BESIDE):
+            if name in row:
+                raise OptionError(
+                    f"The input has a column {name!r}, which results have, too. Rename it"
+                    + (", or pass result=." if name == self._result else ".")
+                )
+
+    def _ask(self, messages: list[dict[str, Any]]) -> Row:
+        raise NotImplementedError
+
+
+class _Texts(_Asking):
+    """Asks for text: free, or of an output type."""
+
+    def __init__(self, *args: Any, output_type: Any, as_written: bool) -> None:
+        super().__init__(*args)
+        self._type = output_type
+        lowered = None if output_type is None else lower(output_type)
+        self._is_json = lowered is not None and isinstance(lowered.grammar, ir.Json)
+        self._as_written = as_written
+        digest = None
+        if lowered is not None:
+            digest = f"{lowered.name} {_digest(repr(lowered.grammar))}"
+        self.identity["type"] = digest
+
+    def _ask(self, messages: list[dict[str, Any]]) -> Row:
+        answer = self._runner.chat(
+            {**self._fields, "messages": messages, "output_type": self._type}, model=self._model
+        )
+        choice = answer.choices[0]
+        usage = answer.usage
+        made: Row = {
+            "finish_reason": choice.finish_reason,
+            "prompt_tokens": usage.prompt_tokens,
+            "output_tokens": usage.completion_tokens,
+        }
+        if choice.confidence is not None:
+            made["confidence"] = {
+                path: sure.probability for path, sure in choice.confidence.items()
+            }
+        try:
+            if choice.result is not None:
+                choice.result.check_sure()
+            value = choice.value  # checks what only the class can check
+        except _OF_ROWS as error:
+            return made | failed(error, self._result)
+        if self._as_written:
+            text = choice.message.content or ""
+            value = json.loads(text) if self._is_json else text
+        return made | {self._result: value}
+
+
+class _Decisions(_Asking):
+    """Asks questions about a text."""
+
+    def __init__(self, *args: Any, questions: Any) -> None:
+        super().__init__(*args)
+        self._questions = questions
+        self.identity["questions"] = _digest(repr(questions))
+
+    def _ask(self, messages: list[dict[str, Any]]) -> Row:
+        state: Any = messages if len(messages) > 1 else messages[0]["content"]
+        answer = self._runner.decide(
+            {**self._fields, "state": state, "questions": self._questions}, model=self._model
+        )
+        made = answer.model_dump(mode="json")
+        return {
+            self._result: made["answers"],
+            "prompt_tokens": answer.usage.prompt_tokens,
+            "output_tokens": 0,
+        }
+
+
+class _Vectors(_Asking):
+    """Asks for vectors of texts."""
+
+    size = _EMBEDDED_AT_ONCE
+
+    def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
+        """The result of each row; all of them in one request, if that goes well."""
+        good = [row for row in rows if not isinstance(row, BadRow)]
+        try:
+            for row in good:
+                self._check(row)
+            vectors = self._vectors([self._prompts.of(row)[0]["content"] for row in good])
+        except (OptionError, *_OF_ROWS):
+            good = []
+        if not good or len(good) < len(rows):
+            return super().__call__(rows)
+        self._is_first = False
+        pairs = zip(good, vectors, strict=True)
+        return [row | {self._result: vector, "error": None} for row, vector in pairs]
+
+    def _ask(self, messages: list[dict[str, Any]]) -> Row:
+        return {self._result: self._vectors([messages[0]["content"]])[0]}
+
+    def _vectors(self, texts: list[str]) -> list[Any]:
+        made = self._runner.embed({**self._fields, "input": texts}, model=self._model)
+        return [one.embedding for one in made.data]
+
+
+def batch(
+    rows: Any,
+    output_type: Any = None,
+    *,
+    prompt: str | None = None,
+    column: str | None = None,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+    questions: Any = None,
+    embed: bool = False,
+    model: str | os.PathLike[str] | None = None,
+    runner: Runner | None = None,
+    output: str | os.PathLike[str] | None = None,
+    format: str = "jsonl",
+    result: str = "output",
+    on_error: str = "row",
+    workers: int | None = None,
+    batch_size: int | None = None,
+    progress: Callable[[Job], object] | None = None,
+    **options: Any,
+) -> Any:
+    """Ask the same of many rows: text of an output type, decisions, or vectors.
+
+    Args:
+        rows: a file, several, or a pattern (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``,
+            ``.txt``); a table of pandas, Polars or Arrow; or an iterable of mappings or texts.
+        output_type: what to make of each row; None: free text.
+        prompt: a template, in which ``{name}`` stands for a column.
+        column: the column that is the prompt; None: ``text``, ``prompt``, or the only one.
+        messages: the messages of a chat, whose contents are templates.
+        questions: ask these of each row instead: see `structgen.decisions`.
+        embed: make a vector of each row instead.
+        model: as in `structgen.load`; with ``runner`` its id there; None: the default model.
+        runner: asks its model. None: the model is loaded for this job.
+        output: the folder to write results to, in parts that survive whatever ends the process.
+            The same job with the same folder goes on where it ended.
+        format: of the parts: ``"jsonl"`` or ``"parquet"``.
+        result: the column for what was made; beside it are ``error``, ``finish_reason``,
+            ``prompt_tokens`` and ``output_tokens``.
+        on_error: what a row becomes that fails: ``"row"``, a row with its error; ``"skip"``: none;
+            ``"fail"``: the job ends.
+        workers: processes that run the model; None: one a core for a small model and many rows.
+        batch_size: as in `structgen.load_async`.
+        progress: with ``output``, called after each row; None: a bar on a terminal, else lines.
+        **options: of a call, such as ``max_new_tokens=100``, ``seed=1``.
+
+    Returns:
+        With ``output`` the folder; else a table of the kind that was given, or a `Job`: an iterator
+        of rows, with values of ``output_type``.
+
+    Raises:
+        OptionError: an option is wrong, or the folder holds the results of another job.
+        StructgenError: the model cannot be loaded, or with ``on_error="fail"`` a row failed.
+    """
+    source = Source.of(rows)
+    if sum((output_type is not None, questions is not None, embed)) > 1:
+        raise OptionError("An output type, questions= and embed=True exclude each other. Pass one.")
+    kind = EmbeddingRequest if embed else DecisionRequest if questions is not None else ChatRequest
+    fields = _fields(kind, options)
+    prompts = Prompts(prompt, column, messages)
+    named = os.fspath(model) if model is not None else None
+    own = runner is None
+    n_workers = 1
+    if runner is None:
+        name = named or ("all-minilm-l6-v2" if embed else models.DEFAULT)
+        n_workers = 1 if embed else _workers(workers, name, source.total)
+        threads = None if n_workers == 1 else max(1, _cores() // n_workers)
+        config = ModelConfig(
+            source=name, processes=n_workers, threads=threads, batch_size=batch_size
+        )
+        runner = Runner({name: config}, max_concurrency=_PER_WORKER * n_workers)
+        named = name
+    elif named is None:
+        named = runner.get_default_model_id()
+    common = (runner, named, prompts, result, fields)
+    ask: _Asking
+    as_written = output is not None or source.table is not None
+    if embed:
+        ask = _Vectors(*common)
+    elif questions is not None:
+        ask = _Decisions(*common, questions=questions)
+    else:
+        ask = _Texts(*common, output_type=output_type, as_written=as_written)
+    close = runner.close if own else lambda: None
+    window = 4 if embed else _PER_WORKER * n_workers
+
+    def job(first: int) -> Job:
+        return Job(source, ask, window=window, on_error=on_error, first=first, close=close)
+
+    if output is None:
+        made = job(0)
+        if source.table is None:
+            return made
+        with made:
+            return source.table(list(made))
+    identity = {"input": source.identity, "model": _model_digest(named), **ask.identity}
+    folder = Path(output)
+    try:
+        table = None
+        if format == "parquet":
+            outputs = columns.FOUND if embed or questions is not None else output_type
+            table = columns.Columns(outputs, result, source.schema).table
+        with (
+            Parts(folder, format, identity | {"on_error": on_error}, table) as parts,
+            job(parts.n_done) as made,
+            shown(made) if progress is None else contextlib.nullcontext(progress) as report,
+        ):
+            made.write(parts, report)
+    finally:
+        close()
+    return folder
+
+
+@contextlib.contextmanager
+def shown(job: Job) -> Iterator[Callable[[Job], object]]:
+    """Show on standard error how far a job has come: a bar on a terminal, else lines."""
+    began = last = time.monotonic()
+
+    def facts() -> str:
+        seconds = max(time.monotonic() - began, 1e-9)
+        errors = f", {counted(job.n_errors, 'error')}" if job.n_errors else ""
+        rates = f"{job.n_rows / seconds:,.1f} rows/s, {job.n_tokens / seconds:,.0f} tokens/s"
+        return f"{rates}{errors}"
+
+    if sys.stderr.isatty():
+        from rich import progress
+        from rich.console import Console
+
+        ways = (
+            progress.MofNCompleteColumn(),
+            progress.BarColumn(),
+            progress.TextColumn("{task.fields[facts]}"),
+            progress.TimeRemainingColumn(elapsed_when_finished=True),
+        )
+        with progress.Progress(*ways, console=Console(stderr=True)) as bar:
+            task = bar.add_task("", total=job.total, completed=job.first, facts="")
+            yield lambda job: bar.update(task, completed=job.first + job.n_rows, facts=facts())
+        return
+
+    def line(job: Job, *, is_end: bool = False) -> None:
+        nonlocal last
+        if is_end or time.monotonic() - last >= _LOG_SECONDS:
+            last = time.monotonic()
+            total = "" if job.total is None else f" of {job.total:,}"
+            done = job.first + job.n_rows
+            print(f"{done:,}{total} rows, {facts()}", file=sys.stderr, flush=True)
+
+    yield line
+    line(job, is_end=True)
+
+
+def _fields(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a call as fields of a request."""
+    taken = {
+        "messages",
+        "model",
+        "input",
+        "state",
+        "questions",
+        "output_type",
+        "n",
+        "stream_options",
+    }
+    fields: dict[str, Any] = {}
+    for name, value in options.items():
+        field = name if name not in OPTIONS else OPTIONS[name].field
+        if field is None or field in taken or field not in kind.model_fields:  # type: ignore[attr-defined]
+            known = sorted(set(kind.model_fields) - taken)  # type: ignore[attr-defined]
+            raise OptionError(
+                f"There is no option {name!r} here. There are: {', '.join(known)}.", option=name
+            )
+        fields[field] = value
+    return fields
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_SMALL_MODEL, _MANY_ROWS = 1 << 30, 64
+
+
+def _workers(given: int | None, model: str, total: int | None) -> int:
+    """How many processes run the model.
+
+    A small model's pass gains little by a second core, so processes of one core each make 1.5 to
+    1.8 times as many outputs on two (docs/runner.md).
+    """
+    if given is not None:
+        return given
+    folder = models.path(model)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    is_worth_it = size <= _SMALL_MODEL and (total is None or total >= _MANY_ROWS)
+    return min(_cores(), 8) if is_worth_it else 1
+
+
+def _model_digest(name: str | None) -> str | None:
+    """A model's name, and a digest of which files it has and how large they are."""
+    try:
+        if name is None:
+            return None
+        folder = models.path(name)
+    except StructgenError:
+        return name  # of a Runner's own
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    told = [(str(file.relative_to(folder)), file.stat().st_size) for file in files]
+    return f"{name} {_digest(repr(told))}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

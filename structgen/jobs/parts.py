@@ -1,0 +1,234 @@
+"""The folder of a job's results: parts that are complete or absent, and the job that they are of.
+
+A part is a file of rows that follow each other. It is written aside, synced, and renamed to
+``part-FIRST-END-DIGEST.jsonl``: which rows it has, and the beginning of its content's SHA-256. So
+whatever ends the process, a part with its name is whole, each row stands in one part at most, and
+what is to be done next is read off the names. A file whose content does not have the digest of its
+name was damaged from outside: it and all after it are made again.
+
+``job.json`` says of what job the parts are. Another job is refused, with what differs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from structgen.errors import OptionError
+
+from .columns import FOUND, Columns
+from .rows import Row, pyarrow
+
+FORMATS = ("jsonl", "parquet")
+_NAME = re.compile(r"part-(\d{12})-(\d{12})-([0-9a-f]{16})\.(jsonl|parquet)")
+
+
+class Parts:
+    """The parts of one job in a folder. Used by one thread, and by one process at a time.
+
+    Attributes:
+        folder: where they are.
+        n_done: how many of the first rows are in parts.
+        damaged: names of files that were no parts of this job any more, and were removed.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        form: str,
+        job: Mapping[str, Any],
+        table: Callable[[Sequence[Row], Any], Any] | None = None,
+    ) -> None:
+        """Open a folder, or make it.
+
+        Args:
+            folder: new, empty, or of the same job.
+            form: ``"jsonl"`` or ``"parquet"``.
+            job: what tells the job from others, as JSON.
+            table: of `Columns`, for Parquet; None: with the types that the first rows have.
+
+        Raises:
+            OptionError: another job's results are there, another process writes them, it holds
+                something else, or it cannot be written.
+        """
+        if form not in FORMATS:
+            raise OptionError(f"format={form!r} is none of {', '.join(FORMATS)}.")
+        if form == "parquet":
+            pyarrow()
+        self.folder = Path(folder).expanduser()
+        self._form = form
+        self._table = table or Columns(FOUND, "").table
+        self._schema: Any = None
+        self._job: dict[str, Any] = json.loads(json.dumps({**job, "format": form}))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.folder / ".lock")
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise OptionError(f"Another process is writing into {self.folder}.") from None
+        except OSError as error:
+            raise OptionError(f"{self.folder} cannot be written: {error.strerror}.") from None
+        try:
+            self._check_job()
+            self.damaged: list[str] = []
+            self._ends = self._found()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def n_done(self) -> int:
+        """How many of the first rows are in parts."""
+        return self._ends[-1] if self._ends else 0
+
+    def write(self, rows: Sequence[Row], end: int) -> Path:
+        """Write the rows after those that are done, as one part. When this returns, they stay.
+
+        Args:
+            rows: what is written; fewer than `end` says where rows are left out.
+            end: how many rows of the input are done with them.
+
+        Raises:
+            OSError: the disk is full, say: nothing has changed.
+            OptionError: the rows do not have the columns of the first part.
+        """
+        data = self._parquet(rows) if self._form == "parquet" else _json_lines(rows)
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        path = self.folder / f"part-{self.n_done:012}-{end:012}-{digest}.{self._form}"
+        _put(path, data)
+        self._ends.append(end)
+        return path
+
+    def files(self) -> list[Path]:
+        """The parts, in order."""
+        return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
+
+    def rows(self) -> Iterator[Row]:
+        """The rows that are done, in order."""
+        for path in self.files():
+            if self._form == "parquet":
+                yield from pyarrow().parquet.read_table(path).to_pylist()
+            else:
+                with path.open(encoding="utf-8") as file:
+                    yield from map(json.loads, file)
+
+    def close(self) -> None:
+        """Let other processes write. A second call does nothing."""
+        self._lock.release()
+
+    def __enter__(self) -> Parts:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _check_job(self) -> None:
+        path = self.folder / "job.json"
+        if not path.exists():
+            others = [one.name for one in self.folder.iterdir() if not one.name.startswith(".")]
+            if others:
+                raise OptionError(
+                    f"{self.folder} holds something else ({', '.join(sorted(others)[:3])}). "
+                    "Choose a new folder for the results."
+                )
+            self._write_job()
+            return
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+            schema = known.pop("schema", None)
+        except (OSError, ValueError, AttributeError) as error:
+            raise OptionError(
+                f"{path} cannot be read ({error}), so it is not known of which job the parts are. "
+                "Choose a new folder for the results."
+            ) from None
+        differ = [
+            f"{name} is {_shown(self._job.get(name))} and was {_shown(known.get(name))}"
+            for name in {**known, **self._job}
+            if known.get(name) != self._job.get(name)
+        ]
+        if differ:
+            raise OptionError(
+                f"{self.folder} holds the results of another job: {'; '.join(differ)}. Choose a "
+                "new folder, or give the same command again to go on."
+            )
+        if schema is not None:
+            arrow = pyarrow()
+            self._schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(schema)))
+
+    def _write_job(self) -> None:
+        job = dict(self._job)
+        if self._schema is not None:
+            job["schema"] = base64.b64encode(self._schema.serialize()).decode()
+        _put(self.folder / "job.json", json.dumps(job, ensure_ascii=False, indent=1).encode())
+
+    def _found(self) -> list[int]:
+        """Where the parts end that follow each other from the first row; the rest is removed."""
+        ends: list[int] = []
+        for path in sorted(self.folder.iterdir()):
+            if path.name.startswith(".part-"):  # was being written
+                path.unlink()
+            elif (named := _NAME.fullmatch(path.name)) is not None:
+                first, end, digest = int(named[1]), int(named[2]), named[3]
+                is_next = first == (ends[-1] if ends else 0)
+                if is_next and hashlib.sha256(path.read_bytes()).hexdigest()[:16] == digest:
+                    ends.append(end)
+                else:
+                    self.damaged.append(path.name)
+                    path.unlink()
+        return ends
+
+    def _parquet(self, rows: Sequence[Row]) -> bytes:
+        arrow = pyarrow()
+        try:
+            table = self._table(rows, self._schema)
+            if self._schema is None:
+                self._schema = table.schema
+                self._write_job()
+        except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise OptionError(
+                f"The rows after {self.n_done:,} do not fit the columns of those before: {error}. "
+                "JSON lines (format='jsonl') take any."
+            ) from None
+        whole = io.BytesIO()
+        arrow.parquet.write_table(table, whole)
+        return whole.getvalue()
+
+
+def _json_lines(rows: Sequence[Row]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows).encode(
+        errors="backslashreplace"
+    )
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Write a file that is whole once it has its name, also after a power cut."""
+    aside = path.with_name(f".{path.name}.aside")
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else f"{text[:99]}…"

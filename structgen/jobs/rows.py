@@ -1,0 +1,382 @@
+"""Rows of a job: read from files, tables or iterables, one at a time, and made into prompts.
+
+Owns formats of input files, what identifies an input, and templates. A row that cannot be read is a
+`BadRow`, which becomes a row of results with its error: one broken line does not end a job.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import hashlib
+import itertools
+import json
+import os
+import string
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from structgen.errors import OptionError
+
+Row: TypeAlias = dict[str, Any]
+
+LONGEST_LINE = 16 << 20
+"""Most bytes of one line of a file, and characters of one field of CSV."""
+
+_KINDS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".txt": "txt",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be read, and why."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows come from.
+
+    Attributes:
+        read: begins reading at the first row.
+        identity: what tells this input from others, as JSON; None: unknown.
+        total: how many rows there are, where that is known.
+        table: makes a table of the caller's kind of result rows; None: the input is no table.
+        schema: of Arrow, where the input has one.
+    """
+
+    read: Callable[[], Iterator[Row | BadRow]]
+    identity: Any = None
+    total: int | None = None
+    table: Callable[[list[Row]], Any] | None = None
+    schema: Any = None
+
+    @classmethod
+    def of(cls, given: Any) -> Source:
+        """What ``rows`` of a job may be.
+
+        Args:
+            given: a file or several (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, ``.txt``; names
+                with ``*`` stand for all that match; ``-`` is JSON lines on standard input), a table
+                of pandas, Polars or Arrow, or an iterable of rows: mappings, or texts, which become
+                rows with the column ``text``.
+
+        Raises:
+            OptionError: there is no such file, or it is none of these.
+        """
+        if isinstance(given, (str, os.PathLike)):
+            return cls._of_files([os.fspath(given)])
+        if hasattr(given, "to_pylist") and hasattr(given, "schema"):  # Arrow
+            return cls._of_table(given.to_pylist, type(given).from_pylist, given.schema)
+        if hasattr(given, "to_dicts"):  # Polars
+            return cls._of_table(given.to_dicts, type(given))
+        if hasattr(given, "to_dict") and hasattr(given, "columns"):  # pandas
+            return cls._of_table(lambda: given.to_dict("records"), type(given))
+        if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
+            rows = list(given)
+            if rows and all(map(_is_name, rows)):
+                return cls._of_files([os.fspath(one) for one in rows])
+            return cls._of_table(lambda: rows, None)
+        if isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray, Mapping)):
+            rest = iter(given)
+            return cls(lambda: map(_row, rest))
+        raise OptionError(
+            f"rows is of type {type(given).__name__}. Pass a file, a table, or an iterable of "
+            "mappings or texts."
+        )
+
+    @classmethod
+    def _of_table(cls, rows: Callable[[], list[Any]], table: Any, schema: Any = None) -> Source:
+        found = rows()
+        digest = hashlib.sha256()
+        for row in found:
+            digest.update(json.dumps(row, default=str, sort_keys=True).encode())
+        identity = {"rows": len(found), "sha256": digest.hexdigest()}
+        return cls(lambda: map(_row, found), identity, len(found), table, schema)
+
+    @classmethod
+    def _of_files(cls, given: Sequence[str]) -> Source:
+        if "-" in given:
+            if len(given) > 1:
+                raise OptionError("Standard input (-) goes with no other input.")
+            return cls(lambda: _json_lines(sys.stdin.buffer, "standard input"), "standard input")
+        files = list(itertools.chain.from_iterable(map(_files, given)))
+        identity = [{"file": path.name, **_digest(path)} for path in files]
+        schema = None
+        if all(_KINDS[path.suffix.lower()] == "parquet" for path in files):
+            with _told(files[0]):
+                schema = pyarrow().parquet.read_schema(files[0])
+        return cls(
+            lambda: itertools.chain.from_iterable(map(_rows_in, files)),
+            identity,
+            _count(files),
+            schema=schema,
+        )
+
+
+def _is_name(given: Any) -> bool:
+    """Whether this is the name of a file, and no text: of several such, all have to be."""
+    return given == "-" or (
+        isinstance(given, (str, os.PathLike)) and Path(given).suffix.lower() in _KINDS
+    )
+
+
+def _files(name: str) -> list[Path]:
+    """The files that a name or pattern means, sorted."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        found = [path]
+    else:
+        found = sorted(Path(one) for one in glob.glob(str(path)) if Path(one).is_file())
+    if not found:
+        raise OptionError(f"{name}: there is no such file.")
+    for one in found:
+        if one.suffix.lower() not in _KINDS:
+            raise OptionError(
+                f"{one} is none of the files that rows are read from: {', '.join(_KINDS)}."
+            )
+        if _KINDS[one.suffix.lower()] == "parquet":
+            pyarrow()
+    return found
+
+
+def _digest(path: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def _count(files: Sequence[Path]) -> int | None:
+    """How many rows there are, where that can be told without parsing them."""
+    total = 0
+    for path in files:
+        kind = _KINDS[path.suffix.lower()]
+        if kind == "parquet":
+            with _told(path):
+                total += pyarrow().parquet.ParquetFile(path).metadata.num_rows
+        elif kind in ("jsonl", "txt"):
+            with path.open("rb") as file:
+                total += (
+                    sum(not line.isspace() for line in file)
+                    if kind == "jsonl"
+                    else sum(1 for _ in file)
+                )
+        else:
+            return None
+    return total
+
+
+def _rows_in(path: Path) -> Iterator[Row | BadRow]:
+    """The rows of a file, in order."""
+    kind = _KINDS[path.suffix.lower()]
+    if kind == "parquet":
+        with _told(path):
+            for batch in pyarrow().parquet.ParquetFile(path).iter_batches(1024):
+                yield from batch.to_pylist()
+    elif kind in ("csv", "tsv"):
+        yield from _csv(path, "\t" if kind == "tsv" else ",")
+    else:
+        with path.open("rb") as file:
+            yield from _json_lines(file, path.name) if kind == "jsonl" else _texts(file, path.name)
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str | BadRow]]:
+    """The lines of a file by number, without their ends; long ones and bad UTF-8 are told."""
+    for number in itertools.count(1):
+        line = file.readline(LONGEST_LINE + 1)
+        if not line:
+            return
+        where = f"{name}, line {number}"
+        if len(line) > LONGEST_LINE:
+            while line and not line.endswith(b"\n"):
+                line = file.readline(LONGEST_LINE)
+            yield number, BadRow(f"{where}: it has more than {LONGEST_LINE:,} bytes.")
+            continue
+        try:
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            yield number, BadRow(f"{where}: it is not UTF-8: {error}.")
+
+
+def _json_lines(file: BinaryIO, name: str) -> Iterator[Row | BadRow]:
+    for number, line in _lines(file, name):
+        if isinstance(line, BadRow):
+            yield line
+        elif line.strip():
+            try:
+                yield _row(json.loads(line))
+            except (ValueError, RecursionError) as error:
+                yield BadRow(f"{name}, line {number}: it is not JSON: {error}.")
+
+
+def _texts(file: BinaryIO, name: str) -> Iterator[Row | BadRow]:
+    for _, line in _lines(file, name):
+        yield line if isinstance(line, BadRow) else {"text": line}
+
+
+def _csv(path: Path, delimiter: str) -> Iterator[Row | BadRow]:
+    before = csv.field_size_limit(LONGEST_LINE)
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            reader = csv.DictReader(file, delimiter=delimiter)
+            while True:
+                try:
+                    row = next(reader, None)
+                except csv.Error as error:
+                    yield BadRow(f"{path.name}, line {reader.line_num}: {error}.")
+                    continue
+                if row is None:
+                    return
+                if None in row or None in row.values():
+                    n = len(reader.fieldnames or ())
+                    yield BadRow(f"{path.name}, line {reader.line_num}: it has not {n} fields.")
+                else:
+                    yield dict(row)
+    finally:
+        csv.field_size_limit(before)
+
+
+def _row(given: Any) -> Row | BadRow:
+    if isinstance(given, str):
+        return {"text": given}
+    if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
+        return dict(given)
+    return BadRow(f"a row is a text or an object of named columns, not {type(given).__name__}.")
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except pyarrow().ArrowException as error:
+        raise OptionError(f"{path} cannot be read as Parquet: {error}.") from None
+
+
+def pyarrow() -> Any:
+    """The package.
+
+    Raises:
+        OptionError: it is not installed.
+    """
+    try:
+        import pyarrow  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        import pyarrow.parquet  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    except ImportError:
+        raise OptionError(
+            "Parquet needs the package pyarrow: pip install 'structgen[parquet]'."
+        ) from None
+    return pyarrow
+
+
+class Prompts:
+    """Makes the messages of a chat of a row."""
+
+    def __init__(
+        self,
+        prompt: str | None = None,
+        column: str | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Say how.
+
+        Args:
+            prompt: a template, in which ``{name}`` stands for a column; ``{{`` is a brace.
+            column: the column that is the prompt.
+            messages: the messages of a chat, whose contents are templates.
+
+        With none of them the column is ``text`` or ``prompt``, or the only one.
+
+        Raises:
+            OptionError: more than one is given, or a template is malformed.
+        """
+        if sum(one is not None for one in (prompt, column, messages)) > 1:
+            raise OptionError("prompt=, column= and messages= exclude each other. Pass one.")
+        self._column = column
+        if prompt is not None:
+            messages = [{"role": "user", "content": prompt}]
+        self._messages = None if messages is None else [_message(one) for one in messages]
+
+    @property
+    def identity(self) -> Any:
+        """What tells these prompts from others, as JSON."""
+        return self._column if self._messages is None else self._messages
+
+    def of(self, row: Row) -> list[dict[str, Any]]:
+        """The messages of a row.
+
+        Raises:
+            OptionError: the row lacks a column, or that is empty.
+        """
+        if self._messages is None:
+            return [{"role": "user", "content": _text(row, self._named(row))}]
+        return [
+            {**message, "content": _FORMATTER.vformat(message["content"], (), row)}
+            for message in self._messages
+        ]
+
+    def _named(self, row: Row) -> str:
+        if self._column is not None:
+            return self._column
+        for name in ("text", "prompt"):
+            if name in row:
+                return name
+        if len(row) == 1:
+            return next(iter(row))
+        raise OptionError(
+            f"Which column is the prompt? There are {', '.join(row) or 'none'}. Pass column=, or "
+            "prompt= with a template such as 'Summarise: {text}'."
+        )
+
+
+def _message(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping) or not isinstance(given.get("content"), str):
+        raise OptionError(f"{given!r} is no message: pass a role, and a content that is a text.")
+    _FORMATTER.check(given["content"])
+    return dict(given)
+
+
+def _text(row: Row, name: str) -> str:
+    """A column as text."""
+    if name not in row:
+        raise OptionError(f"There is no column {name!r}. There are: {', '.join(row) or 'none'}.")
+    value = row[name]
+    if isinstance(value, str):
+        return value
+    if value is None:
+        raise OptionError(f"The column {name!r} is empty in this row.")
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+class _Formatter(string.Formatter):
+    """Puts columns into templates: names alone, which reach into nothing."""
+
+    def check(self, template: str) -> None:
+        try:
+            parts = list(self.parse(template))
+        except ValueError as error:
+            raise OptionError(f"The template {template!r}: {error}.") from None
+        for _, name, spec, conversion in parts:
+            if name is not None and (not name or spec or conversion):
+                raise OptionError(
+                    f"The template {template!r}: a place is the name of a column in braces, "
+                    "{text}; a brace itself is written twice."
+                )
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        return _text(kwargs, field_name), field_name
+
+
+_FORMATTER = _Formatter()

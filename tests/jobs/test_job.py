@@ -1,0 +1,254 @@
+"""Jobs on a real model: results in order, errors of rows, tables, and the command."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner
+from pydantic import BaseModel, Field, field_validator
+
+import structgen
+from structgen import Regex, Runner
+from structgen.cli.commands import cli
+from structgen.errors import (
+    ModelError,
+    OptionError,
+    PromptError,
+    RequestError,
+    StructgenError,
+    WorkerDied,
+)
+from structgen.jobs import Job, Row, Source, batch
+from structgen.jobs.job import attempted
+
+Label = Literal["good", "bad"]
+
+
+class Ask:
+    """Answers at once, or as it is told; says how many were under way."""
+
+    size = 1
+    identity: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.most = self.now = self.asked = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+        with self._lock:
+            self.now += 1
+            self.asked += 1
+            self.most = max(self.most, self.now)
+        time.sleep(self.seconds * (1 + rows[0]["i"] % 3) if rows else 0)
+        with self._lock:
+            self.now -= 1
+        return [
+            {**row, "output": row["i"], "error": {"message": "no"} if row["i"] % 5 == 4 else None}
+            for row in rows
+        ]
+
+
+def rows_to(n: int) -> list[Row]:
+    return [{"i": i} for i in range(n)]
+
+
+def test_results_come_in_order_and_rows_are_read_as_they_are_needed() -> None:
+    read = itertools.count()
+    ask = Ask(0.001)
+    source = Source(lambda: ({"i": next(read)} for _ in range(500)))
+    with Job(source, ask, window=3) as made:
+        first = [next(made)["output"] for _ in range(50)]
+        assert first == list(range(50))
+        assert next(read) < 50 + 4 * 3 + 5
+        assert 1 < ask.most <= 3
+    assert ask.asked < 100  # the others were given up
+    with pytest.raises(StopIteration):
+        next(made)
+
+
+def test_what_becomes_of_rows_that_fail() -> None:
+    assert len(list(Job(Source.of(rows_to(10)), Ask(), window=2))) == 10
+    made = Job(Source.of(rows_to(10)), Ask(), window=2, on_error="skip")
+    assert [row["i"] for row in made] == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert (made.n_rows, made.n_errors) == (10, 2)
+    made = Job(Source.of(rows_to(10)), Ask(), window=2, on_error="fail")
+    with pytest.raises(StructgenError, match="Row 5: no"):
+        list(made)
+    with pytest.raises(OptionError, match="none of row, skip, fail"):
+        Job(Source.of([]), Ask(), window=1, on_error="nope")
+
+
+def test_which_errors_are_a_rows() -> None:
+    def raising(*errors: StructgenError) -> Any:
+        left = iter(errors)
+
+        def ask() -> Row:
+            for error in left:
+                raise error
+            return {"output": 1}
+
+        return ask
+
+    assert attempted(raising(PromptError("long")), "output")["error"]["type"] == "PromptError"
+    assert attempted(raising(WorkerDied("x")), "output")["output"] == 1
+    assert attempted(raising(WorkerDied("x"), WorkerDied("x")), "output")["error"] is not None
+    of_row = RequestError("bad", param="messages[0].content")
+    assert attempted(raising(of_row), "output")["error"]["message"] == "bad"
+    for error in (RequestError("bad", param="top_p"), OptionError("x"), ModelError("x")):
+        with pytest.raises(type(error)):
+            attempted(raising(error), "output")
+
+
+@pytest.fixture(scope="module")
+def runner(model: structgen.TextModel) -> Any:
+    with Runner({"small": str(model.folder)}) as made:
+        yield made
+
+
+TEXTS = [f"The soup was {how}." for how in ("fine", "cold", "great", "bad", "warm", "salty")]
+
+
+def test_typed_rows(runner: Runner) -> None:
+    made = list(batch(TEXTS, Label, prompt="Good or bad? {text}", runner=runner))
+    assert [row["text"] for row in made] == TEXTS
+    assert {row["output"] for row in made} <= {"good", "bad"}
+    assert all(row["error"] is None and row["finish_reason"] == "stop" for row in made)
+    assert all(row["prompt_tokens"] > 10 for row in made)
+
+
+class Review(BaseModel):
+    label: Label
+    stars: int = Field(ge=1, le=3)
+
+    @field_validator("stars")
+    @classmethod
+    def _few(cls, stars: int) -> int:
+        if stars == 2:
+            raise ValueError("never two")
+        return stars
+
+
+def test_values_are_of_the_type_and_rows_fail_alone(runner: Runner) -> None:
+    texts = [*TEXTS, "word " * 9000, None]
+    rows = [{"t": text} for text in texts]
+    options = {"max_new_tokens": 40, "seed": 1, "temperature": 1.0}
+    made = list(batch(rows, Review, column="t", runner=runner, **options))
+    for row in made[: len(TEXTS)]:
+        if row["error"] is None:
+            assert isinstance(row["output"], Review)
+        else:
+            assert "never two" in row["error"]["message"]
+            assert row["output"] is None
+    assert made[-2]["error"]["type"] == "PromptError"
+    assert "'t' is empty" in made[-1]["error"]["message"]
+    with pytest.raises(OptionError, match="no column 'q'"):
+        list(batch(rows, Review, column="q", runner=runner))
+
+
+def test_tables_give_tables(runner: Runner) -> None:
+    table = pyarrow.table({"text": TEXTS[:2], "id": [1, 2]})
+    made = batch(table, Regex("[ab]"), runner=runner, result="letter")
+    assert made.column_names[:3] == ["text", "id", "letter"]
+    assert set(made["letter"].to_pylist()) <= {"a", "b"}
+    with pytest.raises(OptionError, match="has a column 'id'"):
+        batch(table, Regex("[ab]"), runner=runner, result="id")
+
+
+class Kind(Enum):
+    A = "a"
+    B = "b"
+
+
+class Inner(BaseModel):
+    kinds: list[Kind] = Field(min_length=1, max_length=2)
+    when: Literal["2020-01-02"] | None
+
+
+class Outer(BaseModel):
+    inner: Inner
+    n: int = Field(ge=0, le=9)
+    ok: bool
+
+
+def test_parquet_has_the_types_of_the_output(runner: Runner, tmp_path: Path) -> None:
+    source = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": TEXTS, "id": pyarrow.array(range(6), pyarrow.int16())}), source
+    )
+    out = tmp_path / "out"
+    shared = {"runner": runner, "output": out, "format": "parquet", "column": "text"}
+    silent: Any = lambda job: None  # noqa: E731
+    assert batch(source, Outer, progress=silent, max_new_tokens=60, **shared) == out
+    table = pyarrow.parquet.read_table(next(out.glob("part-*")))
+    fields = {field.name: field.type for field in table.schema}
+    assert fields["id"] == pyarrow.int16()
+    output = fields["output"]
+    inner = output.field("inner").type
+    assert output.field("n").type == pyarrow.int64()
+    assert output.field("ok").type == pyarrow.bool_()
+    assert pyarrow.types.is_dictionary(inner.field("kinds").type.value_type)
+    assert pyarrow.types.is_dictionary(inner.field("when").type)
+    for row in table.to_pylist():
+        Outer.model_validate(row["output"])
+
+
+def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None:
+    for options, said in (
+        ({"nope": 1}, "There is no option 'nope' here"),
+        ({"n": 2}, "There is no option 'n'"),
+        ({"embed": True, "questions": {}}, "exclude each other"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"output": tmp_path / "x", "format": "xml"}, "none of jsonl, parquet"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            list(batch(TEXTS, runner=runner, progress=lambda job: None, **options))
+
+
+def lines(folder: Path) -> list[Row]:
+    return [
+        json.loads(line)
+        for part in sorted(folder.glob("part-*"))
+        for line in part.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text("id,text\n" + "".join(f"{i},{t}\n" for i, t in enumerate(TEXTS)))
+    command = ["batch", str(source), "-o", str(tmp_path / "out"), "--model", str(model.folder)]
+    asked = [*command, "--choice", "good", "--choice", "bad", "--prompt", "Good or bad? {text}"]
+    ended = CliRunner().invoke(cli, asked, standalone_mode=False)
+    assert ended.exception is None, ended.output
+    made = lines(tmp_path / "out")
+    assert [row["id"] for row in made] == list("012345")
+    assert {row["output"] for row in made} <= {"good", "bad"}
+    parts = sorted(tmp_path.glob("out/part-*"))
+    CliRunner().invoke(cli, asked, standalone_mode=False)
+    assert sorted(tmp_path.glob("out/part-*")) == parts
+    other = CliRunner().invoke(cli, [*asked, "--seed", "2"], standalone_mode=False)
+    assert "another job: options" in str(other.exception)
+
+
+def test_decisions_and_vectors(runner: Runner, tmp_path: Path) -> None:
+    questions = {"good": {"type": "predicate", "instructions": "Is it good?"}}
+    silent: Any = lambda job: None  # noqa: E731
+    out = batch(
+        TEXTS[:2], questions=questions, runner=runner, output=tmp_path / "d", progress=silent
+    )
+    assert all(0 <= row["output"]["good"]["probability"] <= 1 for row in lines(out))
+    vectors = batch(TEXTS * 20, embed=True, model="all-minilm-l6-v2")
+    found = list(vectors)
+    assert len(found) == len(TEXTS) * 20
+    assert all(len(row["output"]) == 384 for row in found)
+    assert found[0]["output"] == pytest.approx(found[6]["output"], abs=0.02)

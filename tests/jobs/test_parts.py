@@ -1,0 +1,224 @@
+"""The folder of results: complete or absent, exactly once, whatever happens on the way."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from structgen.errors import OptionError
+from structgen.jobs import Parts, job
+
+JOB = {"input": "x", "prompt": None}
+
+
+def row(i: int) -> dict[str, Any]:
+    return {"i": i, "output": f"é{i}"}
+
+
+def fill(folder: Path, n: int, size: int = 3, form: str = "jsonl") -> None:
+    with Parts(folder, form, JOB) as parts:
+        while parts.n_done < n:
+            end = min(parts.n_done + size, n)
+            parts.write([row(i) for i in range(parts.n_done, end)], end)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_what_was_written_is_there_and_goes_on(form: str, tmp_path: Path) -> None:
+    fill(tmp_path, 7, form=form)
+    fill(tmp_path, 11, form=form)
+    with Parts(tmp_path, form, JOB) as parts:
+        assert parts.n_done == 11
+        assert list(parts.rows()) == [row(i) for i in range(11)]
+        assert len(parts.files()) == 5
+
+
+def test_rows_that_are_left_out_are_done_too(tmp_path: Path) -> None:
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        parts.write([row(1)], 5)
+        parts.write([], 9)
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        assert parts.n_done == 9
+        assert list(parts.rows()) == [row(1)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_part_that_was_damaged_is_made_again_with_all_after_it(seed: int, tmp_path: Path) -> None:
+    r = random.Random(seed)
+    fill(tmp_path, 20)
+    names = sorted(path.name for path in tmp_path.glob("part-*"))
+    which = r.randrange(len(names))
+    hurt = tmp_path / names[which]
+    data = bytearray(hurt.read_bytes())
+    if r.random() < 0.2:
+        hurt.unlink()
+    elif r.random() < 0.7:
+        hurt.write_bytes(data[: r.randrange(len(data))])  # a power cut
+    else:
+        data[r.randrange(len(data))] ^= 1
+        hurt.write_bytes(data)
+    (tmp_path / f".{names[which]}.aside").write_bytes(b"half")
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        assert parts.n_done == 3 * which
+        assert set(parts.damaged) >= set(names[which + 1 :])
+        assert list(parts.rows()) == [row(i) for i in range(3 * which)]
+    fill(tmp_path, 20)
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        assert list(parts.rows()) == [row(i) for i in range(20)]
+    assert not list(tmp_path.glob("*.aside"))
+
+
+def test_another_job_is_refused_with_what_differs(tmp_path: Path) -> None:
+    fill(tmp_path, 3)
+    with pytest.raises(OptionError, match='prompt is "new" and was null'):
+        Parts(tmp_path, "jsonl", {**JOB, "prompt": "new"})
+    with pytest.raises(OptionError, match='format is "parquet" and was "jsonl"'):
+        Parts(tmp_path, "parquet", JOB)
+    fill(tmp_path, 5)  # the folder is free again
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(OptionError, match="holds something else"):
+        Parts(tmp_path, "jsonl", JOB)
+    assert (tmp_path / "mine.txt").read_text() == "x"
+    (tmp_path / "mine.txt").rename(tmp_path / "job.json")
+    with pytest.raises(OptionError, match="cannot be read"):
+        Parts(tmp_path, "jsonl", JOB)
+    with pytest.raises(OptionError, match="cannot be written"):
+        Parts(tmp_path / "job.json" / "below", "jsonl", JOB)
+    with pytest.raises(OptionError, match="none of jsonl, parquet"):
+        Parts(tmp_path / "new", "csv", JOB)
+
+
+def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
+    with Parts(tmp_path, "jsonl", JOB):
+        code = (
+            "import sys; from structgen.jobs import Parts; "
+            f"Parts({str(tmp_path)!r}, 'jsonl', {JOB!r})"
+        )
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Another process is writing" in ended.stderr
+
+
+def test_a_full_disk_changes_nothing_and_is_told(tmp_path: Path, monkeypatch) -> None:
+    fill(tmp_path, 3)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match="No space left"):
+                parts.write([row(3)], 4)
+        assert parts.n_done == 3
+        assert not list(tmp_path.glob(".part*"))
+        parts.write([row(3)], 4)
+        assert list(parts.rows()) == [row(i) for i in range(4)]
+
+
+def test_columns_that_change_are_told(tmp_path: Path) -> None:
+    with Parts(tmp_path, "parquet", JOB) as parts:
+        parts.write([{"a": 1}], 1)
+        with pytest.raises(OptionError, match="do not fit the columns"):
+            parts.write([{"a": "x"}], 2)
+    with Parts(tmp_path, "parquet", JOB) as parts:
+        parts.write([{"a": None}], 2)
+        assert list(parts.rows()) == [{"a": 1}, {"a": None}]
+
+
+JOB_IN_A_PROCESS = """
+import sys, time
+from structgen.jobs import Job, Parts, Source, job
+job._ROWS_PER_PART = 7
+
+class Ask:
+    size, identity = 1, {}
+    def __call__(self, rows):
+        time.sleep(0.002)
+        return [{**row, "output": row["i"] * 2, "error": None} for row in rows]
+
+source = Source.of([{"i": i} for i in range(400)])
+with Parts(sys.argv[1], "jsonl", source.identity) as parts:
+    print("ready", flush=True)
+    with Job(source, Ask(), window=4, first=parts.n_done) as made:
+        made.write(parts)
+"""
+
+
+def test_a_job_that_is_killed_again_and_again_gives_each_row_once(tmp_path: Path) -> None:
+    r, reported = random.Random(1), 0
+    script = tmp_path / "job.py"
+    script.write_text(JOB_IN_A_PROCESS)
+    out = tmp_path / "out"
+
+    def begun() -> subprocess.Popen[str]:
+        process = subprocess.Popen([sys.executable, script, out], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    for _ in range(10):
+        process = begun()
+        time.sleep(r.random() * 0.1)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()  # and its pipe is closed
+        with Parts(out, "jsonl", {"rows": 400, **_identity()}) as parts:
+            assert parts.n_done >= reported
+            assert not parts.damaged
+            reported = parts.n_done
+    last = begun()
+    last.communicate()
+    assert last.returncode == 0
+    with Parts(out, "jsonl", {"rows": 400, **_identity()}) as parts:
+        assert list(parts.rows()) == [{"i": i, "output": 2 * i, "error": None} for i in range(400)]
+
+
+def _identity() -> Any:
+    from structgen.jobs import Source
+
+    return Source.of([{"i": i} for i in range(400)]).identity
+
+
+def test_a_job_tells_of_a_full_disk_and_keeps_what_is_done(tmp_path: Path, monkeypatch) -> None:
+    from structgen.jobs import Job, Source
+
+    class Ask:
+        size = 1
+        identity: ClassVar[dict[str, Any]] = {}
+
+        def __call__(self, rows: Any) -> list[Any]:
+            return [{**row, "output": 1, "error": None} for row in rows]
+
+    monkeypatch.setattr(job, "_ROWS_PER_PART", 5)
+    put, left = job.Parts.write, iter([True, True, False])
+
+    def write(self: Parts, rows: Any, end: int) -> Path:
+        if not next(left):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return put(self, rows, end)
+
+    source = Source.of([{"i": i} for i in range(30)])
+    monkeypatch.setattr(job.Parts, "write", write)
+    with (
+        Parts(tmp_path, "jsonl", JOB) as parts,
+        Job(source, Ask(), window=2) as made,
+        pytest.raises(OptionError, match=r"No space left on device.*10 rows are done"),
+    ):
+        made.write(parts)
+    monkeypatch.undo()
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        assert parts.n_done == 10
+        with Job(source, Ask(), window=2, first=10) as made:
+            made.write(parts)
+        assert [json.dumps(one["i"]) for one in parts.rows()] == [str(i) for i in range(30)]

@@ -1,0 +1,150 @@
+"""Where rows come from, and what a row's prompt is."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from structgen.errors import OptionError
+from structgen.jobs import BadRow, Prompts, Source, rows
+
+TABLE = [{"id": 1, "text": "a,b"}, {"id": 2, "text": 'c"\nd'}, {"id": 3, "text": "é"}]
+
+
+def write(path: Path) -> Path:
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(TABLE), path)
+    elif path.suffix == ".csv":
+        import csv
+
+        with path.open("w", newline="", encoding="utf-8-sig") as file:
+            csv.writer(file).writerows([["id", "text"], *(row.values() for row in TABLE)])
+    else:
+        path.write_text("".join(json.dumps(row) + "\n\n" for row in TABLE), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.csv", "x.parquet"])
+def test_files_of_all_kinds_have_the_same_rows(name: str, tmp_path: Path) -> None:
+    source = Source.of(write(tmp_path / name))
+    found = list(source.read())
+    assert [{**row, "id": int(row["id"])} for row in found] == TABLE
+    assert list(source.read()) == found
+    assert source.total in (None, 3)
+    assert source.identity == Source.of(str(tmp_path / name)).identity
+
+
+def test_patterns_and_lists_of_files_are_read_in_order(tmp_path: Path) -> None:
+    for name in "cab":
+        (tmp_path / f"{name}.txt").write_text(f"{name}1\n{name}2\n", encoding="utf-8")
+    source = Source.of(str(tmp_path / "*.txt"))
+    assert [row["text"] for row in source.read()] == ["a1", "a2", "b1", "b2", "c1", "c2"]
+    assert source.total == 6
+    two = Source.of([tmp_path / "c.txt", tmp_path / "a.txt"])
+    assert [row["text"] for row in two.read()] == ["c1", "c2", "a1", "a2"]
+    assert two.identity != source.identity
+
+
+def test_lines_that_cannot_be_read_are_rows_with_an_error(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(rows, "LONGEST_LINE", 100)
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(
+        b'{"text": "ok"}\n{"text": \n["no row"]\n\xff\xfe\n"a text"\n'
+        + b'{"text": "' + b"x" * 300 + b'"}\n'
+        + b"[" * 90 + b'\n{"text": "last"}'
+    )  # fmt: skip
+    found = list(Source.of(path).read())
+    assert [row if isinstance(row, dict) else "bad" for row in found] == [
+        {"text": "ok"}, "bad", "bad", "bad", {"text": "a text"}, "bad", "bad", {"text": "last"},
+    ]  # fmt: skip
+    told = [row.error for row in found if isinstance(row, BadRow)]
+    assert "x.jsonl, line 2: it is not JSON" in told[0]
+    assert "not list" in told[1]
+    assert "line 4: it is not UTF-8" in told[2]
+    assert "line 6: it has more than 100 bytes" in told[3]
+
+
+def test_a_line_of_csv_with_other_fields_is_a_row_with_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n1\n1,2,3\n3,4\n", encoding="utf-8")
+    found = list(Source.of(path).read())
+    assert found[0] == {"a": "1", "b": "2"}
+    assert found[3] == {"a": "3", "b": "4"}
+    assert all(isinstance(row, BadRow) and "2 fields" in row.error for row in found[1:3])
+
+
+def test_standard_input(monkeypatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(b'{"text": "x"}\n')
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    assert list(Source.of("-").read()) == [{"text": "x"}]
+    with pytest.raises(OptionError, match="goes with no other input"):
+        Source.of(["-", "x.csv"])
+
+
+def test_tables_texts_and_iterables() -> None:
+    table = pyarrow.Table.from_pylist(TABLE)
+    source = Source.of(table)
+    assert list(source.read()) == TABLE
+    assert source.table is not None
+    assert source.table(TABLE).to_pylist() == TABLE
+    assert list(Source.of(["a.", "b"]).read()) == [{"text": "a."}, {"text": "b"}]
+    assert list(Source.of(row for row in TABLE).read()) == TABLE
+    bad = list(Source.of([{1: 2}, 3]).read())
+    assert all(isinstance(row, BadRow) for row in bad)
+    for given, said in ((7, "type int"), ("no.csv", "no such file"), (b"x", "type bytes")):
+        with pytest.raises(OptionError, match=said):
+            Source.of(given)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.xlsx").write_bytes(b"")
+    with pytest.raises(OptionError, match="none of the files that rows are read from"):
+        Source.of(tmp_path / "x.xlsx")
+    (tmp_path / "x.parquet").write_bytes(b"PAR1")
+    with pytest.raises(OptionError, match="cannot be read as Parquet"):
+        Source.of(tmp_path / "x.parquet")
+
+
+def content(prompts: Prompts, row: dict) -> list[str]:
+    return [message["content"] for message in prompts.of(row)]
+
+
+def test_prompts() -> None:
+    assert content(Prompts(), {"id": 1, "text": "x"}) == ["x"]
+    assert content(Prompts(), {"only": "x"}) == ["x"]
+    assert content(Prompts(column="id"), {"id": 1, "text": "x"}) == ["1"]
+    assert content(Prompts("{a}: {b} {{c}}"), {"a": "{b}", "b": [1, None]}) == [
+        "{b}: [1, null] {c}"
+    ]
+    chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "{t}"}]
+    assert Prompts(messages=chat).of({"t": "x"}) == [chat[0], {"role": "user", "content": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "row", "said"),
+    [
+        ({}, {"a": 1, "b": 2}, "Which column is the prompt"),
+        ({"column": "c"}, {"a": 1}, "no column 'c'"),
+        ({"prompt": "{c}"}, {"a": 1}, "no column 'c'"),
+        ({"prompt": "{a}"}, {"a": None}, "'a' is empty"),
+        ({"prompt": "{a.b}"}, {"a": 1}, "no column 'a.b'"),
+        ({"prompt": "{a[0]}"}, {"a": [1]}, r"no column 'a\[0\]'"),
+        ({"prompt": "{a!r}"}, {}, "name of a column"),
+        ({"prompt": "{a:>9}"}, {}, "name of a column"),
+        ({"prompt": "{}"}, {}, "name of a column"),
+        ({"prompt": "{a"}, {}, "The template"),
+        ({"messages": [{"role": "user"}]}, {}, "is no message"),
+        ({"prompt": "{a}", "column": "a"}, {}, "exclude each other"),
+    ],
+)
+def test_prompts_that_cannot_be_made(prompts: dict, row: dict, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        Prompts(**prompts).of(row)
