@@ -14,10 +14,10 @@ from structgen.automaton.schema.nesting import UNLIMITED
 
 from .document import OpeningLeaf
 from .excluding import ExcludingLeaf, bytes_of_many
-from .keys import CLOSE
 from .numbers import NumberLeaf
 from .options import CompileOptions, JsonOptions, json_options
 from .values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
+from .whitespace import CLOSE
 
 __all__ = [
     "CLOSE",

@@ -28,7 +28,6 @@ from structgen.automaton.texts import Text, flat, put
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
 
-from . import keys
 from .language import MAX_TOLD, Language
 from .whitespace import CLOSE, array_leaf
 
@@ -64,7 +63,7 @@ class Without:
     def is_possible(self) -> bool:
         """Whether there is any such value."""
         frame = self._frame
-        return frame.plan.is_possible() and frame.spare((frame.first, self._alive, _NOTHING))
+        return frame.plan.is_possible() and frame.spare((frame.plan.first, self._alive, _NOTHING))
 
     def open(self) -> Alternative:
         """How one starts."""
@@ -72,7 +71,7 @@ class Without:
 
     def shortest_text(self) -> Text | None:
         """The shortest one found."""
-        return self._frame.ending((self._frame.first, self._alive, _NOTHING), True)
+        return self._frame.ending((self._frame.plan.first, self._alive, _NOTHING), True)
 
     def size_at_least(self, size: int) -> bool:
         """A cheap sufficient test that there are so many."""
@@ -97,7 +96,6 @@ class Apart(Frame):
     may_record = True
     plan: ObjectPlan | ArrayPlan
     _bracket: bytes
-    _close: int
 
     def __init__(self, language: Language, plan: ObjectPlan | ArrayPlan) -> None:
         self._language = language
@@ -113,33 +111,20 @@ class Apart(Frame):
 
     # -- what objects and arrays answer ---------------------------------------------------------
 
-    @property
-    def first(self) -> int:
-        """The plan's state at the start."""
-        return 0
-
-    def _fits(self, number: int) -> bool:
-        """Whether the plan has this value."""
-        raise NotImplementedError
-
-    def _label(self, outcome: int) -> int:
+    def _label(self, at: int, outcome: int) -> int:
         """The label of what an outcome of the leaf between values announces."""
         raise NotImplementedError
 
-    def _labels(self, at: int) -> tuple[Iterable[int], bool, bool]:
-        """What may come next in the plan: labels, whether endlessly many others, and the end."""
+    def _value(self, number: int, label: int) -> Any:
+        """What a value has under a label."""
         raise NotImplementedError
 
-    def _after(self, at: int, label: int) -> int:
-        """The plan's state after what has this label."""
+    def _key(self, number: int, label: int) -> Any:
+        """The `json_key` of that."""
         raise NotImplementedError
 
-    def _owed(self, at: int, label: int) -> int:
-        """The conjunction that what has this label is owed to."""
-        raise NotImplementedError
-
-    def _part(self, number: int, at: int, label: int) -> Any:
-        """The `json_key` of what a value has next, if that has this label; else `_NONE`."""
+    def _goes_on(self, number: int, at: int, label: int) -> bool:
+        """Whether a value has what has this label, and it may come next."""
         raise NotImplementedError
 
     def _ends(self, place: Place) -> bool:
@@ -182,10 +167,6 @@ class Apart(Frame):
         comma = language.least_space if body.endswith(b"{") else language.least_comma
         return put(put(body + comma, member), language.least_space + b"}")
 
-    def _plan_at(self, at: int) -> int:
-        """The state of the plan's own frame after a value."""
-        raise NotImplementedError
-
     # -- which values are left ------------------------------------------------------------------
 
     def begun(self, numbers: tuple[int, ...]) -> Alive:
@@ -202,7 +183,7 @@ class Apart(Frame):
         found = self._fitting.get(number)
         if found is None:
             WORK.spend(5)
-            found = self._fitting[number] = self._fits(number)
+            found = self._fitting[number] = self.plan.holds(self._language.told.values[number])
         return found
 
     def _groups(self, place: Place, label: int) -> dict[Any, Alive]:
@@ -214,9 +195,8 @@ class Apart(Frame):
             WORK.spend(1 + (len(alive) >> 2))
             lists: dict[Any, list[int]] = {}
             for number in alive:
-                part = self._part(number, at, label)
-                if part is not _NONE:
-                    lists.setdefault(part, []).append(number)
+                if self._goes_on(number, at, label):
+                    lists.setdefault(self._key(number, label), []).append(number)
             found = self._groups_of[key] = {part: (*group,) for part, group in lists.items()}
             WORK.hold(200 + 100 * len(found))
         return found
@@ -235,28 +215,28 @@ class Apart(Frame):
         at, alive, others = place
         WORK.hold(200)
         if label == _TO_THE_END:
-            labels, is_endless, may_close = self._labels(at)
+            labels, is_endless, may_close = self.plan.choices(at)
             if not alive or is_endless or (may_close and not self._ends(place)):
                 return True
             for label in labels:
                 if (yield place, label):
                     return True
             return False
-        groups, owed = self._groups(place, label), self._owed(at, label)
+        groups, owed = self._groups(place, label), self.plan.owed(label)
         values = self._language.values
         if values.size_at_least(owed, len(groups) + 1):
             return True
-        after = self._after(at, label)
+        after = self.plan.after(at, label)
         for group in groups.values():
             if (yield (after, group, others), _TO_THE_END):
                 return True
-        return values.is_possible(self._but(owed, groups.values(), at, label))
+        return values.is_possible(self._but(owed, groups.values(), label))
 
     def _barred(self, place: Place, label: int) -> tuple[list[Alive], Alive]:
         """Of what may come next with this label: what must not, as groups of the values that have
         it, and all values that have something else."""
         at, alive, others = place
-        groups, after = self._groups(place, label), self._after(at, label)
+        groups, after = self._groups(place, label), self.plan.after(at, label)
         if not groups:
             return [], ()
         if self._has_plenty(after, len(alive)):
@@ -272,21 +252,17 @@ class Apart(Frame):
 
     def _has_plenty(self, at: int, size: int) -> bool:
         """A sufficient test that there are more than ``size`` ways to go on."""
-        labels, is_endless, _ = self._labels(at)
+        labels, is_endless, _ = self.plan.choices(at)
         values = self._language.values
         return is_endless or any(
-            values.size_at_least(self._owed(at, label), size + 1) for label in labels
+            values.size_at_least(self.plan.owed(label), size + 1) for label in labels
         )
 
-    def _but(self, owed: int, groups: Iterable[Alive], at: int, label: int) -> int:
+    def _but(self, owed: int, groups: Iterable[Alive], label: int) -> int:
         """``owed``, and none of what the values of ``groups`` have there."""
         told = self._language.told
-        values = [told.number(self._value(group[0], at, label)) for group in groups]
+        values = [told.number(self._value(group[0], label)) for group in groups]
         return self._language.without(owed, (*sorted(values),)) if values else owed
-
-    def _value(self, number: int, at: int, label: int) -> Any:
-        """What a value has there."""
-        raise NotImplementedError
 
     # -- the frame ------------------------------------------------------------------------------
 
@@ -301,7 +277,7 @@ class Apart(Frame):
 
     def open(self, alive: Alive) -> Alternative:
         """How an object or array starts that is to be none of the values."""
-        place = self.first, alive, _NOTHING
+        place = self.plan.first, alive, _NOTHING
         leaf, q = self._between(place, is_first=True)
         return Alternative(leaf, q, ((self, 2 * self._number(place)),))
 
@@ -321,26 +297,26 @@ class Apart(Frame):
                 place = self._read(text, (state, alive, others))
             if not place[1]:
                 ways: tuple[Alternative, ...] = self.plan.resume(
-                    self._plan_at(state), outcome, None, limited
+                    self.plan.ended(state), outcome, None, limited
                 )
                 return ways
             leaf, q = self._between(place)
             return (Alternative(leaf, q, ((self, 2 * self._number(place)),)),)
-        if outcome == self._close:
+        if outcome == CLOSE:
             return POP
-        label = self._label(outcome)
-        conjunction, after = self._owed(state, label), self._after(state, label)
+        label = self._label(state, outcome)
+        conjunction, after = self.plan.owed(label), self.plan.after(state, label)
         if is_forgotten(alive):
             left: Alive = alive
         elif self._is_unnamed(label):
             left = self._beside(alive, state, after)
         else:
             barred, left = self._barred((state, alive, others), label)
-            conjunction = self._but(conjunction, barred, state, label)
+            conjunction = self._but(conjunction, barred, label)
         own = (
             (self, 2 * self._number((after, left, others), label) + 1)
             if left
-            else (self.plan, self._plan_at(after))
+            else (self.plan, self.plan.ended(after))
         )
         return tuple(
             [
@@ -366,8 +342,8 @@ class Apart(Frame):
             return None
         forgotten = forgetting(len(alive))
         values = self._language.values
-        for following in self._labels(state)[0]:
-            if not values.size_at_least(self._owed(state, following), forgotten[1] + 1):
+        for following in self.plan.choices(state)[0]:
+            if not values.size_at_least(self.plan.owed(following), forgotten[1] + 1):
                 return None
         return 2 * self._number((state, forgotten, others), label) + 1
 
@@ -376,8 +352,8 @@ class Apart(Frame):
         state, alive, _, label = self._states[at >> 1]
         if not at & 1 or self._is_unnamed(label) or is_forgotten(alive):
             return None
-        told = [self._last_value(number, state, label) for number in alive]
-        return self.plan, self._plan_at(state), told
+        told = [self._value(number, label) for number in alive]
+        return self.plan, self.plan.ended(state), told
 
     def forgotten(self, at: int) -> int:
         """See `frames.Frame`."""
@@ -390,18 +366,18 @@ class Apart(Frame):
         """See `frames.Frame`."""
         state, alive, others, label = self._states[at >> 1]
         if is_forgotten(alive):
-            return b"" if not at & 1 and outcome == self._close else None
+            return b"" if not at & 1 and outcome == CLOSE else None
         if at & 1:
             place = state, alive, others
             return self.ending(place if text is None else self._read(text, place))
-        if outcome == self._close:
+        if outcome == CLOSE:
             return b""
-        place, label = (state, alive, others), self._label(outcome)
+        place, label = (state, alive, others), self._label(state, outcome)
         if self._is_unnamed(label):
             # A value and the end after it, whatever unnamed key stands before it.
-            value = self._language.values.shortest(self._owed(state, label))
+            value = self._language.values.shortest(self.plan.owed(label))
             fresh = self._fresh(*place)
-            rest = self.plan.finish(self._plan_at(self._after(state, label)), 0)
+            rest = self.plan.finish(self.plan.ended(self.plan.after(state, label)), 0)
             if value is None or fresh is None or rest is None:
                 return None
             return put(value, self._before_end(rest, fresh))
@@ -434,7 +410,7 @@ class Apart(Frame):
             ways.append(self._before_end(plain, fresh))
         begin = self._bracket + self._language.least_space
         begin = begin if is_first else self._language.least_comma
-        for label in self._labels(at)[0]:
+        for label in self.plan.choices(at)[0]:
             way = yield place, label, False
             if way is not None:
                 ways.append(put(begin + self._begin(label), way))
@@ -445,17 +421,18 @@ class Apart(Frame):
     ) -> Generator[tuple[Place, int, bool], Text | None, Text | None]:
         """A value with this label, with the end of the object or array after it."""
         at, _, others = place
-        language, owed, after = self._language, self._owed(at, label), self._after(at, label)
+        language, plan = self._language, self.plan
+        owed, after = plan.owed(label), plan.after(at, label)
         groups = self._groups(place, label)
-        value = language.values.shortest(self._but(owed, groups.values(), at, label))
-        rest = self.plan.finish(self._plan_at(after), 0)
+        value = language.values.shortest(self._but(owed, groups.values(), label))
+        rest = plan.finish(plan.ended(after), 0)
         if value is not None and rest is not None:
             return put(value, rest)
         ways: list[Text] = []
         for group in groups.values():
             WORK.spend(5)
             if self.spare((after, group, others)):
-                constant = language.constant(self._value(group[0], at, label))
+                constant = language.constant(self._value(group[0], label))
                 value = language.values.shortest(language.conjunctions.extended(owed, [constant]))
                 rest = yield (after, group, others), _TO_THE_END, False
                 if value is not None and rest is not None:
@@ -464,7 +441,7 @@ class Apart(Frame):
 
     def _plain(self, at: int, is_first: bool) -> Text | None:
         found: Text | None = (
-            self.plan.shortest_text() if is_first else self.plan.finish(self._plan_at(at), 0)
+            self.plan.shortest_text() if is_first else self.plan.finish(self.plan.ended(at), 0)
         )
         return found
 
@@ -487,20 +464,12 @@ class Apart(Frame):
                 rest = self._rest_of(plain, False)
                 for number in alive:
                     if self._has_rest(number, (at, alive, others), rest):
-                        part = self._last(number, at, label)
+                        part = self._key(number, label)
                         groups[part] = (*groups.get(part, ()), number)
             found = plain, groups
             if not self._language.values.is_solving:
                 self._told[state] = found
         return found
-
-    def _last(self, number: int, at: int, label: int) -> Any:
-        """The `json_key` of what a value has where something with this label has just ended."""
-        raise NotImplementedError
-
-    def _last_value(self, number: int, at: int, label: int) -> Any:
-        """As `_last`, the value itself."""
-        raise NotImplementedError
 
     def finish_otherwise(self, at: int, outcome: int) -> tuple[Text, Collection[Any]] | None:
         """See `frames.Frame`."""
@@ -508,7 +477,7 @@ class Apart(Frame):
         if self._is_unnamed(state[3]):
             return None
         rest, groups = self._otherwise(state)
-        told = [self._last_value(group[0], state[0], state[3]) for group in groups.values()]
+        told = [self._value(group[0], state[3]) for group in groups.values()]
         return None if rest is None else (rest, told)
 
     def finish_most(self, at: int, outcome: int) -> int | None:
@@ -532,7 +501,6 @@ class ApartObject(Apart):
 
     plan: ObjectPlan
     _bracket = b"{"
-    _close = keys.CLOSE
 
     def __init__(self, language: Language, plan: ObjectPlan) -> None:
         super().__init__(language, plan)
@@ -542,11 +510,6 @@ class ApartObject(Apart):
         # Of values: those that have an unnamed key; and of those that end, their unnamed members.
         self._having: dict[tuple[Alive, str], Alive] = {}
         self._whole: dict[tuple[int, Alive], frozenset[Others]] = {}
-
-    @property
-    def first(self) -> int:
-        """See `Apart`."""
-        return self.plan.possible_names
 
     def _of(self, number: int) -> tuple[dict[str, Any], int, Others]:
         """A value's members by their `json_key`, those that are named as a bit mask, the others."""
@@ -562,37 +525,18 @@ class ApartObject(Apart):
             found = self._values[number] = members, named, others
         return found
 
-    def _fits(self, number: int) -> bool:
-        value = self._language.told.values[number]
-        return isinstance(value, dict) and self.plan.holds(value)
-
-    def _label(self, outcome: int) -> int:
+    def _label(self, at: int, outcome: int) -> int:
         return outcome - 1
 
-    def _labels(self, at: int) -> tuple[Iterable[int], bool, bool]:
-        allowed, _, may_close = self.plan.choices(at)
-        return bits(allowed), self.plan.is_open, may_close
-
-    def _after(self, at: int, label: int) -> int:
-        return self.plan.left_after(at, label)
-
-    def _owed(self, at: int, label: int) -> int:
-        return self.plan.owed(label)
-
-    def _part(self, number: int, at: int, label: int) -> Any:
-        members, named, _ = self._of(number)
-        bit = 1 << label
-        if not named & bit or named & at & ~bit & ~self._after(at, label):
-            return _NONE
-        return members[self.plan.names[label]]
-
-    def _value(self, number: int, at: int, label: int) -> Any:
+    def _value(self, number: int, label: int) -> Any:
         return self._language.told.values[number][self.plan.names[label]]
 
-    def _last(self, number: int, at: int, label: int) -> Any:
+    def _key(self, number: int, label: int) -> Any:
         return self._of(number)[0][self.plan.names[label]]
 
-    _last_value = _value
+    def _goes_on(self, number: int, at: int, label: int) -> bool:
+        named, bit = self._of(number)[1], 1 << label
+        return bool(named & bit) and not named & at & ~bit & ~self.plan.after(at, label)
 
     def _is_unnamed(self, label: int) -> bool:
         return label >= self._n_names
@@ -640,7 +584,7 @@ class ApartObject(Apart):
     def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
         at, alive, _ = place
         leaf = self.plan.key_leaf
-        allowed, others, may_close = self.plan.choices(at)
+        allowed, others, may_close = self.plan.keys_after(at)
         if not is_forgotten(alive):
             may_close = may_close and not self._ends(place)
             for label in bits(allowed):
@@ -657,54 +601,33 @@ class ApartObject(Apart):
         number = 0
         while str(number) in used or str(number) in self._index:
             number += 1
-        value = language.values.shortest(self._owed(at, self._n_names))
+        value = language.values.shortest(self.plan.owed(self._n_names))
         name = language.scalars.spell(str(number)) + language.least_colon
         return None if value is None else put(name, value)
 
-    def _plan_at(self, at: int) -> int:
-        return 2 * at + 1
-
 
 class ApartArray(Apart):
-    """See `Apart`. Places count all items, also those that make no difference to the plan."""
+    """See `Apart`. Places count all items, also those that make no difference to the plan; labels
+    are their indexes."""
 
     plan: ArrayPlan
     _bracket = b"["
-    _close = CLOSE
 
     def _items(self, number: int) -> tuple[Any, ...]:
         items: tuple[Any, ...] = self._language.told.keys[number][1]
         return items
 
-    def _fits(self, number: int) -> bool:
-        value = self._language.told.values[number]
-        return isinstance(value, list) and self.plan.holds(value)
+    def _label(self, at: int, outcome: int) -> int:
+        return at
 
-    def _label(self, outcome: int) -> int:
-        return 0
+    def _value(self, number: int, label: int) -> Any:
+        return self._language.told.values[number][label]
 
-    def _labels(self, at: int) -> tuple[Iterable[int], bool, bool]:
-        item, close = self.plan.may_follow(at)
-        return range(item), item and self.plan.is_endless, close
+    def _key(self, number: int, label: int) -> Any:
+        return self._items(number)[label]
 
-    def _after(self, at: int, label: int) -> int:
-        return at + 1
-
-    def _owed(self, at: int, label: int) -> int:
-        return self.plan.owed(at)
-
-    def _part(self, number: int, at: int, label: int) -> Any:
-        items = self._items(number)
-        return items[at] if at < len(items) else _NONE
-
-    def _value(self, number: int, at: int, label: int) -> Any:
-        return self._language.told.values[number][at]
-
-    def _last(self, number: int, at: int, label: int) -> Any:
-        return self._items(number)[at - 1]
-
-    def _last_value(self, number: int, at: int, label: int) -> Any:
-        return self._value(number, at - 1, label)
+    def _goes_on(self, number: int, at: int, label: int) -> bool:
+        return label < len(self._items(number))
 
     def _ends(self, place: Place) -> bool:
         return any(len(self._items(number)) == place[0] for number in place[1])
@@ -726,21 +649,19 @@ class ApartArray(Apart):
     def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
         at, alive, _ = place
         leaf = array_leaf(self._language.space)
-        item, close = self.plan.may_follow(at)
+        items, _, close = self.plan.choices(at)
+        item = any(True for _ in items)
         if not is_forgotten(alive):
-            item = item and self._may_write(place, 0)
+            item = item and self._may_write(place, at)
             close = close and not self._ends(place)
         return leaf, (leaf.open if is_first else leaf.after_item)(item, close)
-
-    def _plan_at(self, at: int) -> int:
-        return self.plan.after_item(at)
 
 
 _TO_THE_END = -1
 """In the place of a label: whatever comes next."""
 
 _NONE = object()
-"""In the place of a `json_key`: there is no such part."""
+"""In the place of a `json_key`: there is no such member."""
 
 
 def _loads(text: bytes) -> Any:

@@ -447,26 +447,31 @@ class ArrayPlan(Frame):
         """Whether items owe nothing to each other."""
         return self.spec.is_simple
 
-    @property
-    def is_endless(self) -> bool:
-        """Whether a plain array may have any number of items."""
-        return self._most() is None
+    first = 0
+    """How many items a plain array has at its beginning; its places are such counts."""
 
-    def may_follow(self, count: int) -> tuple[bool, bool]:
-        """Whether another item, and whether ``]``, may follow so many in a plain array."""
-        return self._may((min(count, self.spec.count_to), (), ()))
+    def choices(self, count: int) -> tuple[Iterable[int], bool, bool]:
+        """Which items may follow so many in a plain array, whether endlessly many, and ``]``."""
+        item, close = self._may((min(count, self.spec.count_to), (), ()))
+        return range(count, count + item), item and self._most() is None, close
+
+    def after(self, count: int, index: int) -> int:
+        """The number of items after one."""
+        return count + 1
 
     def owed(self, index: int) -> int:
         """The conjunction that an item of a plain array is owed to."""
         return self.spec.item(index)
 
-    def after_item(self, count: int) -> int:
+    def ended(self, count: int) -> int:
         """The frame's state when the last of so many items of a plain array has ended."""
         return 2 * self._state((min(count, self.spec.count_to), (), ())) + 1
 
     def holds(self, value: Any) -> bool:
         """Whether ``value`` is such an array."""
-        return all(evaluate.holds(self._language.nodes, 2 * n, value) for n in self._numbers)
+        return isinstance(value, list) and all(
+            evaluate.holds(self._language.nodes, 2 * n, value) for n in self._numbers
+        )
 
     def size_at_least(self, size: int) -> bool:
         """A cheap sufficient test that there are so many such arrays."""

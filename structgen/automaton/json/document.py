@@ -21,9 +21,8 @@ from structgen.automaton.core.machine import Machine
 from structgen.automaton.schema.nesting import UNLIMITED
 from structgen.automaton.texts import Text
 
-from .keys import before_key
 from .language import Language
-from .whitespace import Whitespace
+from .whitespace import Whitespace, before_key
 
 _BEFORE, _AFTER = 0, 1
 

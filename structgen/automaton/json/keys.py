@@ -33,7 +33,7 @@ from structgen.automaton.regex.symbols import (
 from structgen.automaton.texts import Text, joined, put
 from structgen.grammar import ir
 
-from .whitespace import Whitespace
+from .whitespace import CLOSE, ITEM, Whitespace, before_key
 
 _FEW_PATTERNS = 6
 
@@ -458,11 +458,8 @@ class KeySymbols(SymbolAutomaton):
         return [to for _, to in self._raw(state)]
 
 
-CLOSE = 0
-"""Outcome of a `KeyLeaf` that wrote ``}``; outcome ``1 + i`` is the i-th key class."""
-
-_KEY_BEGINS = ENDED - 1
-"""What `BeforeKey` reads up to where a key begins."""
+_KEY_BEGINS = ENDED - ITEM
+"""What `before_key` reads up to where a key begins."""
 
 _QUOTE = 0x22
 
@@ -519,11 +516,6 @@ class AfterKey(Leaf):
         self._space = space
         self.start = self.state(("colon", 0))
 
-    def key(self, q: int) -> tuple[str, int]:
-        """The phase and the state of whitespace at ``q``."""
-        phase, space = self._keys[q]
-        return phase, space
-
     def _edges(self, key: Any) -> Mapping[int, Any]:
         phase, at = key
         space = self._space
@@ -542,62 +534,13 @@ def after_key(space: Whitespace) -> AfterKey:
     return AfterKey(space)
 
 
-class BeforeKey(Leaf):
-    """From ``{`` or the end of a member's value up to a key's first character, or to ``}``.
-
-    What `KeyLeaf` does there; walks of this leaf serve all objects. Ends with outcome `CLOSE`, or 1
-    where a key begins. States say whether there may be a key, and whether ``}`` may come.
-    """
-
-    def __init__(self, space: Whitespace) -> None:
-        super().__init__()
-        self._space = space
-
-    def key(self, q: int) -> tuple[Any, ...]:
-        """What describes the state."""
-        key: tuple[Any, ...] = self._keys[q]
-        return key
-
-    def _edges(self, key: Any) -> Mapping[int, Any]:
-        phase, *rest = key
-        if phase == "open":
-            return {0x7B: ("first", 0, *rest)}
-        if phase in ("closed", "key"):
-            return {}
-        at, *rest = rest
-        space = self._space
-        edges = {byte: (phase, to, *rest) for byte, to in space.edges[at].items()}
-        if not space.may_end[at]:
-            return edges
-        if phase == "comma":
-            edges[0x22] = ("key",)
-            return edges
-        has_key, may_close = rest
-        if has_key and phase == "first":
-            edges[0x22] = ("key",)
-        elif has_key:
-            edges[0x2C] = ("comma", space.after_mark)
-        if may_close:
-            edges[0x7D] = ("closed",)
-        return edges
-
-    def _label(self, key: Any) -> int:
-        return {"closed": CLOSE, "key": 1}.get(key[0], -1)
-
-
-@lru_cache(maxsize=16)
-def before_key(space: Whitespace) -> BeforeKey:
-    """The one `BeforeKey` for ``space``."""
-    return BeforeKey(space)
-
-
 class KeyLeaf(Leaf):
     """Object punctuation and keys: from ``{`` or the end of a value to the next value or ``}``.
 
     Ends with outcome `CLOSE`, or ``1 + label`` of the key that was written.
 
-    A state is ``("before", q, menu)``, q being one of `BeforeKey`, ``("key", symbol state, encoding
-    node)``, or ``("after", q, label)``, q being one of `AfterKey`.
+    A state is ``("before", q, menu)``, q being one of `before_key`, ``("key", symbol state,
+    encoding node)``, or ``("after", q, label)``, q being one of `AfterKey`.
 
     Args:
         symbols: the keys.
@@ -632,15 +575,12 @@ class KeyLeaf(Leaf):
 
     def open(self, menu: int | None, may_close: bool) -> int:
         """State before ``{``; ``menu`` is a start state of the key symbols."""
-        return self._before("open", menu, may_close)
+        q = self._before_key.open(menu is not None, may_close)
+        return self.state(("before", q, menu))
 
     def after_value(self, menu: int | None, may_close: bool) -> int:
         """State after a member's value."""
-        return self._before("next", 0, menu, may_close)
-
-    def _before(self, *key: Any) -> int:
-        *at, menu, may_close = key
-        q = self._before_key.state((*at, menu is not None, may_close))
+        q = self._before_key.after_item(menu is not None, may_close)
         return self.state(("before", q, menu))
 
     def text_state(self, q: int) -> int | None:
@@ -730,7 +670,7 @@ class KeyLeaf(Leaf):
         return self.state(self._behind(q, symbol_state))
 
     def _behind(self, q: int, menu: int | None) -> tuple[str, int | None, int | None]:
-        """What describes the state that ``q`` of `BeforeKey` stands for."""
+        """What describes the state that ``q`` of `before_key` stands for."""
         label = self._before_key.labels[q]
         if label > CLOSE:
             return "key", menu, GROUND

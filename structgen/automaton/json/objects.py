@@ -26,10 +26,11 @@ from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 
 from .closing import Members
-from .keys import CLOSE, KeyLeaf, KeySymbols
+from .keys import KeyLeaf, KeySymbols
 from .language import MAX_TOLD, Language, ending
 from .open_members import OpenMembers
 from .scalars import key_leaf
+from .whitespace import CLOSE
 
 
 class ObjectPlan(Frame):
@@ -211,8 +212,8 @@ class ObjectPlan(Frame):
         return self._may_be_unnamed()
 
     @property
-    def possible_names(self) -> int:
-        """Bit mask of the names whose value can be written."""
+    def first(self) -> int:
+        """The names whose value can be written; the places of a plain object are such bit masks."""
         return self._table.possible_names()
 
     @property
@@ -220,11 +221,16 @@ class ObjectPlan(Frame):
         """The leaf for the keys of a plain object."""
         return self._leaf((0, 0, self._table.rule, ()))
 
-    def choices(self, left: int) -> tuple[int, bool, bool]:
+    def choices(self, left: int) -> tuple[Iterable[int], bool, bool]:
+        """Which names may follow in a plain object, whether any others, and ``}``."""
+        allowed, _, may_close = self.keys_after(left)
+        return bits(allowed), self.is_open, may_close
+
+    def keys_after(self, left: int) -> tuple[int, bool, bool]:
         """`_choices` of a plain object by the names that are still allowed."""
         return self._choices((left, 0, self._table.rule, ()))
 
-    def left_after(self, left: int, label: int) -> int:
+    def after(self, left: int, label: int) -> int:
         """The names still allowed after a member."""
         return self._values.left_after(left, label)
 
@@ -232,9 +238,15 @@ class ObjectPlan(Frame):
         """The conjunction that the value of a plain object's member is owed to."""
         return self._table.conjunctions[label]
 
+    def ended(self, left: int) -> int:
+        """The frame's state when a plain object's member has ended."""
+        return 2 * left + 1
+
     def holds(self, value: Any) -> bool:
         """Whether ``value`` is such an object."""
-        return all(evaluate.holds(self._language.nodes, 2 * n, value) for n in self._numbers)
+        return isinstance(value, dict) and all(
+            evaluate.holds(self._language.nodes, 2 * n, value) for n in self._numbers
+        )
 
     def size_at_least(self, size: int) -> bool:
         """A cheap sufficient test that there are so many such objects."""
@@ -242,7 +254,7 @@ class ObjectPlan(Frame):
             return False
         values = self._language.values
         return self.is_open or any(
-            values.size_at_least(self.owed(label), size) for label in bits(self.possible_names)
+            values.size_at_least(self.owed(label), size) for label in bits(self.first)
         )
 
     # -- the frame --------------------------------------------------------------------------

@@ -5,7 +5,8 @@ been read yet after a comma or colon. `Whitespace.edges` gives the whitespace by
 `Whitespace.may_end` whether the next JSON token may start. This module knows nothing of what stands
 between.
 
-The punctuation that all arrays share: ``[``, ``,`` and ``]`` with the whitespace around them.
+The punctuation that all arrays share, and all objects: brackets and commas with the whitespace
+around them.
 """
 
 from __future__ import annotations
@@ -137,51 +138,69 @@ def whitespace(style: str, max_run: int) -> Whitespace:
     return Whitespace(style, max_run)
 
 
-ITEM, CLOSE = 0, 1
+CLOSE, ITEM = 0, 1
 
 
-class ArrayLeaf(Leaf):
-    """Array punctuation; ends with `ITEM` where an item starts, with `CLOSE` after ``]``."""
+class Punctuation(Leaf):
+    """What stands around items, or around members up to a key's first character.
 
-    def __init__(self, space: Whitespace) -> None:
+    Ends with `CLOSE` behind the closing bracket; with `ITEM` where an item starts, or behind the
+    quote of a key.
+
+    Args:
+        space: whitespace allowed around it.
+        brackets: the opening and the closing one.
+        is_quoted: whether a quote stands before what is inside.
+    """
+
+    def __init__(self, space: Whitespace, brackets: bytes, is_quoted: bool) -> None:
         super().__init__()
         self._space = space
+        self._opening, self._closing = brackets
+        self._is_quoted = is_quoted
 
     def open(self, item: bool, close: bool) -> int:
-        """State before ``[``, after which an item may come, or ``]``."""
+        """State before the opening bracket, after which an item may come, or the closing one."""
         return self.state(("open", item, close))
 
     def after_item(self, item: bool, close: bool) -> int:
-        """State after an item, where ``,`` and another item may come, or ``]``."""
+        """State after an item, where ``,`` and another one may come, or the closing bracket."""
         return self.state(("next", 0, item, close))
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
         phase, *rest = key
         if phase == "open":
-            return {0x5B: ("first", 0, *rest)}
-        if phase == "closed":
+            return {self._opening: ("first", 0, *rest)}
+        if phase in ("closed", "quoted"):
             return {}
-        space, item, close = rest
+        at, item, close = rest
         edges: dict[int, Any] = {
-            byte: (phase, to, item, close) for byte, to in self._space.edges[space].items()
+            byte: (phase, to, item, close) for byte, to in self._space.edges[at].items()
         }
-        if self._space.may_end[space]:
-            if phase == "next" and item:
+        if self._space.may_end[at]:
+            if item and phase == "next":
                 edges[0x2C] = ("comma", self._space.after_mark, True, False)
+            elif item and self._is_quoted:
+                edges[0x22] = ("quoted",)
             if close:
-                edges[0x5D] = ("closed",)
+                edges[self._closing] = ("closed",)
         return edges
 
     def _label(self, key: Any) -> int:
         phase, *rest = key
-        if phase == "closed":
-            return CLOSE
-        if phase in ("first", "comma") and rest[1] and self._space.may_end[rest[0]]:
-            return ITEM
-        return -1
+        if phase in ("closed", "quoted"):
+            return CLOSE if phase == "closed" else ITEM
+        is_before = phase in ("first", "comma") and rest[1] and not self._is_quoted
+        return ITEM if is_before and self._space.may_end[rest[0]] else -1
 
 
 @lru_cache(maxsize=64)
-def array_leaf(space: Whitespace) -> ArrayLeaf:
+def array_leaf(space: Whitespace) -> Punctuation:
     """The leaf of arrays with such whitespace."""
-    return ArrayLeaf(space)
+    return Punctuation(space, b"[]", False)
+
+
+@lru_cache(maxsize=64)
+def before_key(space: Whitespace) -> Punctuation:
+    """The leaf of objects up to where a key begins, with such whitespace."""
+    return Punctuation(space, b"{}", True)
