@@ -41,19 +41,10 @@ _BLOCKS = [
     *((lead, (lead & 0x07) << 18) for lead in range(0xF1, 0xF5)),
 ]
 """Each lead byte of UTF-8, and the first character that it begins."""
-_LEADS = (
-    (0xC2, 0xDF, 1),
-    (0xE0, 0xE0, 2),
-    (0xE1, 0xEC, 2),
-    (0xED, 0xED, 2),
-    (0xEE, 0xEF, 2),
-    (0xF0, 0xF0, 3),
-    (0xF1, 0xF3, 3),
-    (0xF4, 0xF4, 3),
-)
-"""Lead bytes of UTF-8, from one to another, as far as no surrogate and nothing overlong divides
-them; and how many bytes follow."""
 _HEX = [(b, int(chr(b), 16)) for b in b"0123456789abcdefABCDEF"]
+_CONTINUATION = [(0x80 + value, value) for value in range(64)]
+_DIGITS = {4: _HEX, 6: _CONTINUATION}
+"""By how many bits of a code point each of them says: bytes, and what they say."""
 _QUOTE, _BACKSLASH, _SLASH, _U = 0x22, 0x5C, 0x2F, 0x75
 
 
@@ -177,55 +168,46 @@ class Utf8:
         return row
 
     def _lead_bytes(self, row: Row) -> None:
-        # Nearly always all characters behind several lead bytes are one minterm.
-        for begin, end, remaining in _LEADS:
-            payload, least = 0x1F >> remaining - 1, (0x80, 0x800, 0x10000)[remaining - 1]
-            first = (begin & payload) << 6 * remaining
-            last = ((end & payload) + 1 << 6 * remaining) - 1
-            minterm = NO_ATOM
-            if least <= first and last <= 0x10FFFF:
-                minterm = self.alphabet.single_minterm(first, last)
-            if minterm != NO_ATOM:
-                node = self._node(("_uniform_tail", remaining, minterm), 1 << minterm)
-                row.update(dict.fromkeys(range(begin, end + 1), node))
-                continue
-            for byte in range(begin, end + 1):
-                self._tail(row, byte, remaining, (byte & payload) << 6 * remaining, least)
+        for byte in range(0xC2, 0xF5):
+            remaining = 1 + (byte >= 0xE0) + (byte >= 0xF0)
+            low = (byte & 0x3F >> remaining) << 6 * remaining
+            first, last = (0x80, 0x800, 0x10000)[remaining - 1], low | (1 << 6 * remaining) - 1
+            to = self._after(6, remaining, low, max(first - low, 0), min(last, 0x10FFFF) - low)
+            if to is not None:
+                row[byte] = to
 
-    def _tail(self, row: Row, byte: int, remaining: int, low: int, least: int) -> None:
-        """Add ``byte`` to ``row``, after which ``remaining`` continuation bytes choose a code point
-        from ``low`` upwards; those below ``least`` would be overlong."""
-        first, last = max(low, least), min(low + (1 << 6 * remaining) - 1, 0x10FFFF)
-        reach = self.alphabet.minterms_between(first, last)
-        if not reach:
-            return
-        whole = first == low and last == low + (1 << 6 * remaining) - 1
-        minterm = self.alphabet.single_minterm(first, last) if whole else NO_ATOM
-        if minterm != NO_ATOM:
-            row[byte] = self._node(("_uniform_tail", remaining, minterm), reach)
+    def _after(
+        self, bits: int, remaining: int, low: int, first: int, last: int, minterm: int = NO_ATOM
+    ) -> int | None:
+        """Where ``remaining`` digits of so many bits begin, which choose one of the code points
+        from ``low + first`` to ``low + last``, all of them of ``minterm`` if that is given.
+
+        A node, or ``~minterm`` where there are no digits; None where nothing can come of it.
+        """
+        if minterm == NO_ATOM:
+            minterm = self.alphabet.single_minterm(low + first, low + last)
+        if not remaining:
+            return None if minterm == NO_ATOM else ~minterm
+        if minterm == NO_ATOM:
+            reach = self.alphabet.minterms_between(low + first, low + last)
         else:
-            row[byte] = self._node(("_tail_row", remaining, low, first, last), reach)
+            low, reach = 0, 1 << minterm
+        key = ("_digits", bits, remaining, low, first, last, minterm)
+        return self._node(key, reach) if reach else None
 
-    def _tail_row(self, remaining: int, low: int, first: int, last: int) -> Row:
+    def _digits(
+        self, bits: int, remaining: int, low: int, first: int, last: int, minterm: int
+    ) -> Row:
         row: Row = {}
-        span = 1 << 6 * (remaining - 1)
-        for byte in range(0x80, 0xC0):
-            sub = low + (byte & 0x3F) * span
-            if sub + span - 1 < first or sub > last:
-                continue
-            if remaining > 1:
-                self._tail(row, byte, remaining - 1, sub, first)
-            else:
-                minterm = self.alphabet.minterm(sub)
-                if minterm != NO_ATOM:
-                    row[byte] = ~minterm
+        span = 1 << bits * (remaining - 1)
+        for byte, digit in _DIGITS[bits]:
+            at = digit * span
+            here, beyond = max(first - at, 0), min(last - at, span - 1)
+            if here <= beyond:
+                to = self._after(bits, remaining - 1, low + at, here, beyond, minterm)
+                if to is not None:
+                    row[byte] = to
         return row
-
-    def _uniform_tail(self, remaining: int, minterm: int) -> Row:
-        if remaining == 1:
-            return dict.fromkeys(range(0x80, 0xC0), ~minterm)
-        target = self._node(("_uniform_tail", remaining - 1, minterm), 1 << minterm)
-        return dict.fromkeys(range(0x80, 0xC0), target)
 
 
 class JsonString(Utf8):
@@ -291,12 +273,6 @@ class JsonString(Utf8):
     def _only(self, byte: int, to: int) -> Row:
         return {byte: to}
 
-    def _uniform_hex(self, digits: int, minterm: int) -> Row:
-        target = ~minterm
-        if digits > 1:
-            target = self._node(("_uniform_hex", digits - 1, minterm), 1 << minterm)
-        return {byte: target for byte, _ in _HEX}
-
     def _escape_row(self) -> Row:
         minterm = self.alphabet.minterm
         row: Row = {_QUOTE: ~minterm(_QUOTE), _BACKSLASH: ~minterm(_BACKSLASH)}
@@ -313,87 +289,46 @@ class JsonString(Utf8):
         """Whether ``\\uXXXX`` may spell this code point below U+10000."""
         return may_escape(code_point, self.escapes, self.barred)
 
-    def _hex_span(self, digits: int, prefix: int) -> tuple[int, int]:
-        return prefix << 4 * digits, (prefix + 1 << 4 * digits) - 1
-
     def _hex(self, digits: int, prefix: int) -> int | None:
-        """Node before ``digits`` more hex digits, or None when nothing can come of it."""
-        first, last = self._hex_span(digits, prefix)
-        if first < 0x80 and self.escapes not in ("any", "any-ascii"):
-            reach = self.alphabet.minterms_between(max(first, 0x80), last)
-            for code_point in range(first, min(last + 1, 0x80)):
-                if self._allowed_escape(code_point):
-                    reach |= 1 << self.alphabet.minterm(code_point)
-            uniform = False
-        else:
-            reach = self.alphabet.minterms_between(first, last)
-            uniform = last < 0xD800 or first > 0xDFFF
+        """Where ``digits`` more hex digits begin; None where nothing can come of them."""
+        alphabet = self.alphabet
+        first, last = prefix << 4 * digits, (prefix + 1 << 4 * digits) - 1
+        is_partly_barred = first < 0x80 and self.escapes not in ("any", "any-ascii")
+        if not is_partly_barred and (last < 0xD800 or first > 0xDFFF):
+            return self._after(4, digits, first, 0, last - first)
+        if not digits:
+            return self._one_escaped(first)
+        reach = alphabet.minterms_between(max(first, 0x80) if is_partly_barred else first, last)
+        for code_point in range(first, min(last + 1, 0x80)) if is_partly_barred else ():
+            if self._allowed_escape(code_point):
+                reach |= 1 << alphabet.minterm(code_point)
         low, high = max(first, 0xD800), min(last, 0xDBFF)
         if low <= high:
-            reach |= self.alphabet.minterms_between(
-                0x10000 + (low - 0xD800 << 10), 0x10000 + (high - 0xD800 << 10) + 0x3FF
-            )
-        if not reach:
-            return None
-        minterm = self.alphabet.single_minterm(first, last) if uniform else NO_ATOM
-        if minterm != NO_ATOM:
-            return self._node(("_uniform_hex", digits, minterm), reach)
-        return self._node(("_hex_row", digits, prefix), reach)
+            reach |= alphabet.minterms_between(_pairs(low), _pairs(high) + 0x3FF)
+        return self._node(("_hex_row", digits, prefix), reach) if reach else None
+
+    def _one_escaped(self, code: int) -> int | None:
+        """Where one code unit leads that is a surrogate, or may not be escaped."""
+        if not 0xD800 <= code <= 0xDBFF:
+            is_allowed = not 0xDC00 <= code <= 0xDFFF and self._allowed_escape(code)
+            return ~self.alphabet.minterm(code) if is_allowed else None
+        low = self._after(4, 4, _pairs(code) - 0xDC00, 0xDC00, 0xDFFF)
+        assert low is not None, "all code points have minterms"
+        for before in (_U, _BACKSLASH):
+            low = self._node(("_only", before, low), self._reach[low])
+        return low
 
     def _hex_row(self, digits: int, prefix: int) -> Row:
-        row: Row = {}
-        for byte, value in _HEX:
-            code = prefix << 4 | value
-            if digits > 1:
-                node = self._hex(digits - 1, code)
-                if node is not None:
-                    row[byte] = node
-            elif 0xD800 <= code <= 0xDBFF:
-                start = 0x10000 + (code - 0xD800 << 10)
-                reach = self.alphabet.minterms_between(start, start + 0x3FF)
-                minterm = self.alphabet.single_minterm(start, start + 0x3FF)
-                if minterm != NO_ATOM:
-                    low = self._node(("_uniform_low_row", 4, minterm), reach)
-                else:
-                    low = self._low(4, 0, code)
-                for before in (_U, _BACKSLASH):
-                    low = self._node(("_only", before, low), reach)
-                row[byte] = low
-            elif not 0xDC00 <= code <= 0xDFFF and self._allowed_escape(code):
-                row[byte] = ~self.alphabet.minterm(code)
-        return row
+        ways = [(byte, self._hex(digits - 1, prefix << 4 | value)) for byte, value in _HEX]
+        return {byte: to for byte, to in ways if to is not None}
 
-    def _uniform_low_row(self, digits: int, minterm: int) -> Row:
-        """A low surrogate, DC00 to DFFF, whose every value completes ``minterm``."""
-        if digits == 1:
-            return {byte: ~minterm for byte, _ in _HEX}
-        target = self._node(("_uniform_low_row", digits - 1, minterm), 1 << minterm)
-        if digits == 4:
-            return {byte: target for byte, value in _HEX if value == 0xD}
-        if digits == 3:
-            return {byte: target for byte, value in _HEX if value >= 0xC}
-        return {byte: target for byte, _ in _HEX}
+    def _only(self, byte: int, to: int) -> Row:
+        return {byte: to}
 
-    def _low(self, digits: int, prefix: int, high: int) -> int:
-        """Node before ``digits`` more hex digits of the low surrogate that follows ``high``."""
-        start = 0x10000 + (high - 0xD800 << 10)
-        first, last = self._hex_span(digits, prefix)
-        first, last = max(first, 0xDC00), min(last, 0xDFFF)
-        reach = self.alphabet.minterms_between(start + first - 0xDC00, start + last - 0xDC00)
-        return self._node(("_low_row", digits, prefix, high), reach)
 
-    def _low_row(self, digits: int, prefix: int, high: int) -> Row:
-        row: Row = {}
-        for byte, value in _HEX:
-            code = prefix << 4 | value
-            first, last = self._hex_span(digits - 1, code)
-            if last < 0xDC00 or first > 0xDFFF:
-                continue
-            if digits > 1:
-                row[byte] = self._low(digits - 1, code, high)
-            else:
-                row[byte] = ~self.alphabet.minterm(0x10000 + (high - 0xD800 << 10) + code - 0xDC00)
-        return row
+def _pairs(high: int) -> int:
+    """The first code point that begins with a high surrogate."""
+    return 0x10000 + (high - 0xD800 << 10)
 
 
 _strings: weakref.WeakValueDictionary[Any, JsonString] = weakref.WeakValueDictionary()
