@@ -209,44 +209,28 @@ class ExcludingLeaf(Leaf):
 
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         """By how long the text is one that may still be barred; `base` knows the rest."""
-        level: list[tuple[bytes, Key]] = [(b"", self._keys[q])]
-        seen: set[Key] = set()  # what comes first is shorter, or stands before
         best: tuple[Text, int] | None = None
-        while level and (best is None or len(level[0][0]) < len(best[0])):
-            following: list[tuple[bytes, Key]] = []
-            for text, (at, barred) in level:
+        level, seen = [(b"", q)], {q}  # what comes first is shorter, or stands before
+        while level and (best is None or len(level[0][0]) <= len(best[0])):
+            following: list[tuple[bytes, int]] = []
+            for text, at in level:
                 WORK.spend(5)
-                taken = self.barred_row(barred)
-                off: dict[int, int] = {}  # for each state the first byte that leads there
-                for byte, to in sorted(self.base.row(at).items()):
-                    if byte in taken:
-                        after = to, taken[byte]
-                        if after not in seen:
-                            seen.add(after)
-                            following.append((text + bytes([byte]), after))
-                    else:
-                        off.setdefault(to, byte)
-                if not barred or not self.is_barred(barred):
-                    best = _better(best, text, (b"", self.base.labels[at]), wanted)
-                for to, byte in off.items():
-                    best = _better(best, text + bytes([byte]), self._rest(to, wanted), wanted)
+                state, barred = self._keys[at]
+                label = self.labels[at]
+                rest = self.base.shortest(state, wanted) if not barred else None
+                if barred:
+                    for byte, to in sorted(self.row(at).items()):
+                        if to not in seen:
+                            seen.add(to)
+                            following.append((text + bytes([byte]), to))
+                    if label >= 0 and wanted in (None, label):
+                        rest = b"", label
+                if rest is not None:
+                    whole = put(text, rest[0])
+                    if best is None or (len(whole), whole) < (len(best[0]), best[0]):
+                        best = whole, rest[1]
             level = following
         return best
-
-    def _rest(self, at: int, wanted: int | None) -> tuple[Text, int]:
-        return self.base.shortest(at, wanted) or (b"", -1)
-
-
-def _better(
-    best: tuple[Text, int] | None, text: bytes, rest: tuple[Text, int], wanted: int | None
-) -> tuple[Text, int] | None:
-    end, outcome = rest
-    if outcome < 0 or wanted not in (None, outcome):
-        return best
-    whole = put(text, end)
-    if best is None or (len(whole), whole) < (len(best[0]), best[0]):
-        return whole, outcome
-    return best
 
 
 def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:

@@ -234,6 +234,17 @@ class NumberSpec:
     form: str = "any"
 
 
+def holds_a_whole(spec: NumberSpec) -> bool:
+    """Whether bounds are all that is asked of whole numbers, and one is plain to see."""
+    if spec.excluded or spec.non_multiples or any(Step.of(m).modulus > 1 for m in spec.multiples):
+        return False
+    lower, upper = spec.lower, spec.upper
+    if lower is None or upper is None:
+        return True  # there is room for a digit more than a bound has
+    least = math.floor(lower) + 1 if spec.exclusive_lower else math.ceil(lower)
+    return least < upper or (least == upper and not spec.exclusive_upper)
+
+
 class Side(NamedTuple):
     """What holds for one sign: whether it occurs at all, and the marks."""
 
@@ -623,18 +634,7 @@ class NumberLeaf(Leaf):
 
     def is_empty(self) -> bool:
         """Whether no number satisfies the spec."""
-        return not self._holds_a_whole() and self._completion(State(BEGIN)) is None
-
-    def _holds_a_whole(self) -> bool:
-        """Whether bounds are all that is asked of whole numbers, and one is plain to see."""
-        spec, reader = self.spec, self._reader
-        if not reader.is_plain or spec.excluded or len(reader.steps) > (reader.must is not None):
-            return False
-        lower, upper = spec.lower, spec.upper
-        if lower is None or upper is None:
-            return True  # there is room for a digit more than a bound has
-        least = math.floor(lower) + 1 if spec.exclusive_lower else math.ceil(lower)
-        return least < upper or (least == upper and not spec.exclusive_upper)
+        return not holds_a_whole(self.spec) and self._completion(State(BEGIN)) is None
 
     # -- Leaf -------------------------------------------------------------------------------
 

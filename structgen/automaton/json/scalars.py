@@ -42,7 +42,7 @@ from structgen.grammar.json_schema import (
 
 from .excluding import ExcludingLeaf, Single
 from .keys import KeyLeaf, KeySymbols, NameLeaf
-from .numbers import NumberLeaf, NumberSpec
+from .numbers import NumberLeaf, NumberSpec, holds_a_whole
 from .options import JsonOptions
 from .whitespace import Whitespace
 
@@ -286,6 +286,10 @@ class Scalars:
             if found:
                 return True
         return self.free_leaf(node) is not None
+
+    def has_number(self, node: Node) -> bool:
+        """Whether there is plainly a whole number that meets a node's assertions."""
+        return holds_a_whole(number_spec(DIGITS, [node], self.options))
 
     def _string_leaf(self, regex: ir.Regex, nodes: Sequence[Node]) -> StringLeaf | None:
         """A leaf for strings; those with a pattern or format are spelt as names are."""

@@ -20,7 +20,7 @@ from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.regex.encoding import Escapes
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.branches import Branch
-from structgen.automaton.schema.conjunctions import Barred
+from structgen.automaton.schema.conjunctions import Barred, Told
 from structgen.automaton.schema.nesting import UNLIMITED, NestingBound, watch_from
 from structgen.automaton.schema.quick_checks import QuickChecks
 from structgen.errors import CompileLimitExceeded
@@ -65,6 +65,8 @@ MAX_DEPTH_COMPARED = 128
 _BESIDE_A_LIST = OF_VALUES | IN_PLACE
 _WORDS = ((NULL, None, b"null"), (BOOLEAN, True, b"true"), (BOOLEAN, False, b"false"))
 
+_NONE_BARRED = Told().barred(())
+
 
 class JsonLanguage(Language):
     """All values of one schema, by conjunction.
@@ -82,7 +84,11 @@ class JsonLanguage(Language):
     ) -> None:
         super().__init__(graph, options, missing)
         self._plain = QuickChecks(
-            self.nodes, self.scalars.has_string, options.max_digits, bool(missing), graph.typed
+            self.nodes,
+            self.scalars.has_string,
+            self.scalars.has_number,
+            bool(missing),
+            graph.typed,
         )
         # They refer to each other until `release`.
         self.values = Emptiness(
@@ -194,10 +200,9 @@ class JsonLanguage(Language):
             return self._any_of(ALL_TYPES)
         node = self.conjunctions.node(conjunction)
         if node is not None and not node.applies_in_place:
-            if node.enum is None:
-                if not node.excluded:
-                    return self._asserted(node, (conjunction >> 1,))
-            elif node.lists_strings_only:
+            if node.says_types_only:
+                return self._any_of(node.types)
+            if node.enum is not None and node.lists_strings_only:
                 return self.scalars.listed(dict.fromkeys(node.enum, True)), ()
         literals: dict[bytes, None] = {}
         strings: dict[str, bool] = {}
@@ -256,30 +261,12 @@ class JsonLanguage(Language):
     def _barred(self, nodes: Sequence[Node]) -> Barred:
         """The values that ``nodes`` bar."""
         sets = [node.excluded for node in nodes if node.excluded]
+        if not sets:
+            return _NONE_BARRED
         if len(sets) == 1 and isinstance(sets[0], Barred):
             return sets[0]
         told = self.told
         return told.barred((*sorted({told.number(value) for some in sets for value in some}),))
-
-    def _asserted(self, node: Node, nodes: tuple[int]) -> Shapes:
-        """The shapes of values of which ``node``, whose number is in ``nodes``, says all."""
-        types = node.types
-        if types == OBJECT:
-            return (), (self._object(nodes),)
-        if types == ARRAY:
-            return (), (self._array(nodes),)
-        if node.says_types_only:
-            return self._any_of(types)
-        leaves: list[Leaf] = [*self.scalars.of(types, [node])]
-        words = [text for kind, _, text in _WORDS if types & kind]
-        if words:
-            leaves.append(literal_leaf(tuple(words)))
-        plans: list[ObjectPlan | ArrayPlan] = []
-        if types & OBJECT:
-            plans.append(self._object(nodes))
-        if types & ARRAY:
-            plans.append(self._array(nodes))
-        return tuple([(leaf, leaf.start) for leaf in leaves]), tuple(plans)
 
     def _any_of(self, types: int) -> Shapes:
         """The shapes of values of which nothing but ``types`` is asked."""
@@ -294,10 +281,7 @@ class JsonLanguage(Language):
         return leaves, tuple(plans)
 
     def _object(self, nodes: tuple[int, ...]) -> ObjectPlan:
-        if len(nodes) == 1:
-            nodes = nodes if self.nodes[nodes[0]].speaks_of_objects else ()
-        else:
-            nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_objects])
+        nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_objects])
         plan = self._objects.get(nodes)
         if plan is None:
             plan = self._objects[nodes] = ObjectPlan(self, nodes)

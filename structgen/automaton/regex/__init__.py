@@ -9,14 +9,17 @@ plain to see of a pattern without running it).
 
 from __future__ import annotations
 
-from .alphabet import Alphabet
+from .alphabet import NO_ATOM, Alphabet
 from .automaton import Names, RegexAutomaton, StructuralHash, SymbolAutomaton, TokenHorizon
-from .encoding import ASCII_ONLY, GROUND, Utf8, may_escape, may_escape_slash
+from .encoding import ASCII_ONLY, GROUND, Escapes, JsonString, Utf8, may_escape
 
 __all__ = [
     "ASCII_ONLY",
     "GROUND",
+    "NO_ATOM",
     "Alphabet",
+    "Escapes",
+    "JsonString",
     "Names",
     "RegexAutomaton",
     "StructuralHash",
@@ -24,5 +27,4 @@ __all__ = [
     "TokenHorizon",
     "Utf8",
     "may_escape",
-    "may_escape_slash",
 ]

@@ -60,11 +60,6 @@ def may_escape(code_point: int, escapes: str, barred: frozenset[int] = frozenset
     return code_point in barred
 
 
-def may_escape_slash(escapes: str) -> bool:
-    """Whether ``\\/`` may spell a slash."""
-    return escapes in ("any", "any-ascii")
-
-
 class Utf8:
     """Plain UTF-8 (RFC 3629) over ``alphabet``."""
 
@@ -99,6 +94,15 @@ class Utf8:
     def reach(self, node: int) -> int:
         """Mask of the minterms that can complete from ``node``."""
         return self._reach[node]
+
+    def span(self, node: int) -> tuple[int, int] | None:
+        """First and last of the code points that ``node`` chooses from, if they are one range and
+        it is known."""
+        kind, *key = self._keys[node]
+        if kind != "_digits" or key[-1] != NO_ATOM:
+            return None
+        _, _, low, first, last, _ = key
+        return low + first, low + last
 
     def spell(self, code_point: int) -> bytes:
         """The shortest spelling of ``code_point``."""
@@ -276,7 +280,7 @@ class JsonString(Utf8):
     def _escape_row(self) -> Row:
         minterm = self.alphabet.minterm
         row: Row = {_QUOTE: ~minterm(_QUOTE), _BACKSLASH: ~minterm(_BACKSLASH)}
-        if may_escape_slash(self.escapes):
+        if self.escapes in ("any", "any-ascii"):
             row[_SLASH] = ~minterm(_SLASH)
         for letter, meaning in _SHORT.items():
             row[letter] = ~minterm(meaning)

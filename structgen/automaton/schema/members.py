@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import accumulate
+from operator import or_
 
 from structgen.automaton.bits import bits
 from structgen.grammar import ir
@@ -30,7 +32,7 @@ _FEW_LABELS = 8
 """So many names are looked up one by one."""
 
 _MOST_SUMMED = 4_000
-"""Most names of which the facts about all names before each are kept; of more, of some."""
+"""Most names of which the facts about all names before each are kept."""
 
 
 class MemberTable:
@@ -62,7 +64,7 @@ class MemberTable:
     _broad: Sequence[Rule] = ()  # the facts that are about more than one key
     _possible: int | None = None
     _summed_facts = -1  # of how many facts `_facts_before` knows
-    _facts_before: Sequence[int] = ()  # for names, at equal distances, those about names before
+    _facts_before: Sequence[int] = ()  # for each name those about names before
 
     def __init__(self, language: Schema, nodes: tuple[int, ...]) -> None:
         self._language = language
@@ -413,46 +415,24 @@ class MemberTable:
 
     def _facts_about(self, labels: int) -> int:
         """Bit mask of the facts about the names in ``labels`` (bit mask) and no others."""
-        book = self._book
-        if labels.bit_count() <= _FEW_LABELS:
-            by_name, names = book.by_name, self.names
-            found = 0
+        by_name, names = self._book.by_name, self.names
+        found, at = 0, 0
+        if labels.bit_count() <= _FEW_LABELS or len(names) > _MOST_SUMMED:
             for label in bits(labels):
                 found |= by_name.get(names[label], 0)
             return found
-        if self._summed_facts != len(book.facts):
-            self._summed_facts, total = len(book.facts), 0
-            self._facts_before = sums = []
-            step = self._summed_by
-            for label, name in enumerate(self.names):
-                if not label % step:
-                    sums.append(total)
-                total |= book.by_name.get(name, 0)
-            sums.append(total)
-        found, at = 0, 0
+        if self._summed_facts != len(self._book.facts):
+            self._summed_facts = len(self._book.facts)
+            self._facts_before = [*accumulate([by_name.get(n, 0) for n in names], or_, initial=0)]
+        before = self._facts_before
         while labels >> at:
             # Names are skipped, and stay absent, in runs: those before a key that was written.
             rest = labels >> at
             at += (rest & -rest).bit_length() - 1
             rest = ~(labels >> at)
             end = at + (rest & -rest).bit_length() - 1
-            found |= self._facts_of_first(end) ^ self._facts_of_first(at)
+            found |= before[end] ^ before[at]
             at = end
-        return found
-
-    @property
-    def _summed_by(self) -> int:
-        """For one in so many names the facts about all names before it are kept."""
-        return 1 + len(self.names) // _MOST_SUMMED
-
-    def _facts_of_first(self, count: int) -> int:
-        """Bit mask of the facts about the first ``count`` names; their sums are known."""
-        step = self._summed_by
-        if count == len(self.names):
-            return self._facts_before[-1]
-        found = self._facts_before[count // step]
-        for name in self.names[count - count % step : count]:
-            found |= self._book.by_name.get(name, 0)
         return found
 
     def counted(self, rule: Rule, count: int) -> Rule:

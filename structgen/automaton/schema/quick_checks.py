@@ -9,7 +9,6 @@ throughout, and compile in a fraction of the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from decimal import ROUND_CEILING
 
 from structgen.grammar.json_schema import (
     ALL_TYPES,
@@ -48,7 +47,7 @@ class QuickChecks:
     Args:
         nodes: the schema's nodes.
         has_string: whether some string meets a node's lengths and patterns.
-        max_digits: most digits of a whole number.
+        has_number: whether some whole number plainly meets a node's assertions.
         is_ascii: whether no text can be relied on but ASCII: the vocabulary lacks some bytes.
         typed: the requirements that name one type, or none, and say nothing else.
     """
@@ -57,13 +56,13 @@ class QuickChecks:
         self,
         nodes: Sequence[Node],
         has_string: Callable[[Node], bool],
-        max_digits: int,
+        has_number: Callable[[Node], bool],
         is_ascii: bool,
         typed: Set[int] = frozenset(),
     ) -> None:
         self._nodes = nodes
         self._has_string = has_string
-        self._max_digits = max_digits
+        self._has_number = has_number
         self._is_ascii = is_ascii
         self._typed = typed
         self._known: dict[tuple[int, int, int], bool] = {}
@@ -127,7 +126,7 @@ class QuickChecks:
             return True
         if types & STRING and (not node.speaks_of_strings or self._has_string(node)):
             return True
-        if types & DIGITS and self._has_number(node):
+        if types & DIGITS and (not node.speaks_of_numbers or self._has_number(node)):
             return True
         if not room:
             return False
@@ -154,29 +153,6 @@ class QuickChecks:
             if kind and (kind != STRING or not self._is_ascii or value.isascii()):
                 return True
         return False
-
-    def _has_number(self, node: Node) -> bool:
-        """Whether there is a whole number between the bounds."""
-        if not node.speaks_of_numbers:
-            return True
-        if node.multiple_of is not None or node.not_multiple_of is not None:
-            return False
-        least, above = node.minimum, node.exclusive_minimum
-        most, below = node.maximum, node.exclusive_maximum
-        far = 10 ** (self._max_digits - 1) - 2
-        for bound in (least, above, most, below):
-            if bound is not None and not -far <= bound <= far:
-                return False
-        if above is not None and (least is None or above >= least):
-            least = above
-        if below is not None and (most is None or below <= most):
-            most = below
-        if least is None or most is None:
-            return True
-        first = least.to_integral_value(ROUND_CEILING)
-        if least is above and first == above:
-            first += 1
-        return first < most if most is below else first <= most
 
     def _possible_array(self, node: Node, room: int, hops: int) -> bool:
         if node.contains or node.repeats:
