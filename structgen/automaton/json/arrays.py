@@ -333,24 +333,15 @@ class ArrayPlan(Frame):
         self._limit: int | None = None
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
+        self._with_item: dict[State, Text | None] = {}
+        self._spares: dict[int, tuple[Text, ...]] = {}
+        self._others: dict[int, tuple[Text | None, dict[Any, Any]]] = {}
 
     # What the plainest do not need.
 
     @cached_property
     def _closing(self) -> ArrayClosing:
         return ArrayClosing(self._language, self.spec)
-
-    @cached_property
-    def _with_item(self) -> dict[State, Text | None]:
-        return {}
-
-    @cached_property
-    def _spares(self) -> dict[int, tuple[Text, ...]]:
-        return {}
-
-    @cached_property
-    def _others(self) -> dict[int, tuple[Text | None, dict[Any, Any]]]:
-        return {}
 
     @property
     def path(self) -> str:

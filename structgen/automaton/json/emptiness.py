@@ -9,7 +9,6 @@ builds them (`values`), and knows nothing of how.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Set
-from functools import cached_property
 from typing import TypeAlias
 
 from structgen.automaton.core.leaf import Leaf
@@ -69,17 +68,14 @@ class Emptiness:
         self._shortest: dict[int, Text | None] = {}
         self._looking_at: set[int] = set()
         self.levels: dict[int, int] = {}
+        # Whether so many values satisfy a conjunction.
+        self._many: dict[tuple[int, int], bool] = {}
 
     _solving: dict[int, Text | None] | None = None
     _reading = 0
     _improvements = 0
     _unsolved: dict[int, None]
     _readers: dict[int, set[int]]
-
-    @cached_property
-    def _many(self) -> dict[tuple[int, int], bool]:
-        """Whether so many values satisfy a conjunction."""
-        return {}
 
     # -- sufficient tests -------------------------------------------------------------------
 

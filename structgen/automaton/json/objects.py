@@ -57,23 +57,15 @@ class ObjectPlan(Frame):
         self._told_by_state = table.speaks_of_unnamed
         # Whether more than the names still allowed tells one state from another.
         self._is_involved = self.may_record = table.is_involved
+        self._states: list[State] = []
+        self._state_ids: dict[State, int] = {}
+        self._leaves: dict[object, KeyLeaf] = {}
+        self._rests: dict[State, tuple[Text, tuple[str, ...]]] = {}
 
     # What plain objects hardly need, and the first mask not at all.
 
     _unnamed: bool | None = None
     _one_leaf: KeyLeaf | None = None  # that of all states, where unnamed keys are told by none
-
-    @cached_property
-    def _states(self) -> list[State]:
-        return []
-
-    @cached_property
-    def _state_ids(self) -> dict[State, int]:
-        return {}
-
-    @cached_property
-    def _leaves(self) -> dict[object, KeyLeaf]:
-        return {}
 
     @cached_property
     def _values(self) -> MemberWays:
@@ -82,10 +74,6 @@ class ObjectPlan(Frame):
     @cached_property
     def _open(self) -> OpenMembers:
         return OpenMembers(self._language, self._table, self._values)
-
-    @cached_property
-    def _rests(self) -> dict[State, tuple[Text, tuple[str, ...]]]:
-        return {}
 
     # -- states -----------------------------------------------------------------------------
 

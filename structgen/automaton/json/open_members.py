@@ -8,8 +8,6 @@ makes of an open object, `MemberWays` says. Knows no leaves and no frames.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from structgen.automaton.bits import bits
 from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
@@ -48,23 +46,12 @@ class OpenMembers:
         self._first_names: dict[State, int] = {}
         # From which label on no key may come, for what would stay absent before it.
         self._barred_from: dict[State, int] = {}
-
-    # What only rules with many alternatives need.
-
-    @cached_property
-    def _speaking(self) -> dict[Rule, dict[int, list[int]]]:
-        """By choice, for each fact the places of the first few alternatives that speak of it."""
-        return {}
-
-    @cached_property
-    def _widest(self) -> dict[Rule, Rule | None]:
-        """The choice with the most alternatives in a rule, if these are many."""
-        return {}
-
-    @cached_property
-    def _alone(self) -> dict[tuple[Rule, Rule], Rule]:
-        """A rule with one part of its widest disjunction instead of that."""
-        return {}
+        # By choice, for each fact the places of the first few alternatives that speak of it.
+        self._speaking: dict[Rule, dict[int, list[int]]] = {}
+        # The choice with the most alternatives in a rule, if these are many.
+        self._widest: dict[Rule, Rule | None] = {}
+        # A rule with one part of its widest disjunction instead of that.
+        self._alone: dict[tuple[Rule, Rule], Rule] = {}
 
     def open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """The ways for such a member that do not lead into a dead end, where some may."""

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from structgen.automaton.core.leaf import Leaf, LiteralLeaf
@@ -220,20 +220,11 @@ class Scalars:
     def __init__(self, options: JsonOptions, missing: frozenset[int]) -> None:
         self.options = options
         self.missing = missing
-
-    @cached_property
-    def _no_strings(self) -> set[tuple[ir.Regex, Escapes]]:
-        """Languages that are empty."""
-        return set()
-
-    @cached_property
-    def _singles(self) -> dict[Any, Single]:
-        """See `_single`."""
-        return {}
-
-    @cached_property
-    def _excluding(self) -> dict[Leaf, ExcludingLeaf]:
-        return {}
+        # Languages that are empty.
+        self._no_strings: set[tuple[ir.Regex, Escapes]] = set()
+        # See `_single`.
+        self._singles: dict[Any, Single] = {}
+        self._excluding: dict[Leaf, ExcludingLeaf] = {}
 
     def of(self, types: int, nodes: Sequence[Node]) -> list[StringLeaf | NumberLeaf]:
         """The leaves of the strings and numbers among ``types`` that meet the assertions of all

@@ -109,18 +109,12 @@ class JsonLanguage(Language):
         if self.max_depth is not None and not self._watch_from:
             bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunctions.of([graph.root, bound])
+        self._frames_apart: dict[ObjectPlan | ArrayPlan, Apart] = {}
+        self._limited: dict[int, int] = {}
 
     @cached_property
     def _nesting(self) -> NestingBound:
         return NestingBound(self.add, self.values.levels)
-
-    @cached_property
-    def _frames_apart(self) -> dict[ObjectPlan | ArrayPlan, Apart]:
-        return {}
-
-    @cached_property
-    def _limited(self) -> dict[int, int]:
-        return {}
 
     @cached_property
     def _draft4(self) -> bool:

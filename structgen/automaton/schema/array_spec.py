@@ -136,6 +136,7 @@ class ArraySpec:
         self.is_simple = not (self.contains or self.unique or self.repeats)
         self.count_to = max(self.prefix, self.min, self.max or 0, starts)
         self._owed: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._ruled_out: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
 
     # What most arrays have nothing of.
 
@@ -145,16 +146,10 @@ class ArraySpec:
     contains: Sequence[Contains] = ()
     _never: Sequence[int] = ()  # what every item has to meet beside
 
-    # What the plainest do not need.
-
     @property
     def values(self) -> list[Any]:
         """The values seen, by their numbers."""
         return self._language.told.values
-
-    @cached_property
-    def _ruled_out(self) -> dict[tuple[int, tuple[int, ...]], tuple[int, ...]]:
-        return {}
 
     _rarities: Mapping[int, tuple[int, ...]] | None = None
 

@@ -78,6 +78,7 @@ class Schema:
         self.typed = graph.typed
         self.conjunctions = Conjunctions(self.nodes)
         self._branches: dict[int, tuple[Branch, ...]] = {}
+        self._constants: dict[Any, int] = {}
 
     # What the first mask of most schemas does not ask for is made when something does.
 
@@ -95,10 +96,6 @@ class Schema:
     def listings(self) -> Listings:
         """Which values the nodes list."""
         return Listings(self.nodes)
-
-    @cached_property
-    def _constants(self) -> dict[Any, int]:
-        return {}
 
     @cached_property
     def _outlines(self) -> Outlines:

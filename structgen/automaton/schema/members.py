@@ -95,6 +95,9 @@ class MemberTable:
             self.matched = [0] * (1 + count)
         else:
             self._read_nodes()
+        self._touching: dict[int, int] = {}
+        self._labels: dict[int, int] = {}
+        self._absent: dict[tuple[Rule, int], Rule] = {}
 
     def _read_nodes(self) -> None:
         """What `__init__` does, for any nodes."""
@@ -141,18 +144,6 @@ class MemberTable:
     @cached_property
     def _book(self) -> RuleBook:
         return self._language.book
-
-    @cached_property
-    def _touching(self) -> dict[int, int]:
-        return {}
-
-    @cached_property
-    def _labels(self) -> dict[int, int]:
-        return {}
-
-    @cached_property
-    def _absent(self) -> dict[tuple[Rule, int], Rule]:
-        return {}
 
     def _read_rules(
         self,

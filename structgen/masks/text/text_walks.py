@@ -445,6 +445,7 @@ class TextWalks:
         self._open = OpenTexts(self._tables)
         self.free_walk = self._open.free_walk
         self.special_states = self._open.special_states
+        self._anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     @cached_property
     def _runs(self) -> TextRuns:
@@ -457,10 +458,6 @@ class TextWalks:
     def ends(self, state: int) -> Iterator[tuple[int, Int32]]:
         """See `TextSteps.ends`."""
         return self._steps.ends(state)
-
-    @cached_property
-    def _anew(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
-        return {}
 
     def alike(self, state: int) -> int:
         """A state from which every token is taken that is from ``state``, and no other; after any
