@@ -1,22 +1,12 @@
 """The cheapest members that an open object still owes.
 
-`Closing.members` completes an object: it looks for a set of further members after which the
-required ones are there, their number is right and the rule about them holds, or shows that there is
-none. The search is directed by what is left of the rule: it only tries members that can settle
-something in it, absence first (Davis, Logemann and Loveland 1962), and remembers what is left.
-
-How objects end that owe required members and nothing else: one text for each set of them. After
-each of a thousand names that may be written next another set of members is owed, which differs in
-one. So the text of a set is made of those of its halves, which are shared: to leave out one more
-member costs a few parts, not all.
-
-What an open object has to see to first, of what is left of its rule. `RuleNeeds` drops the parts of
-a rule that hold as they are and have nothing to do with the others, and finds its `FirstStep`: a
-member that has to be there, or a disjunction of which some part has to hold.
-
-Keys that an object names nowhere: short ones not written yet, by the patterns they match.
-`SpareKeys` finds a key for each set of patterns that one can match, or as many keys as are wanted.
-Ordinary ones come first, then those of the automaton of all keys that are left, by length.
+`Closing.members` looks for a set of further members after which the required ones are there, their
+number is right and the rule about them holds, or shows that there is none. What is left of the rule
+directs the search (`RuleNeeds`, `FirstStep`): it only tries members that can settle something,
+absence first (Davis, Logemann and Loveland 1962), and remembers what is left. `PlainEnds` serves
+objects that owe required members and nothing else: the text of a set of names consists of those of
+its halves, which other sets share. `SpareKeys` finds short keys that the object does not name, by
+the patterns they match.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What may fail only once something is built: found before the first text.
+"""What may fail later, found before the first text; and why nothing satisfies a schema.
 
-Owns `check`, which builds what a schema's values may be as far as `quick_checks` cannot tell, looks
-for a string of each pattern, and sees that unique items can be told apart. Knows the language from
-outside; nothing depends on what is built here, but it is kept.
-
-Why nothing satisfies a schema: the message and the path of `Unsatisfiable`. Follows required
-members and items down from the root to the place that has no value, and says which assertions there
-exclude each other. Only asked once `values` has found the root empty; decides nothing itself.
+`check` builds what values may be as far as `quick_checks` cannot tell, looks for a string of each
+pattern, and sees that unique items can be told apart. `contradiction` says why a root is empty: it
+follows required members and items down to the place that has no value, and tells which assertions
+exclude each other there.
 """
 
 from __future__ import annotations

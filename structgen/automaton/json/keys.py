@@ -1,14 +1,10 @@
 """Leaves that write names: strings out of a finite set, and the keys of a JSON object.
 
-`NameLeaf` makes JSON strings out of names alone. `KeyLeaf` puts the punctuation of an object around
-its keys, from ``{`` or the end of a member's value up to the next value or ``}``, and ends with an
-outcome that says which key was written. Which keys there may be is what `KeySymbols` says; what a
-value must look like is the business of `objects`.
-
-The keys of an object as an automaton over characters. `KeySymbols` accepts an object's possible
-keys: named ones (a trie, restricted to those allowed now) and, where other keys may occur,
-everything else, told apart by which patterns match. How keys are spelt in JSON and what stands
-around them is the business of `keys`.
+`KeySymbols` accepts an object's possible keys as an automaton over characters: named ones (a trie,
+restricted to those allowed now) and, where other keys may occur, everything else, told apart by the
+patterns that match. `NameLeaf` makes JSON strings out of names. `KeyLeaf` puts the punctuation of
+an object around its keys, from ``{`` or the end of a member's value up to the next value or ``}``,
+and ends with an outcome that says which key was written. What values must be like, `objects` says.
 """
 
 from __future__ import annotations

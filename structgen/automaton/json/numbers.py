@@ -1,28 +1,14 @@
 """JSON numbers as a leaf automaton: bounds, multiples and integrality on the decimal spelling.
 
-`NumberReader` reads a number digit by digit; the leaf adds what is to come: whether a prefix can
-still become a number that satisfies the spec, and how soonest. Both are arithmetic (`Window`),
-never a search, so that fine multiples under tight bounds cost no more than others.
+Numbers are plain decimals (RFC 8259) with at most ``max_digits`` digits before and after the point,
+or such a mantissa with an exponent. `NumberReader` reads one digit by digit, the most significant
+first: after ``k`` digits it knows ``k``, and whether the digits so far are less than, equal to or
+greater than the first ``k`` of each bound (`Mark`). Multiples (`Step`) keep a remainder. The
+exponents that a mantissa allows are an interval, settled when the ``e`` is read.
 
-Spellings: plain decimal notation (RFC 8259) with at most ``max_digits`` digits before and after the
-point, and scientific notation with any such mantissa. Whole numbers may be written ``1.0`` and
-``1e2``.
-
-This module knows numbers only; `values` decides which schema keywords lead here.
-
-Reading a JSON number digit by digit: what is remembered of it, and whether it is right. Most
-significant digit first, the number is compared with each bound as it goes: after ``k`` digits it is
-enough to know ``k`` and whether the digits so far are less than, equal to or greater than the
-bound's first ``k`` digits. Multiples keep a remainder. What a mantissa lets its exponent be is an
-interval, settled when the ``e`` is read.
-
-Follows the grammar of RFC 8259, section 6. Whether a prefix can still become a number that
-satisfies the spec is not asked here: see `numbers`.
-
-Exact arithmetic on decimal digits: what `numbers` needs to see ahead. Three things: `Mark`, a
-magnitude that numbers are compared with digit by digit; `Step`, a positive decimal that a number
-must, or must not, be a multiple of; and `Window`, the digits that may follow a prefix, as the
-integers of an interval without holes and congruences.
+`NumberLeaf` adds what is to come: whether a prefix can still become a number that satisfies the
+spec, and how soon. That is arithmetic on the integers that further digits may stand for (`Window`),
+never a search. Which schema keywords lead here, `scalars` decides.
 """
 
 from __future__ import annotations

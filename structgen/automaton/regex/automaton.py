@@ -1,26 +1,15 @@
 r"""Regular expressions as lazy automata over minterms, for leaves.
 
 `SymbolAutomaton` is what leaves ask of an automaton over characters. `RegexAutomaton` is one: a
-state is what is left of the expression to be read, as `derivatives` make it. It never returns a
-state from which no accepting one can be reached. It knows nothing of bytes: `encoding` spells
-minterms.
+state is what is left of the expression, as `derivatives` make it, and none is a dead end. It knows
+runs: many characters of one set, read in one step. `encoding` spells minterms as bytes.
 
-Runs of regular expressions: many characters of one set, read in one step. ``.{0,500}`` is another
-expression after every character, and all of them are told at once: how many characters of which set
-may be read, and what is left after so many.
+`StructuralHash` gives equal expressions of different automata the same content: a digest of their
+structure over code points. What is found out about the texts of one can be kept for all patterns.
 
-What an expression is, whichever automaton it belongs to: equal expressions have equal contents.
-Nodes of one automaton are numbers that no other one knows, over an alphabet of its own. A content
-is a digest of the node's structure, with sets of characters as code points: so what is found out
-about the texts of an expression can be kept for all patterns in which the same is left to be read,
-as ``.{0,40}`` is in most schemas.
-
-Counters too far from their end to matter: expressions that no short text can tell apart.
-``\S+(\s+\S+){0,40}`` beside ``maxLength: 500`` is another state after every character and every
-word, yet for hundreds of characters nothing follows from the counts. `Far.alike` gives, for a
-state, one that reads the same texts of at most so many characters, and can go on after the same
-ones: it drops upper bounds that such a text cannot reach. Lower bounds stay, so that shortest
-completions are the same too.
+`TokenHorizon` drops the upper bounds that no token can reach, so that states far from a bound, as
+of ``\S+(\s+\S+){0,40}`` beside ``maxLength: 500``, are one. Lower bounds stay: shortest
+completions are the same.
 """
 
 from __future__ import annotations

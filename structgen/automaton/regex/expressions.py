@@ -1,14 +1,10 @@
 """Regular expressions in a normal form, hash-consed to integers: the states of a pattern.
 
 Equal expressions are one node, as far as the normal form tells (Owens, Reppy & Turon 2009), so that
-a pattern has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. Of each node it
-is known whether it is nullable, and how short its texts can be. `Expressions` owns the nodes, their
-limits, and the normal forms of all constructors and sums. It knows sets of characters as masks of
-minterms, and nothing of derivatives or of the IR.
-
-Sums of regular expressions in normal form: without the alternatives that others cover. Of what
-overlaps in a pattern the widest part remains, and counts of one repeat that lack none in between
-are one range of counts: so ``(?:a|b|ab){1000}`` has one part or two after any text, not hundreds.
+a pattern has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. `Expressions`
+owns the nodes, their limits and the constructors; `Sums` the normal form of alternatives, of which
+the widest remains where they overlap. Sets of characters are masks of minterms here; derivatives
+and the IR are unknown.
 """
 
 from __future__ import annotations

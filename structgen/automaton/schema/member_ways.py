@@ -2,14 +2,10 @@
 
 `MemberWays` takes the rule further by one member: the value is told apart into the few cases that
 make a difference (`told_apart`), each with what it owes and the rule after it. Facts that list
-values are decided all at once, by value: a tag has as many cases as it has values, not one for each
-pair of lists. All others are decided one after another. Where the cases are many, another member
-that tells alternatives apart is decided first (a tag), or the parts of a disjunction are followed
-side by side. Which keys there are is `members`' business, what has been written that of `objects`.
-
-`Requirements` are a few on top of a conjunction, together with what they leave of the value where
-they list values. Where a ``const`` in one alternative and one in the next exclude each other,
-comparing sets says so at once; asking the language would take a question for each pair.
+values are decided all at once, by value: a tag has as many cases as values, not one for each pair
+of lists; `Requirements` compare such lists instead of asking the language. Other facts are decided
+one by one. Where the cases are many, another member that tells alternatives apart is decided first,
+or the parts of a disjunction are followed side by side. Which keys there are, `members` knows.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""Which alternatives certainly exclude each other, as far as their outlines tell.
+"""Which alternatives certainly exclude each other, and which values a node lists, at a glance.
 
-Owns `Outlines`: what a schema plainly asks of a value, through references and ``allOf``: its types,
-the values that it lists, the members that must be there and what these owe. ``oneOf`` asks of each
-pair of its alternatives whether a value can meet both. Where all of them have a tag, that is a look
-at who shares a value of it; where not, members that one requires are compared with the other's.
-Only then is it asked, of so many pairs at most, whether both together leave anything.
-
-Which values a schema node lists, as far as a look at it tells. Owns `Listings`: for a node the few
-values that meet it (an ``enum``, a ``const``, any of such, a pattern that matches a few words), and
-for a requirement an upper bound of its types. Lookarounds at fields and at what nodes refer to,
-builds nothing, and says None where it would have to think.
+`Outlines` reads what a schema plainly asks of a value, through references and ``allOf``: types,
+listed values, required members and what these owe. ``oneOf`` asks of each pair of alternatives
+whether a value can meet both: where all have a tag, that is a look at who shares a value of it;
+else required members are compared, and only then is it asked, of a bounded number of pairs, whether
+both together leave anything. `Listings` gives the few values that meet a node (an ``enum``, a
+``const``, a pattern of few words) and an upper bound of its types. Both look at fields only.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
 """The vocabulary as characters: which tokens stay inside a text, by the characters they hold.
 
-`Characters` is one view of a trie for each way of spelling characters (plain UTF-8; the inside of a
-JSON string). Its *character nodes*, at which a whole number of characters has been read, are
-numbered in pre-order, so a subtree is a range. `Characters.run` says which tokens stay in a set of
-characters from some nodes, and where the set is left. For the root the answer is kept
-(`Characters.slice`) with the length of each such token, so that any limit on the length is one
-comparison.
-
-Quotes, bytes that no text may hold and malformed UTF-8 are characters of their own that belong to
-no set. Reading starts anew after them, so a subtree reads the same wherever in a token a text
-starts.
-
-`AlphabetPoints` gives the minterms of an alphabet as the characters that occur in the vocabulary.
+`Characters` answers for one spelling of characters (plain UTF-8, or the inside of a JSON string)
+which tokens stay in a set of characters from some nodes, and where the set is left. For the root
+the answer is kept with the length of each such token (`Characters.slice`), so that a limit on the
+length is one comparison. Quotes, bytes that no text may hold and malformed UTF-8 belong to no set;
+reading starts anew after them. `AlphabetPoints` gives the minterms of an alphabet as the characters
+that occur in the vocabulary.
 """
 
 from __future__ import annotations
