@@ -278,9 +278,6 @@ MAX_SEARCH = 50_000
 ENOUGH_SEARCH = 100
 """Steps after which the first members found are taken instead of cheaper ones looked for."""
 
-_SOON = 60
-"""Steps of a search after which it is found out what cannot be had at all."""
-
 MAX_MEMBERS_OWED = 10_000
 """Largest number of members that settle nothing but must be there."""
 
@@ -329,7 +326,6 @@ class Closing:
         self._touched: dict[int, int] = {}
         self._enough = ENOUGH_SEARCH
         self._steps = 0
-        self._most_steps = MAX_SEARCH
 
     def members(self, state: State) -> Members | None:
         """The cheapest members found that complete an object, or None when there are none."""
@@ -401,26 +397,10 @@ class Closing:
                 self._known_in, self._provisional = self._language.values.provisional, ({}, {})
             self._memo = self._provisional[found is self._witnesses]
         try:
-            rest = self._solve_soon((left, count, rule, keys))
+            rest = self._solve((left, count, rule, keys))
         finally:
             self._memo = before
         return None if rest is None else _merged((*plain, *rest))
-
-    def _solve_soon(self, state: State) -> Members | None:
-        """`_solve`, but where that takes long the parts of the rule are looked at first."""
-        left, count, rule, keys = state
-        self._most_steps = _SOON if rule.kind == "all" else MAX_SEARCH
-        try:
-            return self._solve(state)
-        except _NotSoon:
-            # What cannot be had at all is found out one by one, not in every combination.
-            self._most_steps = MAX_SEARCH
-            for part in rule.parts:
-                if part.is_fact or self._table.holds_now(part):
-                    continue
-                if self._solve((left, count, part, keys)) is None:
-                    return None
-            return self._solve(state)
 
     def fits(self, left: int, count: int) -> bool:
         """Whether the required names among ``left`` fit under ``maxProperties``."""
@@ -488,9 +468,7 @@ class Closing:
     def _count_step(self) -> None:
         self._steps += 1
         WORK.spend(5)
-        if self._steps > self._most_steps:
-            if self._most_steps < MAX_SEARCH:
-                raise _NotSoon
+        if self._steps > MAX_SEARCH:
             raise CompileLimitExceeded(
                 f"too many ways to choose the members of the object at {self._table.path}",
                 limit=MAX_SEARCH,
@@ -650,10 +628,6 @@ class Closing:
                 if found is not None:
                     return found
         return None
-
-
-class _NotSoon(Exception):
-    """A search takes more than `_SOON` steps."""
 
 
 def _merged(members: Iterable[Member]) -> Members:

@@ -274,9 +274,6 @@ class JsonString(Utf8):
         row[_BACKSLASH] = self._node(("_escape_row",), reach)
         return row
 
-    def _only(self, byte: int, to: int) -> Row:
-        return {byte: to}
-
     def _escape_row(self) -> Row:
         minterm = self.alphabet.minterm
         row: Row = {_QUOTE: ~minterm(_QUOTE), _BACKSLASH: ~minterm(_BACKSLASH)}

@@ -81,12 +81,12 @@ def build(trie: Trie, size: int, spelling: str, barred: frozenset[int]) -> Array
         "partial_node": place[above[ends[inside]]],
         "partial_tail": np.array(partial_tail, np.int32),
         "tail_spans": np.array(spans, np.int32).reshape(-1, 3),
-        "escapes": np.flatnonzero(firsts[node] == _BACKSLASH) if spelling != "utf8" else [],
+        "escapes": np.flatnonzero((firsts[node] == _BACKSLASH) & (spelling != "utf8")),
         "children": children,
         "child_start": np.searchsorted(parent[children], np.arange(len(node) + 1)),
         "by_depth": np.argsort(depth[node], kind="stable"),
     }
-    out = {name: np.asarray(array, np.int32) for name, array in out.items()}
+    out = {name: array.astype(np.int32) for name, array in out.items()}
     out["depth"] = np.append(depth[node], 0).astype(kind)
     out["tail_lengths"] = np.array([len(tail) for tail in kinds], np.int32)
     out["tail_bytes"] = np.frombuffer(b"".join(kinds), np.uint8)
