@@ -30,7 +30,7 @@ from .core.frames import Alternative, Released
 from .core.leaf import GROW
 from .core.machine import Machine
 from .core.text_leaf import TextLeaf
-from .json.document import Document
+from .json.document import around
 from .json.early_check import check, contradiction
 from .json.options import JsonOptions, json_options
 from .json.scalars import literal_leaf
@@ -217,10 +217,13 @@ class _Builder:
         if isinstance(grammar, ir.ContextFree):
             return self._context_free(grammar)
         if isinstance(grammar, ir.Sequence):
-            frame = SequenceFrame(tuple(map(self.alternatives, grammar.parts)))
-            self.languages.append(frame)
-            return frame.open()
+            return self._in_a_row(*map(self.alternatives, grammar.parts))
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
+
+    def _in_a_row(self, *parts: tuple[Alternative, ...]) -> tuple[Alternative, ...]:
+        frame = SequenceFrame(parts)
+        self.languages.append(frame)
+        return frame.open()
 
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
         from structgen.automaton.cfg.embedding import CfgFrame
@@ -319,7 +322,7 @@ class _Builder:
             # Once more, each schema by itself, so that the message can say where it stands.
             raise contradiction(self._language(schema, options, missing, left_out, apart=True))
         if options.whitespace == "flexible":
-            ways = Document(ways, language.space, language.limit_below(())).open()
+            ways = self._in_a_row(around(language.space), ways, around(language.space))
         return ways
 
     def _language(

@@ -23,10 +23,12 @@ class SequenceFrame(Frame):
     """
 
     nests = False
-    limit = _UNLIMITED
 
     def __init__(self, parts: tuple[tuple[Alternative, ...], ...]) -> None:
         self._parts = parts
+        # A token may reach from here into a part that minds how deep it nests.
+        pushed = [frame for part in parts for way in part for frame, _ in way.frames]
+        self.limit = min([frame.limit for frame in pushed], default=_UNLIMITED)
         self._finish = cache(self._completion)
 
     def open(self) -> tuple[Alternative, ...]:
@@ -38,11 +40,17 @@ class SequenceFrame(Frame):
         self._finish.cache_clear()
 
     def _ways(self, at: int) -> tuple[Alternative, ...]:
-        """How the rest from a part on starts; below the last there is nothing to come."""
-        if at == len(self._parts) - 1:
-            return self._parts[at]
+        """How the rest from a part on starts; below a last part without frames there is nothing."""
         own = self, at + 1
-        return tuple([Alternative(way.leaf, way.q, (*way.frames, own)) for way in self._parts[at]])
+        is_last = at == len(self._parts) - 1
+        return tuple(
+            [
+                way
+                if is_last and not way.frames
+                else Alternative(way.leaf, way.q, (*way.frames, own))
+                for way in self._parts[at]
+            ]
+        )
 
     def _completion(self, at: int) -> Text:
         """The shortest texts known of the parts from one on."""
@@ -56,7 +64,7 @@ class SequenceFrame(Frame):
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
         """See `frames.Frame`."""
-        return self._ways(at)
+        return self._ways(at) if at < len(self._parts) else POP
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """See `frames.Frame`."""

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import structgen
 from engine import oracle, strategies
-from engine.walks import TINY, examples, minimum, would_accept
+from engine.walks import TINY, examples, minimum, try_accept, would_accept
 from engine.walks import accepts as reads
 from engine.walks import walk as random_walk
-from structgen import JsonSchema, Vocabulary
+from structgen import JsonSchema, Text, Vocabulary
 from structgen.errors import Unsatisfiable
 
 # Tokens that open and close several values at once.
@@ -190,3 +190,32 @@ def test_any_schema_is_kept_to_the_bound_and_not_further(r: random.Random) -> No
         assert oracle.is_valid(schema, text)
     for value in valid if flexible else []:
         assert reads(constraint, json.dumps(value), r)
+
+
+_TREE = {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#/$defs/n"}}}
+_LISTS = {"type": "array", "items": {"$ref": "#"}}
+_DEEP_TOKENS = [
+    *(bytes([b]) for b in range(256)),
+    *(b"x[[", b"x[[[", b"[[[", b" [[[", b'{"a":{', b'{"a":{"a":{', b'{"a":{"a":{"a":{', b""),
+]
+
+
+@pytest.mark.parametrize("before", ["", "x"])
+@pytest.mark.parametrize("after", ["", "y"])
+@pytest.mark.parametrize("whitespace", ["natural", "flexible"])
+@pytest.mark.parametrize("schema", [_TREE, _LISTS], ids=["objects", "arrays"])
+def test_a_token_that_begins_a_value_keeps_to_the_bound(
+    schema: Any, whitespace: str, before: str, after: str
+) -> None:
+    vocabulary = Vocabulary.from_tokens(_DEEP_TOKENS, [len(_DEEP_TOKENS) - 1])
+    output: Any = JsonSchema(schema | {"$defs": CHAINS})
+    output = Text(before) + output if before else output
+    output = output + Text(after) if after else output
+    for most in range(1, 5):
+        constraint = structgen.compile(output, vocabulary, max_depth=most, whitespace=whitespace)
+        out = np.zeros((len(_DEEP_TOKENS) + 31) // 32, np.uint32)
+        constraint.start().fill_mask(out)
+        for token in range(256, len(_DEEP_TOKENS) - 1):
+            cursor = constraint.start()
+            by_bytes = all(try_accept(cursor, byte) for byte in _DEEP_TOKENS[token])
+            assert bool(out[token >> 5] >> (token & 31) & 1) == by_bytes, _DEEP_TOKENS[token]

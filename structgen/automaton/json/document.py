@@ -1,30 +1,25 @@
-"""The whole JSON text: a value with whitespace before and after it (RFC 8259, section 2).
+"""The whole JSON text: whitespace around the value (RFC 8259, section 2), and the first brace of a
+document that is plainly an object, before any of the object is built.
 
-Only flexible whitespace is allowed there, so that a compact text has nothing around it.
-
-The first brace of a document that is plainly an object, before any of the object is built. The mask
-of a first token takes no more of an object than whether it may have members, and whether it may
-have none: hardly any vocabulary has a token for the brace and the beginning of a key. So a machine
-starts with `OpeningLeaf`, one leaf for all schemas, over a `PlainRoot`, which has the object's
-frame made once the brace is read. What the root is, `values` knows.
+The mask of a first token takes no more of an object than whether it may have members, and whether
+it may have none: hardly any vocabulary has a token for the brace and the beginning of a key. So a
+machine starts with `OpeningLeaf`, one leaf for all schemas, over a `PlainRoot`, which has the
+object's frame made once the brace is read. What the root is, `values` knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
-from structgen.automaton.core.frames import POP, Alternative, Frame, TextHistory
+from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.schema.nesting import UNLIMITED
 from structgen.automaton.texts import Text
 
 from .language import Language
 from .whitespace import Whitespace, before_key
-
-_BEFORE, _AFTER = 0, 1
 
 
 class _SpaceLeaf(Leaf):
@@ -45,56 +40,10 @@ class _SpaceLeaf(Leaf):
 
 
 @lru_cache(maxsize=16)
-def _space_leaf(space: Whitespace) -> _SpaceLeaf:
-    return _SpaceLeaf(space)
-
-
-class Document(Frame):
-    """The frame below a top-level value.
-
-    Args:
-        value: how the value starts.
-        space: whitespace around it.
-        limit: see `frames.Frame`.
-    """
-
-    nests = False
-
-    def __init__(self, value: tuple[Alternative, ...], space: Whitespace, limit: int) -> None:
-        self.limit = limit
-        # Without this frame below: what referred to it from here would leave it to the collector.
-        self._value = value
-        self._leaf = _space_leaf(space)
-
-    def open(self) -> tuple[Alternative, ...]:
-        """How a text starts: with the value, or with whitespace."""
-        return (*self._ways(), Alternative(self._leaf, self._leaf.start, ((self, _BEFORE),)))
-
-    def _ways(self) -> tuple[Alternative, ...]:
-        """How the value starts, over this frame."""
-        own = self, _AFTER
-        return tuple([Alternative(way.leaf, way.q, (*way.frames, own)) for way in self._value])
-
-    @cached_property
-    def _completion(self) -> Text:
-        """A short text of the value: the one that the value's own ways would be completed with.
-
-        Not a shorter one, where there is: a completion would begin with a blank to come by it.
-        """
-        value = Machine(self._value)
-        return value.shortest_completion(value.start, TextHistory())
-
-    def resume(
-        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
-    ) -> tuple[Alternative, ...]:
-        """See `frames.Frame`."""
-        if at == _BEFORE:
-            return self._ways()
-        return (*POP, Alternative(self._leaf, self._leaf.start))
-
-    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
-        """See `frames.Frame`."""
-        return b"" if at == _AFTER else self._completion
+def around(space: Whitespace) -> tuple[Alternative, ...]:
+    """What may stand before and after the value: nothing, or whitespace."""
+    leaf = _SpaceLeaf(space)
+    return (*POP, Alternative(leaf, leaf.start))
 
 
 _BRACE = 0x7B
@@ -141,10 +90,10 @@ class PlainRoot(Frame):
     """The frame of a document's object up to its brace; see `frames.Frame`."""
 
     nests = True
-    limit = UNLIMITED  # the object's own frame minds how deep its members are
 
     def __init__(self, language: Language) -> None:
         self._language = language
+        self.limit = language.limit_below((language.root >> 1,))
 
     def open(self, has_key: bool, may_close: bool) -> Alternative:
         """How the document starts."""
