@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+from structgen.automaton.bits import bits
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
@@ -372,18 +373,14 @@ class Closing:
             return None
         table = self._table
         plain: list[Member] = []
-        missing = left & table.required
-        while missing:
-            bit = missing & -missing
-            missing ^= bit
-            label = bit.bit_length() - 1
+        for label in bits(left & table.required):
             if table.touching(label) & rule.support:
                 continue
             value = self._language.values.shortest(table.conjunctions[label])
             if value is None:
                 return None
             plain.append(self._member(label, table.names[label], value))
-            left ^= bit
+            left ^= 1 << label
         if self._counts and plain:
             count = min(count + len(plain), table.count_to)
             rule = table.counted(rule, count)
@@ -586,10 +583,7 @@ class Closing:
         check_owed(number, table.path)
         WORK.spend(number)
         out: list[Member] = []
-        while left:
-            bit = left & -left
-            left ^= bit
-            label = bit.bit_length() - 1
+        for label in bits(left):
             value = self._language.values.shortest(table.conjunctions[label])
             if value is not None:
                 out.append(self._member(label, table.names[label], value))

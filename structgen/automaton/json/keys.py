@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from structgen.automaton import liveness
+from structgen.automaton.bits import bits
 from structgen.automaton.core.leaf import ENDED, Leaf
 from structgen.automaton.core.text_leaf import StringLeaf, read_text
 from structgen.automaton.regex.automaton import Names, RegexAutomaton, SymbolAutomaton
@@ -149,26 +150,21 @@ class KeySymbols(SymbolAutomaton):
     def shortest_name(self, state: int, encoding: Utf8) -> bytes | None:
         """The fewest bytes that spell a name that is still possible at a start state."""
         _, allowed, _, _ = self._keys[state]
-        best: bytes | None = None
-        for index in range(self.n_names):
-            if allowed >> index & 1:
-                text = self.rest_of_name(state, index, GROUND, encoding)
-                if text is not None and (best is None or len(text) < len(best)):
-                    best = text
-        return best
+        texts = [self.rest_of_name(state, index, GROUND, encoding) for index in bits(allowed)]
+        return min([text for text in texts if text is not None], key=len, default=None)
 
     def rest_of_name(self, state: int, label: int, node: int, encoding: Utf8) -> bytes | None:
         """The fewest bytes from ``(state, encoding node)`` to the end of the ``label``-th name."""
         at, allowed, _, _ = self._keys[state]
         if not allowed >> label & 1:
             return None
-        minterms = self._trie.path(at, label)
-        if node == GROUND:
-            return b"".join(encoding.shortest(GROUND)[minterm] for minterm in minterms)
-        begun = encoding.shortest(node).get(minterms[0]) if minterms else None
-        if begun is None:
-            return None
-        return begun + b"".join(encoding.shortest(GROUND)[minterm] for minterm in minterms[1:])
+        points = [*map(ord, self._texts[label][self._trie.depth[at] :])]
+        begun: bytes | None = b""
+        if node != GROUND and points:
+            begun = encoding.shortest(node).get(self.alphabet.minterm(points.pop(0)))
+        elif node != GROUND:
+            begun = None
+        return None if begun is None else begun + b"".join(map(encoding.spell, points))
 
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
         """Disjoint ``(minterm mask, next state)`` pairs, none of which leads nowhere."""
@@ -344,13 +340,7 @@ class KeySymbols(SymbolAutomaton):
             return None
         trie = self._trie
         texts, depth = trie.texts, trie.depth[node]
-        out: list[tuple[int, str]] = []
-        while allowed:
-            bit = allowed & -allowed
-            allowed ^= bit
-            name = bit.bit_length() - 1
-            out.append((name, texts[name][depth:]))
-        return out
+        return [(name, texts[name][depth:]) for name in bits(allowed)]
 
     def special_texts(self, state: int) -> Mapping[str, int]:
         """See `automaton.SymbolAutomaton`: what is left of each name, and which name it is."""

@@ -173,12 +173,9 @@ class ObjectPlan(Frame):
             # Nothing beyond the first required name may come before it.
             allowed &= ((first & -first) << 1) - 1
         if self._is_involved:
-            rest = allowed
-            while rest:
-                bit = rest & -rest
-                rest ^= bit
-                if not self._open.may_write(state, bit.bit_length() - 1):
-                    allowed ^= bit
+            for label in bits(allowed):
+                if not self._open.may_write(state, label):
+                    allowed ^= 1 << label
             if others and not self._told_by_state:
                 after = self._values.after(state, self._n_names, rule, None)
                 others = self._open.may_close(after)

@@ -149,11 +149,6 @@ class NameTrie:
             self._rests[node] = found
         return found
 
-    def path(self, node: int, index: int) -> list[int]:
-        """The minterms from ``node``, on the way to the ``index``-th name, to that name's end."""
-        minterm = self._alphabet.minterm
-        return [minterm(ord(char)) for char in self.texts[index][self.depth[node] :]]
-
 
 class ByteEdges(dict[int, tuple[tuple[int, int], ...]]):
     """The ``(byte, child)`` pairs of the nodes of a trie of ASCII names, made when asked for."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TypeAlias
 
+from structgen.automaton.bits import bits
 from structgen.grammar import ir
 
 MOST_SETS = 200
@@ -152,11 +153,8 @@ class _Positions:
         return first, last, is_nullable
 
     def _lead(self, ends: int, begins: int) -> None:
-        follow = self.follow
-        while ends:
-            bit = ends & -ends
-            ends ^= bit
-            follow[bit.bit_length() - 1] |= begins
+        for position in bits(ends):
+            self.follow[position] |= begins
 
     def _by_class(self) -> list[int]:
         """For each class of characters that the sets do not tell apart, the positions of it."""
@@ -198,10 +196,8 @@ class _Positions:
                     if len(seen) > MOST_SETS:
                         return False
                     next_ = again
-                    while to:
-                        bit = to & -to
-                        to ^= bit
-                        next_ |= follow[bit.bit_length() - 1]
+                    for position in bits(to):
+                        next_ |= follow[position]
                     todo.append(next_)
         return True
 

@@ -335,13 +335,7 @@ class MemberTable:
 
     def _those_included(self, keys: Keys, labels: int) -> int:
         """Those of the names in ``labels`` (bit mask) that are among ``keys``."""
-        found = 0
-        while labels:
-            bit = labels & -labels
-            labels ^= bit
-            if evaluate.includes(keys, self.names[bit.bit_length() - 1]):
-                found |= bit
-        return found
+        return sum(1 << at for at in bits(labels) if evaluate.includes(keys, self.names[at]))
 
     @cached_property
     def _touching_names(self) -> list[int]:
@@ -353,10 +347,7 @@ class MemberTable:
             if 2 * labels.bit_count() > len(self.names):
                 common |= support
                 labels ^= everything
-            while labels:
-                bit = labels & -labels
-                labels ^= bit
-                label = bit.bit_length() - 1
+            for label in bits(labels):
                 odd[label] = odd.get(label, 0) | support
         return [common ^ odd.get(label, 0) for label in range(len(self.names))]
 

@@ -147,11 +147,7 @@ class _Forced:
             yield from (step for step in self._steps(self._nodes[number]) if step[1])
 
     def _steps(self, node: Node) -> Iterator[tuple[int, int]]:
-        for requirements in (node.refs, node.all_of, node.any_of, node.one_of, node.condition):
-            if requirements:
-                yield from ((0, ob >> 1) for ob in requirements)
-        if node.dependent_schemas:
-            yield from ((0, ob >> 1) for ob in node.dependent_schemas.values())
+        yield from ((0, ob >> 1) for ob in node.parts_in_place())
         if self._all or self._names:
             for name, ob in node.properties.items():
                 if self._all or name in self._names:

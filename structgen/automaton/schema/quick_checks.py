@@ -236,18 +236,11 @@ class PlainNodes:
         out: dict[int, None] = {}
         stack = [requirement >> 1]
         while stack:
-            said = vars(self._nodes[stack.pop()])
-            if not INVOLVED.isdisjoint(said):
-                options = said.get("refs") or said.get("any_of") or said.get("one_of") or ()
-                stack += [ob >> 1 for ob in options]
-                for _, child in said.get("pattern_properties", ()):
-                    out[child] = None
-            if "properties" in said:
-                out.update(dict.fromkeys(said["properties"].values()))
-            for child in (said.get("additional", TRUE), said.get("items", TRUE)):
-                out[child] = None
-            if "prefix" in said:
-                out.update(dict.fromkeys(said["prefix"]))
+            node = self._nodes[stack.pop()]
+            stack += [ob >> 1 for ob in node.parts_in_place()]
+            out.update(dict.fromkeys([child for _, child in node.pattern_properties]))
+            out.update(dict.fromkeys((*node.properties.values(), node.additional, node.items)))
+            out.update(dict.fromkeys(node.prefix))
         return [child for child in out if child > FALSE]
 
     def _count_ways(self, number: int, hops: int) -> int:

@@ -114,9 +114,7 @@ class RuleReader:
             seen.add(number)
             node = self._nodes[number]
             out.update(dict.fromkeys(node.properties))
-            children = [*node.refs, *node.all_of, *(node.any_of or ()), *(node.one_of or ())]
-            children += [*(node.condition or ()), *node.dependent_schemas.values()]
-            todo += [child for child in reversed(children) if not child & 1]
+            todo += [child for child in reversed(node.parts_in_place()) if not child & 1]
         return out
 
     def is_about_names(self, rule: Rule) -> bool:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from structgen.automaton.bits import bits
 from structgen.automaton.regex import Alphabet
 from structgen.grammar.ir import MAX_CODE_POINT
 from structgen.storage import GenerationalCache
@@ -135,10 +136,7 @@ class AlphabetPoints:
     def holds(self, chars: int) -> npt.NDArray[np.bool_]:
         """By minterm, and for what is no text: whether it is one of ``chars``."""
         found = np.zeros(self._n_minterms + 1, bool)
-        while chars:
-            bit = chars & -chars
-            chars ^= bit
-            found[bit.bit_length() - 1] = True
+        found[bits(chars)] = True
         return found
 
     def inside(self, chars: int) -> npt.NDArray[np.bool_]:
@@ -362,11 +360,11 @@ class Characters:
         key = blake2b(sets_as_bytes, digest_size=16).digest()
         found = self._most[key]
         if found is None and is_searched:
-            bits = np.zeros(len(arrays.points) + 2, np.uint8)
+            sets_of = np.zeros(len(arrays.points) + 2, np.uint8)
             for i, inside in enumerate(sets):
-                bits[inside] |= np.uint8(1 << i)
+                sets_of[inside] |= np.uint8(1 << i)
             flat_parent, levels = self._levels
-            held = bits[arrays.code[arrays.by_depth]]
+            held = sets_of[arrays.code[arrays.by_depth]]
             n_sets = len(sets)
             # The set whose turn it is in the low four bits, and above how often all were found.
             kind = np.uint16 if arrays.longest < 1 << 12 else np.uint32
