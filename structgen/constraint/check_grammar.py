@@ -163,9 +163,7 @@ def _read(
 def _is_made_up(terminal: ir.AnyTerminal) -> bool:
     """Whether something stands in a terminal for what could not be read."""
     code = ord(embedded.MADE_UP)
-    if isinstance(terminal, ir.Terminal):
-        return embedded.MADE_UP in terminal.pattern or f"\\U{code:08x}" in terminal.pattern
-    return isinstance(terminal, ir.Embedded) and f"({code}, {code})" in repr(terminal.grammar)
+    return f"({code}, {code})" in repr(terminal)
 
 
 def _unmatched(grammar: ir.ContextFree, text: str) -> list[Problem]:

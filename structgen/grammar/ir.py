@@ -15,7 +15,7 @@ This module owns the node types and nothing else: it knows no source syntax and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -161,6 +161,25 @@ Regex: TypeAlias = (
     " | EndAnchor | Lookahead | Lookbehind"
 )
 
+
+def parts_of(regex: Regex) -> tuple[Regex, ...]:
+    """The expressions that ``regex`` is directly made of."""
+    if isinstance(regex, (Concat, Alternate, Intersect)):
+        return regex.parts
+    if isinstance(regex, (Repeat, Complement, Lookahead, Lookbehind)):
+        return (regex.body,)
+    return ()
+
+
+def nodes(regex: Regex) -> Iterator[Regex]:
+    """``regex`` and all expressions inside of it."""
+    stack = [regex]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(parts_of(node))
+
+
 EPSILON = Concat(())
 NOTHING = Alternate(())
 ANY_CHAR = CharSet(((0, SURROGATES[0] - 1), (SURROGATES[1] + 1, MAX_CODE_POINT)))
@@ -252,16 +271,12 @@ class Terminal:
 
     Attributes:
         name: its name in messages.
-        pattern: Python's ``re`` syntax; where it is matched, it takes what ``re.match`` would take.
-        flags: of ``re``.
-        splits: whether it may end wherever its pattern matches instead, but never empty. Such a
-            pattern has no assertions.
+        pattern: in Python's ``re`` syntax: it takes what ``re.match`` would take. Or a regular
+            expression without assertions: it may end wherever that matches, but never empty.
     """
 
     name: str
-    pattern: str
-    flags: int = 0
-    splits: bool = False
+    pattern: str | Regex
 
 
 @dataclass(frozen=True, slots=True)

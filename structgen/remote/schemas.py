@@ -295,9 +295,11 @@ def _rules(grammar: ir.ContextFree) -> Gbnf:
     for terminal in grammar.terminals:
         if not isinstance(terminal, ir.Terminal):
             raise CannotSay(f"{terminal.name}, a text of another type or a special token, inside")
-        regex = regexes.parse_python(terminal.pattern, terminal.flags)
+        pattern = terminal.pattern
+        is_language = not isinstance(pattern, str)
+        regex = regexes.parse_python(pattern) if isinstance(pattern, str) else pattern
         is_text = isinstance(regex, ir.Concat) and all(map(_single, _flat(regex)))
-        is_exact = is_exact and (terminal.splits or is_text or _single(regex) is not None)
+        is_exact = is_exact and (is_language or is_text or _single(regex) is not None)
         written.append(f"({_gbnf(regex)})")
     gap = "gap" if grammar.ignore else ""
     names = [

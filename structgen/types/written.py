@@ -28,11 +28,9 @@ MAX_BYTES = 64 * 1024 * 1024
 """Most bytes that are read."""
 
 _MAGIC = b"structgen constraint "
-_VERSION = 2
+_VERSION = 3
 _LIMITS = ("max_work", "max_mask_work", "max_memory_bytes")
 """Options that are not kept: who reads says what a call may do."""
-
-_FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.ASCII | re.UNICODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +271,8 @@ class _Reader:
         if hint in _KINDS:
             return self.node(data, hint)
         inner = get_args(hint)
+        if _Regex in inner and not isinstance(data, str):
+            return self.node(data, _Regex)
         if get_origin(hint) is tuple:
             _check(isinstance(data, list), "a list")
             hints = [inner[0]] * len(data) if inner[1] is ... else inner
@@ -351,11 +351,6 @@ def _context_free(
     return ir.ContextFree(terminals, names, tuple(dict.fromkeys(rules)), start, ignore)
 
 
-def _terminal(name: str, pattern: str, flags: int, splits: bool) -> ir.Terminal:
-    _check(not flags & ~_FLAGS, "the flags of a pattern")
-    return ir.Terminal(name, pattern, flags, splits)
-
-
 def _embedded(name: str, grammar: ir.Grammar) -> ir.Embedded:
     parts = [grammar]
     for part in parts:
@@ -372,7 +367,6 @@ _MADE: dict[str, Callable[..., Any]] = {
     "Choice": _choice,
     "Json": _json,
     "ContextFree": _context_free,
-    "Terminal": _terminal,
     "Embedded": _embedded,
 }
 """What makes nodes, where not every value of their fields is sound."""

@@ -510,16 +510,12 @@ def shared_lexer(terminals: Sequence[ir.AnyTerminal], chars: ir.CharSet) -> Lexe
     It is kept as the leaves of schemas are, and what it has grown to is found again by the next
     grammar, or the same, compiled again. None where a terminal is no pattern.
     """
-    contents: list[tuple[str, str, int, bool]] = []
-    for t in terminals:
-        if not isinstance(t, ir.Terminal):
-            return None
-        contents.append((t.name, t.pattern, int(t.flags), t.splits))
-    return AUTOMATA.get(_shared_lexer, tuple(contents), chars)
+    if not all(isinstance(t, ir.Terminal) for t in terminals):
+        return None
+    return AUTOMATA.get(_shared_lexer, tuple(terminals), chars)
 
 
-def _shared_lexer(contents: tuple[tuple[str, str, int, bool], ...], chars: ir.CharSet) -> Lexer:
-    terminals = [ir.Terminal(*content) for content in contents]
+def _shared_lexer(terminals: tuple[ir.Terminal, ...], chars: ir.CharSet) -> Lexer:
     return Lexer(Terminals(terminals, chars))
 
 

@@ -26,7 +26,6 @@ from structgen.automaton.regex.symbols import MANY_BEGINNINGS, MAX_PROBED
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, OutputTypeError, PatternError, UnsupportedFeature
 from structgen.grammar import ir
-from structgen.grammar.regex import context as regex_context
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree
 
@@ -40,9 +39,12 @@ _LONG_PATTERN = 40
 _PROBED_CHARACTERS = 64
 
 
-def may_be_large(pattern: str) -> bool:
+def may_be_large(pattern: str | ir.Regex) -> bool:
     """Whether a pattern may have more states than its few characters, each once."""
-    return len(pattern) > _LONG_PATTERN or "{" in pattern
+    if isinstance(pattern, str):
+        return len(pattern) > _LONG_PATTERN or "{" in pattern
+    nodes = list(ir.nodes(pattern))
+    return len(nodes) > _LONG_PATTERN or any(isinstance(node, ir.Repeat) for node in nodes)
 
 
 class Assertions:
@@ -54,64 +56,89 @@ class Assertions:
     """
 
     def __init__(self) -> None:
-        self.aheads: dict[tree.Look | ir.EndAnchor, ir.Regex] = {}
-        self.behinds: dict[tree.Look, tuple[ir.Regex, int]] = {}
+        self.aheads: dict[ir.Lookahead | ir.EndAnchor, ir.Regex] = {}
+        self.behinds: dict[ir.Lookbehind, tuple[ir.Regex, int]] = {}
 
-    def collect(self, terminal: ir.Terminal, parsed: tree.Tree, sets: set[ir.Ranges]) -> None:
+    def collect(self, terminal: ir.Terminal, parsed: ir.Regex, sets: set[ir.Ranges]) -> None:
         """Take down those of a terminal; its character sets are added to ``sets``."""
         stack = [parsed]
         while stack:
             node = stack.pop()
             if isinstance(node, ir.CharSet):
                 sets.add(node.ranges)
-            elif isinstance(node, tree.Seq | tree.Alt):
-                stack.extend(node.parts)
-            elif isinstance(node, tree.Rep):
-                stack.append(node.body)
             elif isinstance(node, ir.StartAnchor):
                 raise PatternError(
                     f"Terminal {terminal.name} has a ^ or \\A, which would tie it to the start of "
                     "the text. Remove it: a terminal stands where the rules put it.",
-                    pattern=terminal.pattern,
+                    pattern=str(terminal.pattern),
                 )
             elif isinstance(node, ir.EndAnchor):
                 self.aheads[node] = ir.EndAnchor()
-            elif node.behind:
+            elif isinstance(node, ir.Lookbehind):
                 if tree.has_look(node.body) or tree.has_anchor(node.body):
                     raise UnsupportedFeature(
                         f"A lookbehind or a multi-line ^ in terminal {terminal.name} looks for the "
                         "start of the text, or has another assertion inside.",
                         fix="Write the terminal without it.",
                     )
-                regex = tree.lower(node.body)
-                width = regex_context.width(regex)[1]
-                assert width is not None
-                self.behinds.setdefault(node, (regex, width))
+                regex = tree.simplified(node.body)
+                self.behinds.setdefault(node, (regex, _width(regex)))
                 sets |= char_sets(regex)
-            else:
-                self.aheads[node] = self._ahead(node, terminal)
+            elif isinstance(node, ir.Lookahead):
+                self.aheads[node] = _ahead(node, terminal)
                 sets |= char_sets(self.aheads[node])
-
-    def _ahead(self, look: tree.Look, terminal: ir.Terminal) -> ir.Regex:
-        if regex_context.has_behind(look.body):
-            raise UnsupportedFeature(
-                f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",
-                fix="Write the lookahead with a class of characters.",
-            )
-        return regex_context.ahead(look)
+            else:
+                stack.extend(ir.parts_of(node))
 
 
-def literal_of(parsed: tree.Tree, alphabet: Alphabet, writable: int) -> bytes:
-    """The one text that a tree matches, if it is one that may be written; else nothing."""
+def _width(regex: ir.Regex) -> int:
+    """How many characters a lookbehind looks at: all its texts have as many."""
+    if isinstance(regex, ir.CharSet):
+        return 1
+    if isinstance(regex, ir.Repeat):
+        return regex.min * _width(regex.body)
+    widths = map(_width, ir.parts_of(regex))
+    return max(widths, default=0) if isinstance(regex, ir.Alternate) else sum(widths)
+
+
+def _ahead(look: ir.Lookahead, terminal: ir.Terminal) -> ir.Regex:
+    """The texts that may follow where ``look`` stands."""
+    if any(isinstance(node, (ir.Lookbehind, ir.StartAnchor)) for node in ir.nodes(look.body)):
+        raise UnsupportedFeature(
+            f"Terminal {terminal.name} has a lookbehind or a \\b inside a lookahead.",
+            fix="Write the lookahead with a class of characters.",
+        )
+    regex = tree.simplified(ir.Concat((look.body, ir.ANY_TEXT)))
+    return tree.complement(regex) if look.negate else regex
+
+
+def _text_of(regex: ir.Regex) -> str | None:
+    """The one text that an expression matches; None where it is not plainly one."""
     text = ""
-    for part in parsed.parts if isinstance(parsed, tree.Seq) else (parsed,):
+    for part in regex.parts if isinstance(regex, ir.Concat) else (regex,):
         if not isinstance(part, ir.CharSet) or len(part.ranges) != 1:
-            return b""
+            return None
         low, high = part.ranges[0]
-        if low != high or not alphabet.mask(part.ranges) & writable:
-            return b""
+        if low != high:
+            return None
         text += chr(low)
-    return text.encode()
+    return text
+
+
+def literal_of(parsed: ir.Regex, alphabet: Alphabet, writable: int) -> bytes:
+    """The one text that an expression matches, if it is one that may be written; else nothing."""
+    text = _text_of(parsed) or ""
+    is_written = all(alphabet.mask(((ord(c), ord(c)),)) & writable for c in text)
+    return text.encode() if is_written else b""
+
+
+def _plain_text(pattern: str | ir.Regex) -> str | None:
+    return python_regex.plain_text(pattern) if isinstance(pattern, str) else _text_of(pattern)
+
+
+def _parsed(pattern: str | ir.Regex) -> ir.Regex:
+    parsed = python_regex.parse(pattern, lazy=True) if isinstance(pattern, str) else pattern
+    return tree.settled(parsed)
 
 
 def check_growth(name: str, start: int, moves: Callable[[int], Moves]) -> None:
@@ -180,11 +207,9 @@ class Terminals:
             s if isinstance(s, ir.Terminal) else ir.Terminal(s.name, "(?!)") for s in symbols
         ]
         # Most terminals are one text each: those are handled without trees.
-        texts = [python_regex.plain_text(t.pattern, t.flags) or None for t in terminals]
+        texts = [_plain_text(t.pattern) or None for t in terminals]
         trees = [
-            regex_context.settled(python_regex.parse(t.pattern, t.flags, lazy=True))
-            if text is None
-            else None
+            None if text is not None else _parsed(t.pattern)
             for t, text in zip(terminals, texts, strict=True)
         ]
         sets = {chars.ranges}
@@ -242,7 +267,8 @@ class Terminals:
                 literal = literal_of(parsed, self.alphabet, self._writable)
                 if literal:
                     self.literals[i] = literal
-                start = self._start_anywhere(parsed) if terminal.splits else self._start(i, parsed)
+                is_language = not isinstance(terminal.pattern, str)
+                start = self._start_anywhere(parsed) if is_language else self._start(i, parsed)
             self.starts.append(start)
             if parsed is not None and start >= 0 and may_be_large(terminal.pattern):
                 check_growth(self._names[i], start, self.moves)
@@ -534,7 +560,7 @@ class Terminals:
         self.literals[terminal] = text.encode()
         return self._state_of((((node, self.lookahead.anything),), (), 0, -1), terminal, True)
 
-    def _start_anywhere(self, parsed: tree.Tree) -> int:
+    def _start_anywhere(self, parsed: ir.Regex) -> int:
         """The start of a terminal that may end wherever it matches: a language, without order."""
         node = self._threads.lower(parsed)
         self._nodes_of.append(node)
@@ -554,7 +580,7 @@ class Terminals:
             self._ends[found] = self.lookahead.anything if may_end else NONE
         return found
 
-    def _start(self, terminal: int, parsed: tree.Tree) -> int:
+    def _start(self, terminal: int, parsed: ir.Regex) -> int:
         node = self._threads.lower(parsed)
         self._nodes_of.append(node)
         if node == DEAD:

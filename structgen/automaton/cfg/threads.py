@@ -19,7 +19,7 @@ from structgen.automaton.regex.lookarounds import Moves
 from structgen.automaton.work import WORK
 from structgen.errors import UnsupportedFeature
 from structgen.grammar import ir
-from structgen.grammar.regex import tree
+from structgen.grammar.regex.tree import LazyRepeat
 
 DEAD, EMPTY = 0, 1
 _SET, _CAT, _ALT, _REP, _AHEAD, _BEHIND, _TEXT = range(2, 9)
@@ -157,8 +157,8 @@ class Threads:
         self,
         rest: LookaheadAutomaton,
         writable: int,
-        aheads: Mapping[tree.Look | ir.EndAnchor, ir.Regex],
-        behinds: Mapping[tree.Look, int],
+        aheads: Mapping[ir.Lookahead | ir.EndAnchor, ir.Regex],
+        behinds: Mapping[ir.Lookbehind, int],
     ) -> None:
         self.lookahead = rest
         self.looks: list[int] = [0, 0]
@@ -324,17 +324,17 @@ class Threads:
             node = self._cat(self._node((_SET, 1 << minterm), 0), node)
         return node
 
-    def lower(self, parsed: tree.Tree) -> int:
-        """The node of a tree, `DEAD` if it matches nothing."""
+    def lower(self, parsed: ir.Regex) -> int:
+        """The node of an expression as it was parsed, `DEAD` if it matches nothing."""
         if isinstance(parsed, ir.CharSet):
             mask = self.lookahead.alphabet.mask(parsed.ranges) & self._writable
             return self._node((_SET, mask), 0) if mask else DEAD
-        if isinstance(parsed, tree.Seq):
+        if isinstance(parsed, ir.Concat):
             node = EMPTY
             for part in reversed(parsed.parts):
                 node = self._cat(self.lower(part), node)
             return node
-        if isinstance(parsed, tree.Alt):
+        if isinstance(parsed, ir.Alternate):
             parts = dict.fromkeys(self.lower(part) for part in parsed.parts)
             parts.pop(DEAD, None)
             if not parts:
@@ -343,14 +343,14 @@ class Threads:
             for node in parts:
                 looks |= self.looks[node]
             return self._node((_ALT, *parts), looks) if len(parts) > 1 else next(iter(parts))
-        if isinstance(parsed, tree.Rep):
-            lazy = int(isinstance(parsed, tree.LazyRep))
+        if isinstance(parsed, ir.Repeat):
+            lazy = int(isinstance(parsed, LazyRepeat))
             most = -1 if parsed.max is None else parsed.max
             return self._repeat(self.lower(parsed.body), parsed.min, most, lazy)
-        if isinstance(parsed, tree.Look) and parsed.behind:
+        if isinstance(parsed, ir.Lookbehind):
             index = self._behinds[parsed]
             return self._node((_BEHIND, index, int(parsed.negate)), HAS_BEHIND)
-        assert not isinstance(parsed, ir.StartAnchor)
+        assert isinstance(parsed, (ir.Lookahead, ir.EndAnchor))
         condition = self.lookahead.language(self._aheads[parsed])
         return (
             self._node((_AHEAD, condition), HAS_AHEAD)

@@ -195,13 +195,10 @@ def _is_plain(grammar: ir.ContextFree) -> bool:
 
 def _encoded(grammar: ir.ContextFree) -> bytes:
     """A grammar as JSON."""
-    terminals = [
-        [t.name, t.pattern, int(t.flags), t.splits]
-        for t in grammar.terminals
-        if isinstance(t, ir.Terminal)
-    ]
+    terminals = [[t.name, t.pattern] for t in grammar.terminals if isinstance(t, ir.Terminal)]
     return json.dumps(
-        [terminals, grammar.nonterminals, grammar.rules, grammar.start, grammar.ignore]
+        [terminals, grammar.nonterminals, grammar.rules, grammar.start, grammar.ignore],
+        default=repr,  # of other patterns than Lark's, which are not read again
     ).encode()
 
 

@@ -26,17 +26,18 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from structgen.errors import GrammarError, PatternError
 from structgen.grammar import ir, reading, regex
+from structgen.grammar.regex import tree
 from structgen.storage import IdentityMap
 
 from . import embedded, foreign
 from .embedded import Errors, Given
 
-MAX_PATTERN = 2_000
-"""Longest pattern of one terminal made of several parts, in characters."""
+MAX_LENGTH = 1_000
+"""Longest regular expression of one terminal made of several parts, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,6 @@ Expression: TypeAlias = (
 )
 
 
-_T = TypeVar("_T")
-
 _NOT_REGULAR = (
     "Only what is regular can be taken away from what is regular: no rules that contain "
     "themselves, no embedded JSON. Write the rest out."
@@ -153,7 +152,7 @@ class _Builder:
         self._wrong = wrong
         self._told: set[int] = set()
         self._terminals: list[ir.AnyTerminal] = []
-        self._numbers: dict[str, int] = {}  # of terminals, by pattern
+        self._numbers: dict[ir.Regex, int] = {}  # of terminals
         self._nonterminals: dict[str, int] = {}
         self._lowered: dict[tuple[int, tuple[int, ...]], None] = {}
         self._made: dict[Expression, int] = {}
@@ -161,14 +160,12 @@ class _Builder:
         # Other terminals may hold schemas, which have no hash.
         self._placed: IdentityMap[ir.AnyTerminal, int] = IdentityMap()
         self._todo: list[str] = []
-        # The pattern of each rule that is regular, short enough, and not recursive.
-        self._patterns: dict[str, str | None] = {}
-        self._regexes: dict[str, ir.Regex | None] = {}
-        self._nullable: dict[str, bool] = {}
+        # What each rule comes to as a regular expression: by itself, and for terminals.
+        self._known: tuple[dict[str, ir.Regex | None], ...] = ({}, {})
 
     def build(self, start: str, ignore: Iterable[Placed]) -> ir.ContextFree:
         """See `build`."""
-        self._settle(Reference(start), self._patterns, self._pattern, None)
+        self._settle(Reference(start), True)
         self._nonterminal(start)
         for name in self._todo:
             self._define(self._nonterminals[name], self._rules[name])
@@ -181,16 +178,10 @@ class _Builder:
             ignored,
         )
 
-    def _settle(
-        self,
-        expression: Expression,
-        known: dict[str, _T],
-        work_out: Callable[[Expression], _T],
-        in_itself: _T,
-    ) -> None:
-        """Put into ``known`` what rules that ``expression`` leads to come to, the last ones first:
-        chains of rules are longer than Python's stack. ``in_itself`` for rules in
-        themselves, which are not regular."""
+    def _settle(self, expression: Expression, for_terminal: bool) -> None:
+        """Find what rules that ``expression`` leads to come to, the last ones first: chains of
+        rules are longer than Python's stack. Rules in themselves are not regular."""
+        known = self._known[for_terminal]
         todo: list[tuple[str, Iterator[str]]] = [("", _references(expression))]
         under_way: set[str] = set()
         while todo:
@@ -200,102 +191,62 @@ class _Builder:
                 todo.pop()
                 under_way.discard(name)
                 if name and name not in known:
-                    known[name] = work_out(self._rules[name])
+                    known[name] = self._regex(self._rules[name], for_terminal)
             elif inner in under_way:
-                known[inner] = in_itself
+                known[inner] = None
             elif inner not in known:
                 under_way.add(inner)
                 todo.append((inner, _references(self._rules[inner])))
 
     # -- regular parts ----------------------------------------------------------------------------
 
-    def _pattern(self, expression: Expression) -> str | None:
-        """A Python pattern of ``expression``, or None if it is not regular, or gets too long."""
+    def _regex(self, expression: Expression, for_terminal: bool) -> ir.Regex | None:
+        """``expression`` as a regular expression, or None if it is none.
+
+        ``for_terminal`` it is none either if it is too large, embedded, or if more than characters
+        are taken away in it.
+        """
         if isinstance(expression, Placed):
-            return None
-        if isinstance(expression, Difference):
-            chars = _as_chars(self._difference(expression))
-            return None if chars is None else _class(chars)
+            grammar = getattr(expression.terminal, "grammar", None)
+            return grammar.regex if isinstance(grammar, ir.Pattern) and not for_terminal else None
         # These two have nothing in them that could be a rule, however long they are.
         if isinstance(expression, Literal):
-            return re.escape(expression.text)
+            return tree.concat(map(ir.character, map(ord, expression.text)))
         if isinstance(expression, Chars):
-            return _class(expression.chars)
+            return expression.chars
+        if isinstance(expression, Difference):
+            found = self._difference(expression)
+            return None if for_terminal and not isinstance(found, ir.CharSet) else found
         if isinstance(expression, Reference):
-            out = self._patterns[expression.name]
-        elif isinstance(expression, Repeated):
-            body = self._pattern(expression.body)
-            most = "" if expression.most is None else expression.most
-            out = None if body is None else f"(?:{body}){{{expression.least},{most}}}"
-        else:
-            parts = [self._pattern(part) for part in expression.parts]
-            known = [part for part in parts if part is not None]
-            if len(known) < len(parts):
-                out = None
-            elif isinstance(expression, Sequence):
-                out = "".join(map(_one_of_several, known))
-            else:
-                out = "|".join(known)
-                out = f"(?:{out})"
-        return out if out is not None and len(out) <= MAX_PATTERN else None
-
-    def _is_nullable(self, expression: Expression) -> bool:
-        """Whether a regular expression can be empty."""
-        self._settle(expression, self._nullable, self._may_be_empty, False)
-        return self._may_be_empty(expression)
-
-    def _may_be_empty(self, expression: Expression) -> bool:
-        if isinstance(expression, Literal):
-            return not expression.text
-        if isinstance(expression, (Chars, Placed, Difference)):
-            return False
-        if isinstance(expression, Reference):
-            return self._nullable[expression.name]
+            return self._known[for_terminal][expression.name]
         if isinstance(expression, Repeated):
-            return expression.least == 0 or self._may_be_empty(expression.body)
-        if isinstance(expression, Sequence):
-            return all(map(self._may_be_empty, expression.parts))
-        return any(map(self._may_be_empty, expression.parts))
+            body = self._regex(expression.body, for_terminal)
+            if body is None:
+                return None
+            found = tree.repeat(body, expression.least, expression.most)
+        else:
+            inner = [self._regex(part, for_terminal) for part in expression.parts]
+            parts = [part for part in inner if part is not None]
+            if len(parts) < len(inner):
+                return None
+            join = tree.concat if isinstance(expression, Sequence) else tree.alternate
+            found = join(parts)
+        return None if for_terminal and len(_written(found)) > MAX_LENGTH else found
 
     # -- differences ------------------------------------------------------------------------------
 
     def _difference(self, expression: Difference) -> ir.Regex:
-        self._settle(expression, self._regexes, self._regex, None)
-        whole, part = self._regex(expression.whole), self._regex(expression.part)
+        self._settle(expression, False)
+        whole, part = (self._regex(e, False) for e in (expression.whole, expression.part))
         if whole is None or part is None:
             if expression.position not in self._told:
                 self._told.add(expression.position)
                 assert self._wrong is not None
                 self._wrong(_NOT_REGULAR, expression.position)
-            return ir.literal(embedded.MADE_UP)
-        chars = [_as_chars(whole), _as_chars(part)]
-        if chars[0] is not None and chars[1] is not None:
-            taken = [*ir.negate(chars[0]).ranges, *chars[1].ranges]
-            return ir.negate(ir.char_set(taken))
+            return ir.character(ord(embedded.MADE_UP))
+        if isinstance(whole, ir.CharSet) and isinstance(part, ir.CharSet):
+            return _less(whole, part)
         return ir.Intersect((whole, ir.Complement(part)))
-
-    def _regex(self, expression: Expression) -> ir.Regex | None:
-        """``expression`` as a regular expression, or None if it is none."""
-        if isinstance(expression, Placed):
-            inner = expression.terminal
-            is_pattern = isinstance(inner, ir.Embedded) and isinstance(inner.grammar, ir.Pattern)
-            return inner.grammar.regex if is_pattern else None  # type: ignore[union-attr]
-        if isinstance(expression, Literal):
-            return ir.literal(expression.text)
-        if isinstance(expression, Chars):
-            return expression.chars
-        if isinstance(expression, Difference):
-            return self._difference(expression)
-        if isinstance(expression, Reference):
-            return self._regexes[expression.name]
-        if isinstance(expression, Repeated):
-            body = self._regex(expression.body)
-            return None if body is None else ir.Repeat(body, expression.least, expression.most)
-        found = [self._regex(part) for part in expression.parts]
-        parts = tuple(part for part in found if part is not None)
-        if len(parts) < len(found):
-            return None
-        return ir.Concat(parts) if isinstance(expression, Sequence) else ir.Alternate(parts)
 
     def _taken_away(self, expression: Difference) -> list[int]:
         """The symbols of a difference that is more than a character."""
@@ -319,7 +270,7 @@ class _Builder:
     def _ways(self, expression: Expression, most: int) -> list[tuple[int, ...]]:
         """The sequences of symbols that ``expression`` comes to; of a part that would make them
         more than ``most`` it is a nonterminal."""
-        if self._pattern(expression) is not None:
+        if self._regex(expression, True) is not None:
             return [tuple(self._symbols(expression))]
         if isinstance(expression, Alternatives):
             return [way for part in expression.parts for way in self._ways(part, most)]
@@ -340,9 +291,9 @@ class _Builder:
         run: list[Expression] = []
         length = 0
         for item in items:
-            pattern = self._pattern(item)
-            more = 0 if pattern is None else len(_one_of_several(pattern))
-            if pattern is not None and length + more <= MAX_PATTERN:
+            pattern = self._regex(item, True)
+            more = 0 if pattern is None else len(_written(pattern))
+            if pattern is not None and length + more <= MAX_LENGTH:
                 run.append(item)
                 length += more
                 continue
@@ -358,11 +309,11 @@ class _Builder:
         return out
 
     def _symbols(self, expression: Expression) -> list[int]:
-        pattern = self._pattern(expression)
-        if pattern == "":
+        pattern = self._regex(expression, True)
+        if pattern == ir.EPSILON:
             return []
         if pattern is not None:
-            if not self._is_nullable(expression):
+            if not tree.is_nullable(pattern):
                 return [self._terminal(pattern)]
             # A terminal is never empty; being empty is up to a rule.
             optional = self._helper(expression)
@@ -454,12 +405,12 @@ class _Builder:
                 self._todo.append(name)
         return found
 
-    def _terminal(self, pattern: str) -> int:
+    def _terminal(self, pattern: ir.Regex) -> int:
         found = self._numbers.get(pattern)
         if found is None:
-            found = self._numbers[pattern] = self.place(
-                ir.Terminal(_shown(pattern), pattern, splits=True)
-            )
+            name = _written(pattern)
+            name = name if len(name) <= 40 else name[:39] + "…"
+            found = self._numbers[pattern] = self.place(ir.Terminal(name, pattern))
         return found
 
     def place(self, terminal: ir.AnyTerminal) -> int:
@@ -500,11 +451,6 @@ def _references(expression: Expression) -> Iterator[str]:
             todo += (part.part, part.whole)
 
 
-def _one_of_several(pattern: str) -> str:
-    """``pattern`` as it stands between others."""
-    return f"(?:{pattern})" if "|" in pattern else pattern
-
-
 def _is_nullable(regex: ir.Regex) -> bool:
     """Whether ``regex`` matches the empty text."""
     if isinstance(regex, ir.CharSet):
@@ -524,32 +470,21 @@ def _is_nullable(regex: ir.Regex) -> bool:
     return True  # an anchor
 
 
-def _as_chars(regex: ir.Regex) -> ir.CharSet | None:
-    """One character of a set, if ``regex`` is just that."""
+def _less(chars: ir.CharSet, taken: ir.CharSet) -> ir.CharSet:
+    """The characters of one set that are not in another."""
+    return ir.negate(ir.char_set([*ir.negate(chars).ranges, *taken.ranges]))
+
+
+def _written(regex: ir.Regex) -> str:
+    """A regular expression without assertions, for people."""
     if isinstance(regex, ir.CharSet):
-        return regex
-    if isinstance(regex, ir.Concat) and len(regex.parts) == 1:
-        return _as_chars(regex.parts[0])
-    if isinstance(regex, ir.Alternate):
-        sets = [_as_chars(part) for part in regex.parts]
-        if None not in sets:
-            return ir.char_set([r for chars in sets if chars for r in chars.ranges])
-    return None
-
-
-def _class(chars: ir.CharSet) -> str:
-    if chars == ir.ANY_CHAR:
-        return "(?s:.)"
-    if not chars.ranges:
-        return "(?!)"
-    spans = [
-        f"\\U{low:08x}" + (f"-\\U{high:08x}" if high > low else "") for low, high in chars.ranges
-    ]
-    return f"[{''.join(spans)}]"
-
-
-def _shown(pattern: str) -> str:
-    return pattern if len(pattern) <= 40 else pattern[:39] + "…"
+        ends = [(repr(chr(low))[1:-1], repr(chr(high))[1:-1]) for low, high in regex.ranges]
+        spans = [low if low == high else f"{low}-{high}" for low, high in ends]
+        return spans[0] if len(spans) == 1 and "-" not in spans[0] else f"[{''.join(spans)}]"
+    if isinstance(regex, ir.Repeat):
+        return f"({_written(regex.body)}){{{regex.min},{'' if regex.max is None else regex.max}}}"
+    inner = map(_written, ir.parts_of(regex))
+    return f"({'|'.join(inner)})" if isinstance(regex, ir.Alternate) else "".join(inner)
 
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -978,8 +913,7 @@ class _Reader(Scanner):
             line, column = embedded.place(self.text, position)
             name = f"the difference at line {line}, column {column}"
             return Difference(whole, part, position, name)
-        taken = [*ir.negate(sets[0].chars).ranges, *sets[1].chars.ranges]
-        return Chars(ir.negate(ir.char_set(taken)))
+        return Chars(_less(sets[0].chars, sets[1].chars))
 
     def primary(self) -> Expression:
         char = self.text[self.at : self.at + 1]

@@ -2,13 +2,12 @@
 
 In reading order: `read` (the entry), `tree` (what both parsers build), `python` and `ecma` (the
 dialects), `unicode_sets` (character classes), `algebra` (and, or, not, counts over whole
-languages), `context` (what surrounds an assertion, and widths). Knows no automaton: nothing is
-decided here but what a pattern says.
+languages). Knows no automaton: nothing is decided here but what a pattern says.
 """
 
 from __future__ import annotations
 
-from . import algebra, context, python, tree
+from . import algebra, python, tree
 from .read import may_be_empty, parse_ecma, parse_python
 from .tree import alternate, complement, intersect
 
@@ -16,7 +15,6 @@ __all__ = [
     "algebra",
     "alternate",
     "complement",
-    "context",
     "intersect",
     "may_be_empty",
     "parse_ecma",

@@ -35,7 +35,7 @@ from structgen.errors import PatternError, UnsupportedFeature
 from structgen.grammar import ir
 
 from . import unicode_sets
-from .tree import EMPTY, Alt, Look, Rep, Seq, Tree, word_boundary
+from .tree import word_boundary
 
 _CLASS_ESCAPES = {
     "d": unicode_sets.ECMA_DIGIT,
@@ -80,17 +80,17 @@ class _Group:
     kind: str
     position: int
     flags: frozenset[str] = frozenset()
-    alternatives: list[Tree] = field(default_factory=list)
-    terms: list[Tree] = field(default_factory=list)
+    alternatives: list[ir.Regex] = field(default_factory=list)
+    terms: list[ir.Regex] = field(default_factory=list)
 
-    def close(self) -> Tree:
+    def close(self) -> ir.Regex:
         self.alternatives.append(_seq(self.terms))
         if len(self.alternatives) == 1:
             return self.alternatives[0]
-        return Alt(tuple(self.alternatives))
+        return ir.Alternate(tuple(self.alternatives))
 
 
-def parse(pattern: str) -> Tree:
+def parse(pattern: str) -> ir.Regex:
     """The tree of ``pattern``, meaning a match at one place; the caller adds the search.
 
     Raises:
@@ -134,8 +134,8 @@ def _refuse_sets(pattern: str) -> None:
         before = token
 
 
-def _seq(terms: list[Tree]) -> Tree:
-    return terms[0] if len(terms) == 1 else Seq(tuple(terms))
+def _seq(terms: list[ir.Regex]) -> ir.Regex:
+    return terms[0] if len(terms) == 1 else ir.Concat(tuple(terms))
 
 
 class _Parser:
@@ -154,7 +154,7 @@ class _Parser:
         self.lenient_at: int | None = None
         self.flags: frozenset[str] = frozenset()
 
-    def parse(self) -> Tree:
+    def parse(self) -> ir.Regex:
         """The tree of the whole pattern."""
         stack = [_Group("", 0, self.flags)]
         pattern = self.pattern
@@ -175,9 +175,9 @@ class _Parser:
                 body = group.close()
                 term, quantifiable = body, True
                 if group.kind:
-                    behind = group.kind.startswith("<")
-                    term = Look(body, behind, group.kind.endswith("!"), group.position)
-                    quantifiable = not behind
+                    quantifiable = not group.kind.startswith("<")
+                    look = ir.Lookahead if quantifiable else ir.Lookbehind
+                    term = look(body, group.kind.endswith("!"))
                 stack[-1].terms.append(self.quantified(term, quantifiable))
             elif char == "|":
                 group.alternatives.append(_seq(group.terms))
@@ -187,16 +187,15 @@ class _Parser:
                     f"nothing to repeat before this {char}; write \\{char} for the character", at
                 )
             elif char in "^$":
-                anchor: Tree = ir.StartAnchor() if char == "^" else ir.EndAnchor()
+                anchor: ir.Regex = ir.StartAnchor() if char == "^" else ir.EndAnchor()
                 if "m" in self.flags:
-                    end = Alt((anchor, unicode_sets.ECMA_LINE_TERMINATORS))
-                    anchor = Look(end, char == "^", False, at)
+                    end = ir.Alternate((anchor, unicode_sets.ECMA_LINE_TERMINATORS))
+                    look = ir.Lookbehind if char == "^" else ir.Lookahead
+                    anchor = look(end, False)
                 group.terms.append(self.quantified(anchor, False))
             elif char == "\\" and pattern[self.i : self.i + 1] in ("b", "B"):
                 self.i += 1
-                boundary = word_boundary(
-                    self.fold(unicode_sets.ECMA_WORD), pattern[at + 1] == "B", at
-                )
+                boundary = word_boundary(self.fold(unicode_sets.ECMA_WORD), pattern[at + 1] == "B")
                 group.terms.append(self.quantified(boundary, False))
             else:
                 group.terms.append(self.quantified(self.character(char, at), True))
@@ -263,7 +262,7 @@ class _Parser:
         """``chars``, and what differs from them by case only, where case is ignored."""
         return unicode_sets.folded(chars) if "i" in self.flags else chars
 
-    def quantified(self, term: Tree, quantifiable: bool) -> Tree:
+    def quantified(self, term: ir.Regex, quantifiable: bool) -> ir.Regex:
         """``term`` with the quantifier that follows, if any."""
         at = self.i
         char = self.pattern[at : at + 1]
@@ -284,10 +283,10 @@ class _Parser:
             raise self.error(f"counts out of order: {low} > {high}", at)
         if self.pattern.startswith("?", self.i):  # lazy: the same language
             self.i += 1
-        if isinstance(term, Look):
+        if isinstance(term, ir.Lookahead):
             self.lenient_at = at
-            return term if low else EMPTY
-        return Rep(term, low, high)
+            return term if low else ir.EPSILON
+        return ir.Repeat(term, low, high)
 
     def braces(self, at: int) -> tuple[int, int | None, int] | None:
         """The counts of ``{m}``, ``{m,}`` or ``{m,n}`` at ``at`` and the offset after, or None."""
@@ -302,7 +301,7 @@ class _Parser:
             return least, least, end + 1
         return least, int(high) if high else None, end + 1
 
-    def character(self, char: str, at: int) -> Tree:
+    def character(self, char: str, at: int) -> ir.Regex:
         """What matches here: ``char`` has been read."""
         if char == ".":
             return ir.ANY_CHAR if "s" in self.flags else unicode_sets.ECMA_DOT
@@ -315,7 +314,7 @@ class _Parser:
             self.lenient_at = at
         return self.fold(single(ord(char)))
 
-    def char_class(self, at: int) -> Tree:
+    def char_class(self, at: int) -> ir.Regex:
         """The class whose bracket, at ``at``, has been read; moves past it."""
         pattern = self.pattern
         negate = pattern.startswith("^", self.i)

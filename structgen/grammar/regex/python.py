@@ -24,16 +24,10 @@ from structgen.grammar import ir
 
 from . import unicode_sets
 from .tree import (
-    EMPTY,
     LINE_END,
     LINE_START,
     TEXT_END_OR_NEWLINE,
-    Alt,
-    LazyRep,
-    Look,
-    Rep,
-    Seq,
-    Tree,
+    LazyRepeat,
     too_deep,
     word_boundary,
 )
@@ -84,13 +78,13 @@ _NEWLINE = ir.char_set([(10, 10)])
 _NOT_NEWLINE = ir.negate(_NEWLINE)
 
 
-def parse(pattern: str, flags: int = 0, lazy: bool = False) -> Tree:
+def parse(pattern: str, flags: int = 0, lazy: bool = False) -> ir.Regex:
     """The tree of ``pattern`` as ``re.fullmatch(pattern, text, flags)`` reads it.
 
     Args:
         pattern: the regular expression.
         flags: flags of ``re``; `re.DEBUG` and `re.UNICODE` change nothing.
-        lazy: whether lazy quantifiers are told apart, as `LazyRep`.
+        lazy: whether lazy quantifiers are told apart, as `LazyRepeat`.
 
     Returns:
         A tree for the whole text, without the simplification of anchors at its edges.
@@ -103,7 +97,7 @@ def parse(pattern: str, flags: int = 0, lazy: bool = False) -> Tree:
     text = plain_text(pattern, flags)
     if text is not None:
         parts = tuple([ir.character(ord(c)) for c in text])
-        return parts[0] if len(parts) == 1 else Seq(parts)
+        return parts[0] if len(parts) == 1 else ir.Concat(parts)
     try:
         return _parsed(pattern, int(flags) & ~int(re.DEBUG), lazy)
     except RecursionError:  # ``re``'s parser recurses twice per group
@@ -121,7 +115,7 @@ def plain_text(pattern: str, flags: int = 0) -> str | None:
 @functools.lru_cache(
     maxsize=256
 )  # grammars are checked when they are read, and used a moment later
-def _parsed(pattern: str, flags: int, lazy: bool) -> Tree:
+def _parsed(pattern: str, flags: int, lazy: bool) -> ir.Regex:
     posix = _POSIX.search(pattern)
     if posix is not None and not flags & int(re.VERBOSE):
         raise PatternError(
@@ -167,12 +161,12 @@ class _Lowering:
         found = self.marks.get(kind)
         return found.pop(0) if found else None
 
-    def sequence(self, items: Any, flags: int) -> Tree:
+    def sequence(self, items: Any, flags: int) -> ir.Regex:
         parts = [self.item(op.name, argument, flags) for op, argument in items]
-        parts = [part for part in parts if part != EMPTY]
-        return parts[0] if len(parts) == 1 else Seq(tuple(parts))
+        parts = [part for part in parts if part != ir.EPSILON]
+        return parts[0] if len(parts) == 1 else ir.Concat(tuple(parts))
 
-    def item(self, op: str, argument: Any, flags: int) -> Tree:
+    def item(self, op: str, argument: Any, flags: int) -> ir.Regex:
         if op == "LITERAL":
             return _chars([("LITERAL", argument)], False, flags)
         if op == "NOT_LITERAL":
@@ -184,13 +178,13 @@ class _Lowering:
             negate = items[0][0] == "NEGATE"
             return _chars(items[negate:], negate, flags)
         if op == "BRANCH":
-            return Alt(tuple(self.sequence(branch, flags) for branch in argument[1]))
+            return ir.Alternate(tuple(self.sequence(branch, flags) for branch in argument[1]))
         if op == "SUBPATTERN":
             _, add, remove, body = argument
             return self.sequence(body, _combine(flags, add, remove))
         if op in ("MAX_REPEAT", "MIN_REPEAT"):
             low, high, body = argument
-            kind = LazyRep if self.lazy and op == "MIN_REPEAT" else Rep
+            kind = LazyRepeat if self.lazy and op == "MIN_REPEAT" else ir.Repeat
             return kind(self.sequence(body, flags), low, None if high == sre.MAXREPEAT else high)
         if op == "AT":
             return self.anchor(str(argument), flags)
@@ -198,9 +192,10 @@ class _Lowering:
             position = self.position("look")
             direction, body = argument
             self.check_look(direction, body, position)
-            return Look(self.sequence(body, flags), direction < 0, op == "ASSERT_NOT", position)
+            look = ir.Lookbehind if direction < 0 else ir.Lookahead
+            return look(self.sequence(body, flags), op == "ASSERT_NOT")
         if op == "FAILURE":  # the parser's spelling of (?!)
-            return Alt(())
+            return ir.Alternate(())
         if op in ("POSSESSIVE_REPEAT", "ATOMIC_GROUP"):
             return self.without_backtracking(op, argument, flags)
         if op in ("GROUPREF", "GROUPREF_EXISTS"):
@@ -219,7 +214,7 @@ class _Lowering:
             fix="Rewrite it with classes, groups, alternation and quantifiers.",
         )
 
-    def anchor(self, where: str, flags: int) -> Tree:
+    def anchor(self, where: str, flags: int) -> ir.Regex:
         if where == "AT_BEGINNING_STRING":
             return ir.StartAnchor()
         if where == "AT_END_STRING":
@@ -228,13 +223,12 @@ class _Lowering:
             return LINE_START if flags & _MULTILINE else ir.StartAnchor()
         if where == "AT_END":
             return LINE_END if flags & _MULTILINE else TEXT_END_OR_NEWLINE
-        position = self.position("boundary")
         word = unicode_sets.python_class(r"\w", flags & _ASCII)
-        boundary = word_boundary(word, where == "AT_NON_BOUNDARY", position)
+        boundary = word_boundary(word, where == "AT_NON_BOUNDARY")
         if where == "AT_NON_BOUNDARY" and not re.fullmatch(r"\B", ""):
             # Before Python 3.14, \B does not match in an empty text.
-            nonempty = Look(Seq((ir.StartAnchor(), ir.EndAnchor())), False, True, position)
-            return Seq((nonempty, boundary))
+            nonempty = ir.Lookahead(ir.Concat((ir.StartAnchor(), ir.EndAnchor())), True)
+            return ir.Concat((nonempty, boundary))
         return boundary
 
     def check_look(self, direction: int, body: Any, position: int | None) -> None:
@@ -246,7 +240,7 @@ class _Lowering:
                 position=position,
             )
 
-    def without_backtracking(self, op: str, argument: Any, flags: int) -> Tree:
+    def without_backtracking(self, op: str, argument: Any, flags: int) -> ir.Regex:
         position = self.position("possessive")
         low, high, items = argument if op == "POSSESSIVE_REPEAT" else (1, 1, argument)
         least, most = items.getwidth()
@@ -256,7 +250,7 @@ class _Lowering:
             if str(inner_op) == "MAX_REPEAT":  # (?>x*) is x*+
                 low, high, items = inner
                 least, most = items.getwidth()
-                assert isinstance(body, Rep)
+                assert isinstance(body, ir.Repeat)
                 body = body.body
         if least != most or most == 0 or most >= sre.MAXREPEAT:
             raise UnsupportedFeature(
@@ -267,11 +261,11 @@ class _Lowering:
         # A body of one width can be repeated in one way only, so "as often as possible" is: the
         # full count, or fewer and then not once more.
         if high == sre.MAXREPEAT:
-            return Seq((Rep(body, low, None), Look(body, False, True, position)))
+            return ir.Concat((ir.Repeat(body, low, None), ir.Lookahead(body, True)))
         if low == high:
-            return Rep(body, low, high)
-        fewer = Seq((Rep(body, low, high - 1), Look(body, False, True, position)))
-        return Alt((Rep(body, high, high), fewer))
+            return ir.Repeat(body, low, high)
+        fewer = ir.Concat((ir.Repeat(body, low, high - 1), ir.Lookahead(body, True)))
+        return ir.Alternate((ir.Repeat(body, high, high), fewer))
 
 
 def _combine(flags: int, add: int, remove: int) -> int:
@@ -320,7 +314,6 @@ def _at(pattern: str, position: int | None) -> str:
     return f", at position {position}\n  {pattern}\n  {' ' * position}^"
 
 
-_ESCAPE_KINDS = {"b": "boundary", "B": "boundary"}
 _GROUP_KINDS = (
     ("(?=", "look"),
     ("(?!", "look"),
@@ -343,10 +336,8 @@ def _find_marks(pattern: str, verbose: bool) -> dict[str, list[int]]:
     while i < len(pattern):
         char = pattern[i]
         if char == "\\":
-            following = pattern[i + 1 : i + 2]
-            kind = "GROUPREF" if following in tuple("123456789") else _ESCAPE_KINDS.get(following)
-            if kind:
-                marks.setdefault(kind, []).append(i)
+            if pattern[i + 1 : i + 2] in tuple("123456789"):
+                marks.setdefault("GROUPREF", []).append(i)
             i += 2
             continue
         if char == "[":

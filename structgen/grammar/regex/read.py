@@ -65,7 +65,7 @@ def parse_ecma(pattern: str) -> ir.Regex:
     return _lower(pattern, lambda: ecma.parse(pattern), search=True)
 
 
-def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> ir.Regex:
+def _lower(pattern: str, parse: Callable[[], ir.Regex], search: bool) -> ir.Regex:
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise CompileLimitExceeded(
             "Regular expression too long; split it up or use a choice",
@@ -74,11 +74,10 @@ def _lower(pattern: str, parse: Callable[[], regex_tree.Tree], search: bool) -> 
         )
     depth = 0
     try:
-        tree = parse()
-        depth = _depth(tree)
+        parsed = parse()
+        depth = _depth(parsed)
         if depth <= regex_tree.MAX_DEPTH:
-            tree = regex_tree.at_edges(tree, search)
-            return regex_tree.lower(tree)
+            return regex_tree.simplified(regex_tree.at_edges(parsed, search))
     except RecursionError:
         pass
     raise regex_tree.too_deep(pattern, depth)
@@ -91,24 +90,18 @@ def may_be_empty(pattern: str) -> bool:
         PatternError: malformed, or not regular (backreferences, conditionals).
         CompileLimitExceeded: nested too deeply.
     """
-    tree = python_regex.parse(pattern, lazy=True)
+    parsed = python_regex.parse(pattern, lazy=True)
     try:
-        return regex_tree.may_be_empty(tree)
+        return regex_tree.may_be_empty(parsed)
     except RecursionError:
         raise regex_tree.too_deep(pattern) from None
 
 
-def _depth(tree: regex_tree.Tree) -> int:
-    """How deep ``tree`` is (without recursion)."""
+def _depth(parsed: ir.Regex) -> int:
+    """How deep ``parsed`` is (without recursion)."""
     depth = 0
-    level: list[regex_tree.Tree] = [tree]
+    level = [parsed]
     while level:
         depth += 1
-        deeper: list[regex_tree.Tree] = []
-        for node in level:
-            if isinstance(node, (regex_tree.Seq, regex_tree.Alt)):
-                deeper += node.parts
-            elif isinstance(node, (regex_tree.Rep, regex_tree.Look)):
-                deeper.append(node.body)
-        level = deeper
+        level = [part for node in level for part in ir.parts_of(node)]
     return depth

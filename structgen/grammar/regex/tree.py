@@ -1,7 +1,8 @@
-"""The tree both regex parsers build, and the constructors that keep the IR small.
+"""What both regex parsers build, and the constructors that keep the IR small.
 
-A tree is made of `ir` leaves (`ir.CharSet`, `ir.StartAnchor`, `ir.EndAnchor`) and of `Seq`, `Alt`,
-`Rep` and `Look` (a lookaround); `lower` turns it into IR. This module knows no source syntax.
+A parser builds nodes of the IR as the pattern has them: unlike a language, a *parsed* pattern keeps
+the order of its alternatives, and `LazyRepeat` apart from other repeats, for those whom it concerns
+which match is preferred. `simplified` makes its language. This module knows no source syntax.
 
 The constructors `concat`, `alternate`, `repeat`, `intersect` and `complement` return the language
 one expects and simplify what costs nothing: they flatten, merge single characters into one
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
@@ -22,65 +22,22 @@ MAX_DEPTH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Seq:
-    """The parts one after the other."""
+class LazyRepeat(ir.Repeat):
+    """A repeat that prefers fewer times; the same language, another choice of match."""
 
-    parts: tuple[Tree, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Alt:
-    """Any one of the parts."""
-
-    parts: tuple[Tree, ...]
+    __hash__ = ir.Repeat.__hash__
 
 
-@dataclass(frozen=True, slots=True)
-class Rep:
-    """``body`` from ``min`` to ``max`` times (None: unbounded)."""
-
-    body: Tree
-    min: int
-    max: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LazyRep(Rep):
-    """A `Rep` that prefers fewer times; the same language, another choice of match."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The empty string where the text around has a property.
-
-    Attributes:
-        body: what must (or must not) match from here on, or up to here.
-        behind: False: some text from here on matches; True: some text that ends here does.
-        negate: whether it must not match.
-        position: offset in the pattern, for errors.
-    """
-
-    body: Tree
-    behind: bool
-    negate: bool
-    position: int | None = None
-
-
-Tree: TypeAlias = "ir.CharSet | ir.StartAnchor | ir.EndAnchor | Seq | Alt | Rep | Look"
-
-EMPTY = Seq(())
 _NEWLINE = ir.char_set([(10, 10)])
 # Python's ^ and $ under MULTILINE, and its $ without.
-LINE_START = Look(Alt((ir.StartAnchor(), _NEWLINE)), True, False)
-LINE_END = Look(Alt((ir.EndAnchor(), _NEWLINE)), False, False)
-TEXT_END_OR_NEWLINE = Look(Seq((Rep(_NEWLINE, 0, 1), ir.EndAnchor())), False, False)
+LINE_START = ir.Lookbehind(ir.Alternate((ir.StartAnchor(), _NEWLINE)), False)
+LINE_END = ir.Lookahead(ir.Alternate((ir.EndAnchor(), _NEWLINE)), False)
+TEXT_END_OR_NEWLINE = ir.Lookahead(ir.Concat((ir.Repeat(_NEWLINE, 0, 1), ir.EndAnchor())), False)
 
 
-def has_look(tree: Tree) -> bool:
-    """Whether a `Look` is anywhere in ``tree``."""
-    if isinstance(tree, (Seq, Alt)):
-        return any(type(part) is not ir.CharSet and has_look(part) for part in tree.parts)
-    return isinstance(tree, Look) or (isinstance(tree, Rep) and has_look(tree.body))
+def has_look(regex: ir.Regex) -> bool:
+    """Whether a lookaround is anywhere in ``regex``."""
+    return any(isinstance(node, (ir.Lookahead, ir.Lookbehind)) for node in ir.nodes(regex))
 
 
 def too_deep(pattern: str, depth: int = 0) -> CompileLimitExceeded:
@@ -92,52 +49,51 @@ def too_deep(pattern: str, depth: int = 0) -> CompileLimitExceeded:
     )
 
 
-def may_be_empty(tree: Tree) -> bool:
+def may_be_empty(parsed: ir.Regex) -> bool:
     """Whether the empty text may match; of assertions only those that never hold are known."""
-    if isinstance(tree, Look):
-        return not (tree.negate and _always_matches(tree.body))
-    return _is_empty(tree, may_be_empty) or isinstance(tree, ir.StartAnchor | ir.EndAnchor)
+    if isinstance(parsed, (ir.Lookahead, ir.Lookbehind)):
+        return not (parsed.negate and is_nullable(parsed.body))
+    return _is_empty(parsed, may_be_empty) or isinstance(parsed, ir.StartAnchor | ir.EndAnchor)
 
 
-def _always_matches(tree: Tree) -> bool:
-    """Whether the empty text matches wherever it stands, as far as it is easily told."""
-    return _is_empty(tree, _always_matches)
+def is_nullable(regex: ir.Regex) -> bool:
+    """Whether ``regex`` matches the empty string at every place (False where anchors decide)."""
+    return _is_empty(regex, is_nullable)
 
 
-def _is_empty(tree: Tree, of_part: Callable[[Tree], bool]) -> bool:
-    if isinstance(tree, Seq):
-        return all(map(of_part, tree.parts))
-    if isinstance(tree, Alt):
-        return any(map(of_part, tree.parts))
-    return isinstance(tree, Rep) and (tree.min == 0 or of_part(tree.body))
+def _is_empty(regex: ir.Regex, of_part: Callable[[ir.Regex], bool]) -> bool:
+    if isinstance(regex, (ir.Concat, ir.Intersect)):
+        return all(map(of_part, regex.parts))
+    if isinstance(regex, ir.Alternate):
+        return any(map(of_part, regex.parts))
+    return isinstance(regex, ir.Repeat) and (regex.min == 0 or of_part(regex.body))
 
 
-def word_boundary(word: ir.CharSet, negate: bool, position: int | None) -> Tree:
+def word_boundary(word: ir.CharSet, negate: bool) -> ir.Regex:
     r"""``\b`` (or ``\B``) for the given word characters."""
-    behind, not_behind = (Look(word, True, n, position) for n in (False, True))
-    ahead, not_ahead = (Look(word, False, n, position) for n in (False, True))
+    behind, not_behind = ir.Lookbehind(word, False), ir.Lookbehind(word, True)
+    ahead, not_ahead = ir.Lookahead(word, False), ir.Lookahead(word, True)
     if negate:
-        return Alt((Seq((behind, ahead)), Seq((not_behind, not_ahead))))
-    return Alt((Seq((behind, not_ahead)), Seq((not_behind, ahead))))
+        ahead, not_ahead = not_ahead, ahead
+    return ir.Alternate((ir.Concat((behind, not_ahead)), ir.Concat((not_behind, ahead))))
 
 
-def lower(tree: Tree) -> ir.Regex:
-    """The IR of a tree, every `Look` as a node of its own."""
-    if isinstance(tree, ir.CharSet):
-        return tree if tree.ranges else ir.NOTHING
-    if isinstance(tree, Seq):
-        return concat(map(lower, tree.parts))
-    if isinstance(tree, Alt):
-        return alternate(map(lower, tree.parts))
-    if isinstance(tree, Rep):
-        return repeat(lower(tree.body), tree.min, tree.max)
-    if isinstance(tree, Look):
-        body = lower(tree.body)
-        return (ir.Lookbehind if tree.behind else ir.Lookahead)(body, tree.negate)
-    return concat((tree,))
+def simplified(parsed: ir.Regex) -> ir.Regex:
+    """The language of what a parser has built."""
+    if isinstance(parsed, ir.CharSet):
+        return parsed if parsed.ranges else ir.NOTHING
+    if isinstance(parsed, ir.Concat):
+        return concat(map(simplified, parsed.parts))
+    if isinstance(parsed, ir.Alternate):
+        return alternate(map(simplified, parsed.parts))
+    if isinstance(parsed, ir.Repeat):
+        return repeat(simplified(parsed.body), parsed.min, parsed.max)
+    if isinstance(parsed, (ir.Lookahead, ir.Lookbehind)):
+        return type(parsed)(simplified(parsed.body), parsed.negate)
+    return parsed
 
 
-def at_edges(tree: Tree, search: bool) -> Tree:
+def at_edges(tree: ir.Regex, search: bool) -> ir.Regex:
     """``tree`` as the whole pattern: anchors at its edges dropped, any text around if ``search``.
 
     Exact for every tree; what it does not simplify keeps its anchors, which the automaton reads.
@@ -145,44 +101,102 @@ def at_edges(tree: Tree, search: bool) -> Tree:
     return _edges(tree, True, True, search)
 
 
-def _edges(tree: Tree, left: bool, right: bool, search: bool) -> Tree:
+def _edges(tree: ir.Regex, left: bool, right: bool, search: bool) -> ir.Regex:
     if not (left or right):
         return tree
-    if isinstance(tree, Alt):
+    if isinstance(tree, ir.Alternate):
         # Branches without anchors stay together: any text around all of them, once.
         plain = tuple(part for part in tree.parts if search and not has_anchor(part))
         others = (part for part in tree.parts if part not in plain)
         branches = tuple(_edges(part, left, right, search) for part in others)
         if plain:
-            branches = (_surround(Alt(plain), left, right), *branches)
-        return Alt(branches)
-    if isinstance(tree, Seq) and tree.parts:
+            branches = (_surround(ir.Alternate(plain), left, right), *branches)
+        return ir.Alternate(branches)
+    if isinstance(tree, ir.Concat) and tree.parts:
         if len(tree.parts) == 1:
             return _edges(tree.parts[0], left, right, search)
         first, *middle, last = tree.parts
-        return Seq(
+        return ir.Concat(
             (_edges(first, left, False, search), *middle, _edges(last, False, right, search))
         )
     start = isinstance(tree, ir.StartAnchor) or (not search and tree == LINE_START)
     end = isinstance(tree, ir.EndAnchor) or (not search and tree in (LINE_END, TEXT_END_OR_NEWLINE))
-    inner = EMPTY if (start and left) or (end and right) else tree
+    inner = ir.EPSILON if (start and left) or (end and right) else tree
     return _surround(inner, left and search and not start, right and search and not end)
 
 
-def _surround(tree: Tree, left: bool, right: bool) -> Tree:
-    return Seq((*[ANY_TEXT_TREE] * left, tree, *[ANY_TEXT_TREE] * right))
+def _surround(tree: ir.Regex, left: bool, right: bool) -> ir.Regex:
+    return ir.Concat((*[ir.ANY_TEXT] * left, tree, *[ir.ANY_TEXT] * right))
 
 
-def has_anchor(tree: Tree) -> bool:
+def has_anchor(tree: ir.Regex) -> bool:
     """Whether the start or end of the text is asked for in ``tree``, outside lookarounds."""
-    if isinstance(tree, (Seq, Alt)):
+    if isinstance(tree, (ir.Concat, ir.Alternate)):
         return any(map(has_anchor, tree.parts))
-    if isinstance(tree, Rep):
+    if isinstance(tree, ir.Repeat):
         return has_anchor(tree.body)
     return isinstance(tree, (ir.StartAnchor, ir.EndAnchor))
 
 
-ANY_TEXT_TREE = Rep(ir.ANY_CHAR, 0, None)
+def settled(parsed: ir.Regex) -> ir.Regex:
+    r"""``parsed`` with the lookbehinds gone that the pattern itself decides (most ``\b``)."""
+    return _settle(parsed, None)[0] if has_look(parsed) else parsed
+
+
+def _settle(parsed: ir.Regex, before: ir.CharSet | None) -> tuple[ir.Regex, ir.CharSet | None]:
+    r"""Decide lookbehinds of one character that what stands before them decides (most ``\b``).
+
+    Args:
+        parsed: the tree.
+        before: the characters that can stand right before it, None when any can.
+
+    Returns:
+        An equivalent tree, and the characters that can stand right after it.
+    """
+    if isinstance(parsed, ir.CharSet):
+        return parsed, parsed
+    if isinstance(parsed, ir.Concat):
+        parts = []
+        for part in parsed.parts:
+            part, before = _settle(part, before)
+            parts.append(part)
+        return ir.Concat(tuple(parts)), before
+    if isinstance(parsed, ir.Alternate):
+        branches = [_settle(part, before) for part in parsed.parts]
+        branches = [pair for pair in branches if pair[0] != ir.NOTHING]
+        return ir.Alternate(tuple(part for part, _ in branches)), _union([c for _, c in branches])
+    if isinstance(parsed, ir.Repeat):
+        if parsed.max == 0:
+            return ir.EPSILON, before
+        # What stands before a later round: what can stand at the end of any round.
+        _, last = _settle(parsed.body, None)
+        inner = _union([before, last]) if parsed.max != 1 else before
+        body, last = _settle(parsed.body, inner)
+        after = _union([before, last]) if parsed.min == 0 else last
+        return type(parsed)(body, parsed.min, parsed.max), after
+    if isinstance(parsed, ir.Lookahead):
+        body, _ = _settle(parsed.body, before)
+        return ir.Lookahead(body, parsed.negate), before
+    if not isinstance(parsed, ir.Lookbehind) or before is None or not before.ranges:
+        return parsed, before
+    if isinstance(parsed.body, ir.CharSet):
+        outside = ir.negate(parsed.body).ranges
+        if not _common(before.ranges, outside):
+            return (ir.NOTHING if parsed.negate else ir.EPSILON), before
+        if not _common(before.ranges, parsed.body.ranges):
+            return (ir.EPSILON if parsed.negate else ir.NOTHING), before
+    return parsed, before
+
+
+def _union(sets: list[ir.CharSet | None]) -> ir.CharSet | None:
+    known = [chars.ranges for chars in sets if chars is not None]
+    if len(known) < len(sets):
+        return None
+    return ir.char_set([pair for ranges in known for pair in ranges])
+
+
+def _common(a: ir.Ranges, b: ir.Ranges) -> bool:
+    return any(low <= high2 and low2 <= high for low, high in a for low2, high2 in b)
 
 
 def concat(parts: Iterable[ir.Regex]) -> ir.Regex:
@@ -209,15 +223,6 @@ def concat(parts: Iterable[ir.Regex]) -> ir.Regex:
 
 def _is_any_text(regex: ir.Regex) -> bool:
     return isinstance(regex, ir.Repeat) and regex.max is None and regex == ir.ANY_TEXT
-
-
-def is_nullable(regex: ir.Regex) -> bool:
-    """Whether ``regex`` matches the empty string at every place (False where anchors decide)."""
-    if isinstance(regex, ir.Repeat):
-        return regex.min == 0 or is_nullable(regex.body)
-    if isinstance(regex, (ir.Concat, ir.Intersect)):
-        return all(map(is_nullable, regex.parts))
-    return isinstance(regex, ir.Alternate) and any(map(is_nullable, regex.parts))
 
 
 def alternate(parts: Iterable[ir.Regex]) -> ir.Regex:
