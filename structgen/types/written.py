@@ -271,13 +271,13 @@ class _Reader:
         if hint in _KINDS:
             return self.node(data, hint)
         inner = get_args(hint)
-        if _Regex in inner and not isinstance(data, str):
-            return self.node(data, _Regex)
         if get_origin(hint) is tuple:
             _check(isinstance(data, list), "a list")
             hints = [inner[0]] * len(data) if inner[1] is ... else inner
             _check(len(data) == len(hints), "a list of as many")
             return tuple(map(self.field, data, hints))
+        if _Regex in inner and not isinstance(data, str):  # a terminal's, or its source
+            return self.node(data, _Regex)
         _check(hint is Any or type(data) in (inner or (hint,)), "a value of another type")
         if isinstance(data, str):
             _check(not re.search("[\ud800-\udfff]", data), "a text")
@@ -351,6 +351,13 @@ def _context_free(
     return ir.ContextFree(terminals, names, tuple(dict.fromkeys(rules)), start, ignore)
 
 
+def _terminal(name: str, pattern: str | ir.Regex) -> ir.Terminal:
+    for node in () if isinstance(pattern, str) else ir.nodes(pattern):
+        plain = (ir.CharSet, ir.Concat, ir.Alternate, ir.Repeat)
+        _check(isinstance(node, plain), "a regular expression without assertions")
+    return ir.Terminal(name, pattern)
+
+
 def _embedded(name: str, grammar: ir.Grammar) -> ir.Embedded:
     parts = [grammar]
     for part in parts:
@@ -367,6 +374,7 @@ _MADE: dict[str, Callable[..., Any]] = {
     "Choice": _choice,
     "Json": _json,
     "ContextFree": _context_free,
+    "Terminal": _terminal,
     "Embedded": _embedded,
 }
 """What makes nodes, where not every value of their fields is sound."""
