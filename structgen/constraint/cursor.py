@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Hashable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import MARK, CfgMachine
-from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory
+from structgen.automaton.cfg import MARK
+from structgen.automaton.core import DEAD, GROW, NeedsText, TextHistory
 from structgen.automaton.work import FREE, WORK
 from structgen.errors import (
     BatchError,
@@ -31,6 +30,7 @@ from structgen.errors import (
     StructgenError,
     TokenNotAllowed,
     VocabularyError,
+    counted,
 )
 from structgen.masks import FAR, Reach
 from structgen.vocabulary import Plan, Vocabulary
@@ -53,108 +53,11 @@ def _no_text() -> TextHistory:
     raise NeedsText
 
 
-def text_after(engine: Engine, text: GetHistory, tokens: list[int]) -> GetHistory:
-    """Gives the text after ``tokens``."""
-    known = engine.named.tokens
-    return lambda: text().after(b"".join(known[t] for t in tokens))
-
-
-def is_tight(engine: Engine, state: int, left: int, text: GetHistory) -> bool:
-    """Whether some token that the grammar allows in ``state`` might be more than ``left`` tokens
-    allow."""
-    # The token itself, the completion after it, and end of sequence.
-    reach, spare = engine.reach, left - 2
-    if reach.most_roughly(state) <= spare or reach.most_bytes(state) <= spare:
-        return False
-    most = reach.most(state)
-    if most < FAR or not isinstance(reach, Reach):
-        return most > spare
-    # How far a token leads depends on the text.
-    return reach.most_after(state, text()) > spare
-
-
-def restrict(
-    engine: Engine, state: int, left: int, held: Plan, text: GetHistory, out: npt.NDArray[np.uint32]
-) -> None:
-    """Clear the bits of tokens after which the output could not be finished within ``left``.
-
-    Args:
-        held: the plan held in ``state``.
-    """
-    # The token itself and the end of the sequence have to be paid for as well.
-    reach, spare = engine.reach, left - 2
-    if not isinstance(reach, Reach):
-        reach.restrict(state, spare, out)
-        if held.size:
-            out[held.first >> 5] |= np.uint32(1 << (held.first & 31))
-        return
-    doubtful, hopeless = reach.sort_out(state, spare, text)
-    flags = np.zeros(len(out) * 32, np.uint8)
-    flags[doubtful] = 1
-    row = np.ascontiguousarray(out).view(np.uint8)  # rows of a batch may be scattered
-    is_left = (flags & np.unpackbits(row, bitorder="little")).view(bool)
-    flags[doubtful] = 0
-    flags[hopeless] = 1
-    if np.count_nonzero(is_left) > _MANY:
-        for ids in reach.together(state, is_left):
-            to = engine.advance(state, int(ids[0]), text)
-            try:
-                needed = engine.plan_size(to, _no_text)
-            except NeedsText:
-                continue
-            flags[ids] = needed + 2 > left
-            is_left[ids] = False
-    tokens = np.flatnonzero(is_left).tolist()
-    WORK.spend(len(tokens) >> 2)
-    for token in tokens:
-        to = engine.advance(state, token, text)
-        needed = engine.plan_size(to, text_after(engine, text, [token]))
-        flags[token] = needed + 2 > left
-    if held.size:
-        flags[held.first] = 0  # what is held is affordable, whatever else follows that token
-    out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
-
-
-def n_affordable(
-    engine: Engine, state: int, tokens: list[int], after: int, text: GetHistory, left: int
-) -> int:
-    """How many of ``tokens``, forced in ``state`` and leading to ``after``, fit into ``left``."""
-    try:
-        rest = engine.machine.shortest_completion(after)
-    except NeedsText:
-        pass
-    else:
-        if len(tokens) + len(rest) + 1 <= left:
-            return len(tokens)
-    at = state
-    for i, token in enumerate(tokens):
-        at = engine.advance(at, token, text)
-        needed = engine.plan_size(at, text_after(engine, text, tokens[: i + 1]))
-        if needed + 1 > left - i - 1:
-            return i
-    return len(tokens)
-
-
 _FORCED_LIMIT = 4096
 """Most bytes that are forced at once."""
 
 _HAS_WORDS = re.compile(rb"[^\x00-\x7f]|\w")
 """Bytes that may be part of a word, of which a token may be written in many ways."""
-
-
-def forced_from(machine: Machine | CfgMachine, state: int) -> tuple[bytes, int]:
-    """The bytes that have to follow ``state``, and the state after them."""
-    forced = bytearray()
-    while len(forced) < _FORCED_LIMIT:
-        byte = machine.forced_byte(state)
-        if byte < 0 or byte == MARK:
-            break  # named tokens are no text to be spelt
-        to = machine.step(state, byte)
-        if machine.is_pending(to):
-            break
-        forced.append(byte)
-        state = to
-    return bytes(forced), state
 
 
 def first_open(
@@ -231,6 +134,7 @@ def needless_tokens(
 
 
 _MOST_SAID = 10**15
+"""Most tokens that a message says by their number."""
 
 
 def why_not(engine: Engine, state: int, token_id: int) -> str:
@@ -255,32 +159,6 @@ def why_not(engine: Engine, state: int, token_id: int) -> str:
     else:
         may = f"the next byte may be one of {len(allowed)} different ones"
     return f"token {token_id} ({text!r}) is not allowed here; {may}."
-
-
-def tokens_in_words(n: int) -> str:
-    """So many tokens."""
-    return f"{n:,} token" if n == 1 else f"{n:,} tokens"
-
-
-def about_tokens(n: int) -> str:
-    """So many tokens, or perhaps a few fewer."""
-    if n > _MOST_SAID:
-        return f"more than {tokens_in_words(_MOST_SAID)}"
-    return f"about {tokens_in_words(n)}"
-
-
-def whole_number(token_id: object) -> int:
-    """A token id as an int.
-
-    Raises:
-        TypeError: it is no whole number.
-    """
-    if isinstance(token_id, bool) or not isinstance(token_id, (int, np.integer)):
-        raise TypeError(
-            f"accept takes the id of a token, a whole number; got {token_id!r}. For text, "
-            "accept each id of vocabulary.encode_bytes(text.encode())."
-        )
-    return int(token_id)
 
 
 Rows: TypeAlias = "npt.NDArray[np.int32] | npt.NDArray[np.uint32]"
@@ -315,53 +193,10 @@ def rows_of(
     return words, [view[at : at + step] for at in range(0, n * step, step)]
 
 
-def fill_for_draft(
-    cursor: Cursor, tokens: Sequence[int], out: Rows, parents: Sequence[int] | None
-) -> npt.NDArray[np.bool_]:
-    """See `Cursor.fill_masks_for_draft`."""
-    draft = [_token(token) for token in tokens]
-    above = _checked_parents(parents, len(draft))
-    size = cursor.vocabulary.size
-    words, rows = rows_of(out, len(draft) + 1, size)
-
-    def fill(row: int) -> None:
-        cursor.fill_row(words[row], None if rows is None else rows[row])
-
-    allowed = np.zeros(len(draft), np.bool_)
-    words[1:] = 0
-    fill(0)
-    children: dict[int, list[int]] = {}
-    for token in range(len(draft) - 1, -1, -1):
-        children.setdefault(above[token], []).append(token)
-    # Depth first, so that each token is accepted and taken back once.
-    path: list[int] = []
-    waiting = children.get(-1, [])
-    try:
-        while waiting:
-            node = waiting.pop()
-            parent, token_id = above[node], draft[node]
-            while path and path[-1] != parent:
-                path.pop()
-                cursor.rollback(1)
-            row = words[parent + 1]
-            if not 0 <= token_id < size:
-                continue
-            if not row[token_id >> 5] >> (token_id & 31) & 1:
-                continue
-            cursor.accept(token_id)
-            path.append(node)
-            allowed[node] = True
-            fill(node + 1)
-            waiting += children.get(node, ())
-    finally:
-        cursor.rollback(len(path))
-    return allowed
-
-
 def _checked_parents(parents: Sequence[int] | None, n: int) -> Sequence[int]:
     if parents is None:
         return range(-1, n - 1)
-    above = [_token(parent) for parent in parents]
+    above = [_whole(parent, _NO_DRAFT) for parent in parents]
     if len(above) != n:
         raise ValueError(f"parents has one index for each of the {n} tokens, got {len(above)}.")
     for i, parent in enumerate(above):
@@ -374,9 +209,18 @@ def _checked_parents(parents: Sequence[int] | None, n: int) -> Sequence[int]:
     return above
 
 
-def _token(value: object) -> int:
+_NO_DRAFT = "a draft is whole numbers, the ids of tokens; got {!r}."
+_NO_TOKEN = (
+    "accept takes the id of a token, a whole number; got {!r}. For text, accept each id of "
+    "vocabulary.encode_bytes(text.encode())."
+)
+_NO_COUNT = "rollback takes the number of tokens to take back, a whole number; got {!r}."
+
+
+def _whole(value: object, problem: str) -> int:
+    """A whole number as an int; a TypeError that tells the problem if it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"a draft is whole numbers, the ids of tokens; got {value!r}.")
+        raise TypeError(problem.format(value))
     return int(value)
 
 
@@ -449,9 +293,12 @@ class Cursor:
             plan = self._call("start", 0, self._first_plan)
             minimum = plan.size + 1
             if max_tokens < minimum:
+                few = f"about {counted(minimum, 'token')}"
+                many = f"more than {counted(_MOST_SAID, 'token')}"
                 raise BudgetTooSmall(
-                    f"a budget of {tokens_in_words(max_tokens)} is too small: {engine.output.name} "
-                    f"needs {about_tokens(minimum)}, the end-of-sequence token included.",
+                    f"a budget of {counted(max_tokens, 'token')} is too small: "
+                    f"{engine.output.name} needs {few if minimum <= _MOST_SAID else many}, the "
+                    "end-of-sequence token included.",
                     minimum=minimum,
                     budget=max_tokens,
                 )
@@ -612,11 +459,41 @@ class Cursor:
 
         Cost: `fill_mask`, `accept` and `rollback` for each token.
         """
+        draft = [_whole(token, _NO_DRAFT) for token in tokens]
+        above = _checked_parents(parents, len(draft))
+        size = self._engine.size
+        words, rows = rows_of(out, len(draft) + 1, size)
+        allowed = np.zeros(len(draft), np.bool_)
+        children: dict[int, list[int]] = {}
+        for token in range(len(draft) - 1, -1, -1):
+            children.setdefault(above[token], []).append(token)
         kept = self._out, self._bytes, self._free
+        # Depth first, so that each token is accepted and taken back once.
+        path: list[int] = []
+        waiting = children.get(-1, [])
+        words[1:] = 0
         try:
-            return fill_for_draft(self, tokens, out, parents)
+            self.fill_row(words[0], None if rows is None else rows[0])
+            while waiting:
+                node = waiting.pop()
+                parent, token_id = above[node], draft[node]
+                while path and path[-1] != parent:
+                    path.pop()
+                    self.rollback(1)
+                row = words[parent + 1]
+                if not 0 <= token_id < size:
+                    continue
+                if not row[token_id >> 5] >> (token_id & 31) & 1:
+                    continue
+                self.accept(token_id)
+                path.append(node)
+                allowed[node] = True
+                self.fill_row(words[node + 1], None if rows is None else rows[node + 1])
+                waiting += children.get(node, ())
         finally:
+            self.rollback(len(path))
             self._out, self._bytes, self._free = kept
+        return allowed
 
     def fill_row(self, row: npt.NDArray[np.uint32], row_bytes: memoryview | None) -> None:
         """`fill_mask` into a row that is known to be right; its bytes, or None where they are
@@ -632,13 +509,11 @@ class Cursor:
 
     def _cut(self, _: int) -> None:
         """Clear the bits, in the array that was filled last, of what the budget does not allow."""
-        engine, state, left, text = self._engine, self._trail[-1], self._left, self._text
-        assert left is not None
-        if is_tight(engine, state, left, text):
+        if self._is_tight():
             out = self._out
             assert out is not None
             free = out.copy()
-            restrict(engine, state, left, self._held(), text, out)
+            self._restrict(out)
             self._free = None if np.array_equal(free, out) else free
 
     @property
@@ -658,7 +533,7 @@ class Cursor:
             TypeError: ``token_id`` is no whole number.
         """
         if type(token_id) is not int:
-            token_id = whole_number(token_id)
+            token_id = _whole(token_id, _NO_TOKEN)
         engine = self._engine
         size = engine.size
         if self._left is None and not self._finished and 0 <= token_id < size:
@@ -723,8 +598,7 @@ class Cursor:
         """The state after a token, and the plan held there; a budget has to allow it."""
         to, plan = self._engine.advance(self._trail[-1], token_id, self._text), None
         # Where every token is affordable no plan is needed: it may be thousands of tokens long.
-        left, state = self._left, self._trail[-1]
-        if to != DEAD and left is not None and is_tight(self._engine, state, left, self._text):
+        if to != DEAD and self._left is not None and self._is_tight():
             plan = self._plan_after(token_id, to)
             if plan is None:
                 raise TokenNotAllowed(
@@ -741,11 +615,7 @@ class Cursor:
             ValueError: fewer than ``n`` tokens have been accepted.
             TypeError: ``n`` is no whole number.
         """
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
-            raise TypeError(
-                f"rollback takes the number of tokens to take back, a whole number; got {n!r}."
-            )
-        n = int(n)
+        n = _whole(n, _NO_COUNT)
         accepted = len(self._trail) - 1 + self._finished
         if not 0 <= n <= accepted:
             raise ValueError(f"cannot roll back {n} tokens: {accepted} have been accepted.")
@@ -807,8 +677,7 @@ class Cursor:
             n_closed = first_open(vocabulary, tokens, forced, following)
         n_paid = len(tokens)
         if self._left is not None:
-            count = partial(n_affordable, self._engine, self._state, tokens, state, self._text)
-            n_paid = self._call("forced", self._left, count)
+            n_paid = self._call("forced", self._left, lambda _: self._n_affordable(tokens, state))
         if n_paid < n_closed:
             return tokens[:n_paid], frozenset()
         if n_closed == len(tokens):
@@ -833,6 +702,78 @@ class Cursor:
 
     # -- budget -----------------------------------------------------------------------------
 
+    def _text_after(self, tokens: list[int]) -> GetHistory:
+        """Gives the text after ``tokens``."""
+        known = self._engine.named.tokens
+        return lambda: self._text().after(b"".join(known[t] for t in tokens))
+
+    def _is_tight(self) -> bool:
+        """Whether some token that the grammar allows might be more than the budget allows."""
+        assert self._left is not None
+        # The token itself, the completion after it, and end of sequence.
+        state, reach, spare = self._trail[-1], self._engine.reach, self._left - 2
+        if reach.most_roughly(state) <= spare or reach.most_bytes(state) <= spare:
+            return False
+        most = reach.most(state)
+        if most < FAR or not isinstance(reach, Reach):
+            return most > spare
+        # How far a token leads depends on the text.
+        return reach.most_after(state, self._text()) > spare
+
+    def _restrict(self, out: npt.NDArray[np.uint32]) -> None:
+        """Clear the bits of tokens after which the output could not be finished in time."""
+        engine, state, left, held = self._engine, self._trail[-1], self._left, self._held()
+        assert left is not None
+        # The token itself and the end of the sequence have to be paid for as well.
+        reach, spare = engine.reach, left - 2
+        if not isinstance(reach, Reach):
+            reach.restrict(state, spare, out)
+            if held.size:
+                out[held.first >> 5] |= np.uint32(1 << (held.first & 31))
+            return
+        doubtful, hopeless = reach.sort_out(state, spare, self._text)
+        flags = np.zeros(len(out) * 32, np.uint8)
+        flags[doubtful] = 1
+        row = np.ascontiguousarray(out).view(np.uint8)  # rows of a batch may be scattered
+        is_left = (flags & np.unpackbits(row, bitorder="little")).view(bool)
+        flags[doubtful] = 0
+        flags[hopeless] = 1
+        if np.count_nonzero(is_left) > _MANY:
+            for ids in reach.together(state, is_left):
+                to = engine.advance(state, int(ids[0]), self._text)
+                try:
+                    needed = engine.plan_size(to, _no_text)
+                except NeedsText:
+                    continue
+                flags[ids] = needed + 2 > left
+                is_left[ids] = False
+        tokens = np.flatnonzero(is_left).tolist()
+        WORK.spend(len(tokens) >> 2)
+        for token in tokens:
+            to = engine.advance(state, token, self._text)
+            flags[token] = engine.plan_size(to, self._text_after([token])) + 2 > left
+        if held.size:
+            flags[held.first] = 0  # what is held is affordable, whatever else follows that token
+        out &= ~np.packbits(flags, bitorder="little").view(np.uint32)
+
+    def _n_affordable(self, tokens: list[int], after: int) -> int:
+        """How many of ``tokens``, forced here and leading to ``after``, the budget allows."""
+        engine, at, left = self._engine, self._trail[-1], self._left
+        assert left is not None
+        try:
+            rest = engine.machine.shortest_completion(after)
+        except NeedsText:
+            pass
+        else:
+            if len(tokens) + len(rest) + 1 <= left:
+                return len(tokens)
+        for i, token in enumerate(tokens):
+            at = engine.advance(at, token, self._text)
+            needed = engine.plan_size(at, self._text_after(tokens[: i + 1]))
+            if needed + 1 > left - i - 1:
+                return i
+        return len(tokens)
+
     def _held(self) -> Plan:
         """The plan held here; made now if every token before was affordable without one."""
         here = len(self._trail) - 1
@@ -846,7 +787,7 @@ class Cursor:
         """Affordable tokens that finish after ``token_id``, or None."""
         assert self._left is not None
         engine, held = self._engine, self._held()
-        text = text_after(engine, self._text, [token_id])
+        text = self._text_after([token_id])
         if held.size and held.first == token_id:
             size = engine.plan_size(to, text)
             best = held.rest() if held.size - 1 <= size else engine.plan(to, text)
@@ -857,9 +798,18 @@ class Cursor:
     # -- forced text ------------------------------------------------------------------------
 
     def _forced(self, _: int) -> tuple[bytes, int]:
-        if self._finished:
-            return b"", self._state
-        return forced_from(self._engine.machine, self._state)
+        """The bytes that have to follow, and the state after them."""
+        machine, state, forced = self._engine.machine, self._trail[-1], bytearray()
+        while not self._finished and len(forced) < _FORCED_LIMIT:
+            byte = machine.forced_byte(state)
+            if byte < 0 or byte == MARK:
+                break  # named tokens are no text to be spelt
+            to = machine.step(state, byte)
+            if machine.is_pending(to):
+                break
+            forced.append(byte)
+            state = to
+        return bytes(forced), state
 
     def __repr__(self) -> str:
         return (
