@@ -74,33 +74,17 @@ def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
     """
     if chars == ir.ANY_CHAR:
         return regex
-    if not _says_what_is_not(regex):
-        return _narrow(regex, chars)
-    return ir.Intersect((regex, ir.Repeat(chars, 0, None)))
-
-
-def _says_what_is_not(regex: ir.Regex) -> bool:
-    stack: list[ir.Regex] = [regex]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (ir.Complement, ir.Lookahead, ir.Lookbehind)):
-            return True
-        if isinstance(node, (ir.Concat, ir.Alternate, ir.Intersect)):
-            stack.extend(node.parts)
-        elif isinstance(node, ir.Repeat):
-            stack.append(node.body)
-    return False
+    says_what_is_not = (ir.Complement, ir.Lookahead, ir.Lookbehind)
+    if any(isinstance(node, says_what_is_not) for node in ir.nodes(regex)):
+        return ir.Intersect((regex, ir.Repeat(chars, 0, None)))
+    return _narrow(regex, chars)
 
 
 def _narrow(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
     if isinstance(regex, ir.CharSet):
         return _both(regex, chars)
-    if isinstance(regex, ir.Concat):
-        return ir.Concat(tuple(_narrow(p, chars) for p in regex.parts))
-    if isinstance(regex, ir.Alternate):
-        return ir.Alternate(tuple(_narrow(p, chars) for p in regex.parts))
-    if isinstance(regex, ir.Intersect):
-        return ir.Intersect(tuple(_narrow(p, chars) for p in regex.parts))
+    if isinstance(regex, (ir.Concat, ir.Alternate, ir.Intersect)):
+        return type(regex)(tuple(_narrow(p, chars) for p in regex.parts))
     if isinstance(regex, ir.Repeat):
         return ir.Repeat(_narrow(regex.body, chars), regex.min, regex.max)
     if isinstance(regex, ir.Checksum):
@@ -347,7 +331,7 @@ class _Builder:
 
 
 def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
-    if not _has_rules(grammar):
+    if not ir.has_rules(grammar):
         return Machine(ways)
     from structgen.automaton.cfg.embedding import EmbeddingMachine
 
@@ -359,19 +343,14 @@ def _embedded(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToke
     return {t: g for t, g in enumerate(grammar.terminals) if not isinstance(g, ir.Terminal)}
 
 
-def _has_rules(grammar: ir.Grammar) -> bool:
-    if isinstance(grammar, (ir.Either, ir.Sequence)):
-        return any(map(_has_rules, grammar.parts))
-    return isinstance(grammar, ir.ContextFree)
-
-
 def _deepest(grammar: ir.Grammar) -> str:
     """Where the deepest part of a schema is, for a message."""
-    if isinstance(grammar, (ir.Either, ir.Sequence)):
-        return max(map(_deepest, grammar.parts), key=len, default="")
-    if not isinstance(grammar, ir.Json):
-        return ""
-    level: list[tuple[Any, str]] = [(grammar.schema, "$")]
+    schemas = [part.schema for part in ir.flat(grammar) if isinstance(part, ir.Json)]
+    return max(map(_deepest_in, schemas), key=len, default="")
+
+
+def _deepest_in(schema: Any) -> str:
+    level: list[tuple[Any, str]] = [(schema, "$")]
     depth = 0
     while True:
         inner: list[tuple[Any, str]] = []

@@ -199,21 +199,17 @@ def explain(
             size = counted(len(part.rules), "rule"), counted(len(part.terminals), "terminal")
             note = " over ".join(size)
             rows[Row("$", "grammar", MASKED, note)] = None
-        else:
+        elif isinstance(part, ir.Choice):
             rows[Row("$", "choice", MASKED, f"one of {len(part.texts):,} texts")] = None
     for path, named in checked:
         rows[Row(path, "validator", CHECKED, named)] = None
     return Explanation(tuple(rows), tuple(limits))
 
 
-def _parts(grammar: ir.Grammar) -> Iterator[ir.Pattern | ir.Choice | ir.Json | ir.ContextFree]:
-    if isinstance(grammar, (ir.Either, ir.Sequence)):
-        for part in grammar.parts:
-            yield from _parts(part)
-        return
-    yield grammar
-    if isinstance(grammar, ir.ContextFree):
-        for terminal in grammar.terminals:
+def _parts(grammar: ir.Grammar) -> Iterator[ir.Grammar]:
+    for part in ir.flat(grammar):
+        yield part
+        for terminal in part.terminals if isinstance(part, ir.ContextFree) else ():
             if isinstance(terminal, ir.Embedded):
                 yield from _parts(terminal.grammar)
 
@@ -537,7 +533,7 @@ def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...
     Cost: that of reading the schema again; milliseconds.
     """
     found: list[Advice] = []
-    for part in _schema_parts(grammar):
+    for part in ir.flat(grammar):
         if isinstance(part, ir.Json):
             found += _of_json(part, options)
         elif isinstance(part, ir.Choice):
@@ -548,14 +544,6 @@ def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...
             if any(map(holds, _LONG_DECIMALS)) and not holds("?"):
                 found.append(_made("$", UNBOUNDED_DECIMAL, _BOUND_IT))
     return tuple(sorted(dict.fromkeys(found), key=lambda one: _ORDER.index(one.kind)))
-
-
-def _schema_parts(grammar: ir.Grammar) -> Iterator[ir.Grammar]:
-    if isinstance(grammar, (ir.Either, ir.Sequence)):
-        for part in grammar.parts:
-            yield from _schema_parts(part)
-    else:
-        yield grammar
 
 
 def _of_json(part: ir.Json, options: Mapping[str, Any]) -> Iterator[Advice]:

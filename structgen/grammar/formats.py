@@ -139,11 +139,12 @@ MAX_LOCAL_PART = 64
 ATEXT = r"A-Za-z0-9!#$%&'*+/=?^_`{|}~\-"
 QTEXT = r" !#-\[\]-~"
 
-_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_HEX = "[0-9A-Fa-f]"
-_PERCENT = f"%{_HEX}{{2}}"
+OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+IPV4 = rf"{OCTET}(?:\.{OCTET}){{3}}"
+HEX = "[0-9A-Fa-f]"
+PERCENT = f"%{HEX}{{2}}"
 _SUB_DELIMS = "!$&'()*+,;="
-_UNRESERVED = r"A-Za-z0-9._~\-"
+UNRESERVED = r"A-Za-z0-9._~\-"
 # RFC 3987: what an IRI allows beyond a URI, everywhere and in the query only.
 _UCSCHAR = r"\xA0-\uD7FF\uF900-\uFDCF\uFDF0-\uFFEF" + "".join(
     rf"\U000{plane:X}{'1' if plane == 14 else '0'}000-\U000{plane:X}FFFD" for plane in range(1, 15)
@@ -154,7 +155,7 @@ _IPRIVATE = r"\uE000-\uF8FF\U000F0000-\U000FFFFD\U00100000-\U0010FFFD"
 @cache
 def ipv4() -> ir.Regex:
     """Dotted decimal, no leading zeros."""
-    return parse_python(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
+    return parse_python(IPV4)
 
 
 @cache
@@ -164,7 +165,7 @@ def ipv6(least_gap: int = 1) -> ir.Regex:
     Args:
         least_gap: how many groups ``::`` stands for at least; RFC 5321 wants 2.
     """
-    group = parse_python(f"{_HEX}{{1,4}}")
+    group = parse_python(f"{HEX}{{1,4}}")
     colon, gap = ir.literal(":"), ir.literal("::")
     next_group = ir.Concat((colon, group))
 
@@ -262,18 +263,18 @@ def iri_reference() -> ir.Regex:
 @cache
 def uri_template() -> ir.Regex:
     """RFC 6570 with erratum 6937 (the apostrophe is a literal), any level."""
-    variable = f"(?:[A-Za-z0-9_]|{_PERCENT})"
+    variable = f"(?:[A-Za-z0-9_]|{PERCENT})"
     name = rf"{variable}(?:\.?{variable})*"
     spec = rf"{name}(?:\*|:[1-9][0-9]{{0,3}})?"
     expression = rf"\{{[+#./;?&=,!@|]?{spec}(?:,{spec})*\}}"
     plain = rf"[!#$&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~{_UCSCHAR}{_IPRIVATE}]"
-    return parse_python(f"(?:{plain}|{_PERCENT}|{expression})*")
+    return parse_python(f"(?:{plain}|{PERCENT}|{expression})*")
 
 
 @cache
 def uuid() -> ir.Regex:
     """RFC 4122: 8-4-4-4-12 hexadecimal digits, any version."""
-    return parse_python(f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}")
+    return parse_python(f"{HEX}{{8}}(?:-{HEX}{{4}}){{3}}-{HEX}{{12}}")
 
 
 @cache
@@ -312,14 +313,14 @@ def ascii_label(first: str = "[A-Za-z0-9]", most: int = 63) -> str:
 
 
 def _authority(ucschar: str) -> ir.Regex:
-    plain = f"[{_UNRESERVED}{ucschar}{_SUB_DELIMS}]"
-    user = f"(?:{plain}|:|{_PERCENT})*@"
-    future = rf"[vV]{_HEX}+\.[{_UNRESERVED}{_SUB_DELIMS}:]+"
+    plain = f"[{UNRESERVED}{ucschar}{_SUB_DELIMS}]"
+    user = f"(?:{plain}|:|{PERCENT})*@"
+    future = rf"[vV]{HEX}+\.[{UNRESERVED}{_SUB_DELIMS}:]+"
     address = ir.Alternate((ipv6(), parse_python(future)))
     host = ir.Alternate(
         (
             ir.Concat((ir.literal("["), address, ir.literal("]"))),
-            parse_python(f"(?:{plain}|{_PERCENT})*"),
+            parse_python(f"(?:{plain}|{PERCENT})*"),
         )
     )
     return ir.Concat((parse_python(f"(?://{user}|//)"), host, parse_python("(?::[0-9]*)?")))
@@ -327,8 +328,8 @@ def _authority(ucschar: str) -> ir.Regex:
 
 def _path_parts(ucschar: str) -> tuple[ir.Regex, ir.Regex, ir.Regex]:
     """Paths after an authority; absolute paths without one; rootless paths."""
-    plain = f"[{_UNRESERVED}{ucschar}{_SUB_DELIMS}:@]"
-    pchar, more = f"(?:{plain}|{_PERCENT})", f"(?:{plain}|/|{_PERCENT})*"
+    plain = f"[{UNRESERVED}{ucschar}{_SUB_DELIMS}:@]"
+    pchar, more = f"(?:{plain}|{PERCENT})", f"(?:{plain}|/|{PERCENT})*"
     return (
         parse_python(f"(?:/{more})?"),
         parse_python(f"/(?:{pchar}{more})?"),
@@ -338,9 +339,9 @@ def _path_parts(ucschar: str) -> tuple[ir.Regex, ir.Regex, ir.Regex]:
 
 def _ending(ucschar: str, iprivate: str) -> ir.Regex:
     """Query and fragment."""
-    plain = f"{_UNRESERVED}{ucschar}{_SUB_DELIMS}:@/?"
-    query = rf"(?:\?(?:[{plain}{iprivate}]|{_PERCENT})*)?"
-    return parse_python(f"{query}(?:#(?:[{plain}]|{_PERCENT})*)?")
+    plain = f"{UNRESERVED}{ucschar}{_SUB_DELIMS}:@/?"
+    query = rf"(?:\?(?:[{plain}{iprivate}]|{PERCENT})*)?"
+    return parse_python(f"{query}(?:#(?:[{plain}]|{PERCENT})*)?")
 
 
 def _with_scheme(ucschar: str, iprivate: str) -> ir.Regex:
@@ -357,7 +358,7 @@ def _with_scheme(ucschar: str, iprivate: str) -> ir.Regex:
 
 def _relative(ucschar: str, iprivate: str) -> ir.Regex:
     after_authority, absolute, _ = _path_parts(ucschar)
-    no_colon = f"(?:[{_UNRESERVED}{ucschar}{_SUB_DELIMS}@]|{_PERCENT})"
+    no_colon = f"(?:[{UNRESERVED}{ucschar}{_SUB_DELIMS}@]|{PERCENT})"
     paths = (
         ir.Concat((_authority(ucschar), after_authority)),
         absolute,
@@ -743,7 +744,7 @@ _SPECIAL = r"\^$\\*+?()\[\]{}|"
 _SYNTAX = "." + _SPECIAL
 _CATEGORY = "C[cfnos]?|L[Clmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?"
 _ESCAPE = (
-    rf"c[A-Za-z]|x{_HEX}{{2}}|u(?:{_HEX}{{4}}|\{{(?:{_HEX}{{1,5}}|10{_HEX}{{4}})\}})"
+    rf"c[A-Za-z]|x{HEX}{{2}}|u(?:{HEX}{{4}}|\{{(?:{HEX}{{1,5}}|10{HEX}{{4}})\}})"
     rf"|[pP]\{{(?:{_CATEGORY})\}}"
 )
 
@@ -845,9 +846,9 @@ def _class_ranges() -> list[ir.Regex]:
     # Hexadecimal digits: compared by quarters of the first that may differ.
     quarters = [("0-3", "4-9A-Fa-f"), ("0-7", "89A-Fa-f"), ("0-9ABab", "C-Fc-f")]
     for prefix, rest in (("x", 1), ("u", 3), ("u00", 1), ("u04", 1), ("u30", 1)):
-        pairs = [(f"[{low}]{_HEX * rest}", f"[{high}]{_HEX * rest}") for low, high in quarters]
+        pairs = [(f"[{low}]{HEX * rest}", f"[{high}]{HEX * rest}") for low, high in quarters]
         if rest == 1:
-            pairs += [("00", _HEX * 2), (_HEX * 2, "[Ff]{2}")]
+            pairs += [("00", HEX * 2), (HEX * 2, "[Ff]{2}")]
         ordered = "|".join(rf"{low}-\\{prefix}{high}" for low, high in pairs)
         lines.append(parse_python(rf"\\{prefix}(?:{ordered})"))
     return lines

@@ -347,6 +347,20 @@ class Sequence:
     parts: tuple[Grammar, ...]
 
 
+def flat(grammar: Grammar) -> Iterator[Grammar]:
+    """``grammar``, or the parts of a union or sequence that are neither themselves."""
+    if isinstance(grammar, (Either, Sequence)):
+        for part in grammar.parts:
+            yield from flat(part)
+    else:
+        yield grammar
+
+
+def has_rules(grammar: Grammar) -> bool:
+    """Whether a part of ``grammar`` is context-free."""
+    return any(isinstance(part, ContextFree) for part in flat(grammar))
+
+
 AnyTerminal: TypeAlias = "Terminal | Embedded | SpecialToken"
 
 Grammar: TypeAlias = "Pattern | Choice | Json | ContextFree | Either | Sequence"

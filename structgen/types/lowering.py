@@ -48,7 +48,7 @@ from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema, is_plainly_schema
 from structgen.types.signatures import is_function, one_of
 from structgen.types.sums import AnyOf, Combining, Joined
-from structgen.types.tagged import has_rules, tagged_type
+from structgen.types.tagged import tagged_type
 from structgen.types.tags import Tagged, TaggedText
 from structgen.types.templates import Template
 from structgen.types.tool_calls import ToolCalls
@@ -214,7 +214,7 @@ def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
         raise error.inside(f"Terminal {name} is refused") from error
     except OutputTypeError as error:
         raise GrammarError(f"Terminal {name} is refused: {error}") from error
-    if has_rules(grammar):
+    if ir.has_rules(grammar):
         raise GrammarError(
             f"Terminal {name} is a grammar itself, which cannot be given. Copy its rules into this "
             "one (structgen grammars show NAME prints those of the library), or %import them."
@@ -362,7 +362,7 @@ def _takes_most(part: OutputType) -> int:
     """How late to try whether a text is one of these."""
     if isinstance(part.grammar, ir.Pattern) and part.grammar.regex == ir.ANY_TEXT:
         return 3
-    return (2 if part.parse is str else 1) if has_rules(part.grammar) else 0
+    return (2 if part.parse is str else 1) if ir.has_rules(part.grammar) else 0
 
 
 def _exact(part: OutputType) -> Callable[[str], Any]:

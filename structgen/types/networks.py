@@ -12,16 +12,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from structgen.grammar.formats import ATEXT, ascii_label
+from structgen.grammar.formats import ATEXT, HEX, IPV4, OCTET, PERCENT, UNRESERVED, ascii_label
 from structgen.grammar.regex import algebra as regex_algebra
 
 Schema = dict[str, Any]
 
-_OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
-_HEX = "[0-9A-Fa-f]"
-_GROUP = f"{_HEX}{{1,4}}"
-_PERCENT = f"%{_HEX}{{2}}"
+_GROUP = f"{HEX}{{1,4}}"
 
 
 def text(pattern: str, **limits: int) -> Schema:
@@ -40,7 +36,7 @@ def expression(part: list[Any], **limits: int) -> Schema:
 @cache
 def _ipv6() -> str:
     """RFC 3986, ``IPv6address``: without a zone."""
-    end = f"(?:{_GROUP}:{_GROUP}|{_IPV4})"
+    end = f"(?:{_GROUP}:{_GROUP}|{IPV4})"
     forms = [f"(?:{_GROUP}:){{6}}{end}", f"::(?:{_GROUP}:){{5}}{end}"]
     for before in range(1, 6):
         head = f"(?:(?:{_GROUP}:){{0,{before - 1}}}{_GROUP})?"
@@ -52,12 +48,12 @@ def _ipv6() -> str:
 
 def address(version: int | None) -> Schema:
     """IP addresses of version 4, 6 or, None, either; those of version 6 without a zone."""
-    return text(_either(version, _IPV4, _ipv6()))
+    return text(_either(version, IPV4, _ipv6()))
 
 
 def interface(version: int | None) -> Schema:
     """Addresses with or without the length of their network's prefix."""
-    four = f"{_IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
+    four = f"{IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
     six = f"{_ipv6()}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
     return text(_either(version, four, six))
 
@@ -76,10 +72,10 @@ def _either(version: int | None, four: str, six: str) -> str:
 
 @cache
 def _ipv4_networks() -> str:
-    forms = [_IPV4]
+    forms = [IPV4]
     for length in range(33):
         whole, bits = divmod(length, 8)
-        octets = [_OCTET] * whole
+        octets = [OCTET] * whole
         if bits:
             octets.append(f"(?:{'|'.join(map(str, range(0, 256, 1 << (8 - bits))))})")
         octets += ["0"] * (4 - len(octets))
@@ -99,7 +95,7 @@ def _ipv6_networks() -> str:
         for bits in range(1, 16):
             zeros, cut = divmod(16 - bits, 4)
             digits = "".join(f"{digit:x}" for digit in range(0, 16, 1 << cut))
-            last = f"{_HEX}{{0,{3 - zeros}}}[{digits}{digits[10:].upper()}]0{{{zeros}}}"
+            last = f"{HEX}{{0,{3 - zeros}}}[{digits}{digits[10:].upper()}]0{{{zeros}}}"
             forms.append(f"(?:{_GROUP}:){{{whole}}}{last}{rest}/{16 * whole + bits}")
     return f"(?:{'|'.join(forms)})"
 
@@ -110,15 +106,14 @@ _SPECIAL = ("http", "https", "ws", "wss", "ftp")
 """Schemes of the WHATWG's standard, whose URLs have a host; so has ``file``, perhaps an empty one.
 """
 
-_UNRESERVED = r"A-Za-z0-9._~\-"
-_USER = rf"(?:[{_UNRESERVED}!$&()*+]|{_PERCENT})"
-_CHARACTER = rf"(?:[{_UNRESERVED}!$&'()*+,;=:@]|{_PERCENT})"
+_USER = rf"(?:[{UNRESERVED}!$&()*+]|{PERCENT})"
+_CHARACTER = rf"(?:[{UNRESERVED}!$&'()*+,;=:@]|{PERCENT})"
 _PATH = f"(?:/(?:{_CHARACTER}|/)*)?"
 _PORT = (
     "(?::(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}"
     "|[1-9][0-9]{0,3}|0))?"
 )
-_QUERY = rf"(?:\?(?:[{_UNRESERVED}!$&()*+,;=:@/?]|{_PERCENT})*)?"
+_QUERY = rf"(?:\?(?:[{UNRESERVED}!$&()*+,;=:@/?]|{PERCENT})*)?"
 _ENDING = rf"{_QUERY}(?:#(?:{_CHARACTER}|[/?])*)?"
 
 
@@ -126,7 +121,7 @@ _ENDING = rf"{_QUERY}(?:#(?:{_CHARACTER}|[/?])*)?"
 def _host() -> str:
     # A name whose last label begins with a digit may be read as an IPv4 address.
     names = rf"(?:{ascii_label()}\.)*{ascii_label('[A-Za-z]')}"
-    return rf"(?:{names}|{_IPV4}|\[{_ipv6()}\])"
+    return rf"(?:{names}|{IPV4}|\[{_ipv6()}\])"
 
 
 def url(

@@ -479,16 +479,9 @@ def _inner(tag: Tagged, lower: Callable[[Any], OutputType]) -> OutputType:
         output = lower(tag.type)
     except OutputTypeError as error:
         raise error.inside(f"In {tag!r}") from error
-    if has_rules(output.grammar):
+    if ir.has_rules(output.grammar):
         raise OutputTypeError(
             f"{tag!r}: its type is a grammar itself, which cannot stand in a tag. Use any type "
             "that is no Cfg and has no tags, or write the whole text as one Cfg."
         )
     return output
-
-
-def has_rules(grammar: ir.Grammar) -> bool:
-    """Whether a grammar is context-free, or may be."""
-    if isinstance(grammar, (ir.Either, ir.Sequence)):
-        return any(map(has_rules, grammar.parts))
-    return isinstance(grammar, ir.ContextFree)

@@ -359,10 +359,7 @@ def _terminal(name: str, pattern: str | ir.Regex) -> ir.Terminal:
 
 
 def _embedded(name: str, grammar: ir.Grammar) -> ir.Embedded:
-    parts = [grammar]
-    for part in parts:
-        _check(not isinstance(part, ir.ContextFree), "no grammar in a grammar")
-        parts += part.parts if isinstance(part, (ir.Either, ir.Sequence)) else ()
+    _check(not ir.has_rules(grammar), "no grammar in a grammar")
     return ir.Embedded(name, grammar)
 
 
