@@ -3,7 +3,7 @@
 Owns the work list, the numbering of nodes and dynamic scopes. Dynamic references make a node depend
 on how it was reached: a node is a raw schema together with the resources with dynamic anchors that
 were entered on the way to it. What a schema object's keywords say is read by the function that the
-reader is given (see `keywords`); nothing here knows one but ``$ref`` and its kin.
+reader is given (see `read`); nothing here knows one but ``$ref`` and its kin.
 
 Standard: JSON Schema core, sections 8 and 9, https://json-schema.org/specification.
 """
