@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from structgen.automaton.cfg.machine import CfgMachine
+from structgen.automaton.cfg import CfgFrame, CfgMachine
 from structgen.grammar import cfg, ir
 
 GRAMMARS = {
@@ -179,7 +179,7 @@ def grammar(name: str) -> ir.ContextFree:
 
 @cache
 def machine(name: str) -> CfgMachine:
-    return CfgMachine(grammar(name), ir.ANY_CHAR)
+    return CfgMachine(CfgFrame(grammar(name), ir.ANY_CHAR))
 
 
 def accepts(of: CfgMachine, text: str) -> bool:
@@ -251,7 +251,7 @@ def _height(rhs: tuple[int, ...], heights: list[int]) -> int:
 
 def _sample(name: str, terminal: int, rng: random.Random) -> str:
     """A text that a terminal matches, by a random walk through its automaton."""
-    terminals = machine(name).lexer.terminals
+    terminals = machine(name).rules.lexer.terminals
     state = terminals.starts[terminal]
     out: list[str] = []
     while len(out) < 60:

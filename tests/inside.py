@@ -92,6 +92,16 @@ def machine(holder: Any) -> Any:
     return holder._machine
 
 
+def rules(holder: Any) -> Any:
+    """The frame of a constraint that is a grammar."""
+    return holder._machine.rules
+
+
+def lexer_walks(holder: Any) -> Any:
+    """The walks of the lexer of a constraint that is a grammar."""
+    return holder._masks.frames.of_lexer(holder._machine.rules.lexer)
+
+
 def masks(holder: Any) -> Any:
     """What makes the masks of an engine."""
     return holder._masks

@@ -42,7 +42,7 @@ from .sequence import SequenceFrame
 from .work import WORK, Limits, within
 
 if TYPE_CHECKING:
-    from .cfg.machine import CfgMachine, GrammarFacts
+    from .cfg.frame import GrammarFacts
 
 
 def writable(missing_bytes: Collection[int]) -> ir.CharSet:
@@ -113,7 +113,7 @@ class Built(NamedTuple):
         work: steps that making the machine took.
     """
 
-    machine: Machine | CfgMachine
+    machine: Machine
     unenforced: tuple[Mapping[tuple[str, str], str], ...]
     named_tokens: tuple[ir.SpecialToken, ...] = ()
     limits: Limits = Limits()
@@ -143,15 +143,17 @@ def build(
     chosen = json_options(options)
     builder = _Builder(chosen, frozenset(missing_bytes))
     depth = sys.getrecursionlimit()
-    machine: Machine | CfgMachine | None = None
+    machine: Machine | None = None
     work = 0
     try:
         with GROW, within(chosen.limits):  # leaves are shared with the constraints of other threads
             if isinstance(grammar, ir.ContextFree) and not _embedded(grammar):
                 # Grammars are imported when there is one: most who have schemas never do.
-                from structgen.automaton.cfg.machine import CfgMachine
+                from structgen.automaton.cfg import CfgFrame, CfgMachine
 
-                machine = CfgMachine(grammar, writable(missing_bytes), facts=facts)
+                frame = CfgFrame(grammar, writable(missing_bytes), facts=facts)
+                builder.languages.append(frame)
+                machine = CfgMachine(frame)
             elif isinstance(grammar, ir.Json):
                 machine = Machine(builder.document(grammar))
             else:
@@ -169,7 +171,6 @@ def build(
             for language in builder.languages:
                 language.release()
     if builder.languages:
-        assert isinstance(machine, Machine)
         # Languages, frames and leaves refer to one another, and go when the machine goes.
         machine.languages = builder.languages
     unenforced, named = tuple(builder.unenforced), tuple(builder.named_tokens)
@@ -210,8 +211,7 @@ class _Builder:
         return frame.open()
 
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
-        from structgen.automaton.cfg.embedding import CfgFrame
-        from structgen.automaton.cfg.machine import CfgMachine
+        from structgen.automaton.cfg import CfgFrame
 
         embedded: dict[int, tuple[Alternative, ...]] = {}
         for number, inner in _embedded(grammar).items():
@@ -226,7 +226,7 @@ class _Builder:
                 refused = kind.inside(f"{inner.name} is refused")
                 refused.terminal = inner.name
                 raise refused from error
-        frame = CfgFrame(CfgMachine(grammar, self._chars, embedded))
+        frame = CfgFrame(grammar, self._chars, embedded)
         self.languages.append(frame)
         return frame.open()
 
@@ -333,9 +333,9 @@ class _Builder:
 def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
     if not ir.has_rules(grammar):
         return Machine(ways)
-    from structgen.automaton.cfg.embedding import EmbeddingMachine
+    from structgen.automaton.cfg import CfgMachine
 
-    return EmbeddingMachine(ways)
+    return CfgMachine(ways)
 
 
 def _embedded(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:

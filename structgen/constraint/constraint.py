@@ -54,9 +54,6 @@ from .engine import Engine, Engines
 if TYPE_CHECKING:
     from typing_extensions import TypeForm, Unpack
 
-    from structgen.automaton.cfg import CfgMachine
-    from structgen.masks.cfg.masks import CfgMaskEngine
-
     from .cursor import Rows
     from .explain import Advice, Explanation
 
@@ -228,11 +225,11 @@ class Constraint(Typed[T_co]):
         return self._engines.newest
 
     @property
-    def _machine(self) -> Machine | CfgMachine:
+    def _machine(self) -> Machine:
         return self._engine.machine
 
     @property
-    def _masks(self) -> MaskEngine | CfgMaskEngine:
+    def _masks(self) -> MaskEngine:
         return self._engine.masks
 
     def allows(self, text: str) -> bool:

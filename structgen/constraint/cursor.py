@@ -32,7 +32,7 @@ from structgen.errors import (
     VocabularyError,
     counted,
 )
-from structgen.masks import FAR, Reach
+from structgen.masks import FAR
 from structgen.vocabulary import Plan, Vocabulary
 
 if TYPE_CHECKING:
@@ -715,7 +715,7 @@ class Cursor:
         if reach.most_roughly(state) <= spare or reach.most_bytes(state) <= spare:
             return False
         most = reach.most(state)
-        if most < FAR or not isinstance(reach, Reach):
+        if most < FAR:
             return most > spare
         # How far a token leads depends on the text.
         return reach.most_after(state, self._text()) > spare
@@ -726,8 +726,7 @@ class Cursor:
         assert left is not None
         # The token itself and the end of the sequence have to be paid for as well.
         reach, spare = engine.reach, left - 2
-        if not isinstance(reach, Reach):
-            reach.restrict(state, spare, out)
+        if reach.restrict(state, spare, out):
             if held.size:
                 out[held.first >> 5] |= np.uint32(1 << (held.first & 31))
             return

@@ -11,9 +11,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from structgen.automaton import Built
+from structgen.automaton.cfg import CfgMachine
 from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory, is_plain
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK, Limits
@@ -21,10 +22,6 @@ from structgen.errors import CompileLimitExceeded
 from structgen.masks import MaskEngine, NamedTokens, Reach
 from structgen.types import OutputType
 from structgen.vocabulary import Plan, Vocabulary
-
-if TYPE_CHECKING:
-    from structgen.automaton.cfg import CfgMachine
-    from structgen.masks.cfg.masks import CfgMaskEngine, CfgReach
 
 _T = TypeVar("_T")
 
@@ -68,15 +65,13 @@ class Engine:
     ) -> None:
         self.output = output
         self.vocabulary = vocabulary
-        self.machine: Machine | CfgMachine = built.machine
+        self.machine: Machine = built.machine
         self.named = NamedTokens(vocabulary, built.named_tokens)
-        self.masks: MaskEngine | CfgMaskEngine
-        if isinstance(built.machine, Machine):
-            self.masks = MaskEngine(built.machine, vocabulary, self.named)
-        else:
+        self.masks = MaskEngine(built.machine, vocabulary, self.named)
+        if isinstance(built.machine, CfgMachine):
             from structgen.masks.cfg.masks import CfgMaskEngine
 
-            self.masks = CfgMaskEngine(built.machine, vocabulary)
+            self.masks = CfgMaskEngine(built.machine, vocabulary, self.named)
         self.size = vocabulary.size
         self.after_token: dict[int, int] = {}
         self._plans: dict[int, Plan] = {}
@@ -156,13 +151,15 @@ class Engine:
             )
 
     @cached_property
-    def reach(self) -> Reach | CfgReach:
+    def reach(self) -> Reach:
         """How far from the end tokens lead; only budgets ask."""
-        if isinstance(self.masks, MaskEngine):
+        rules = self.machine.rules if isinstance(self.machine, CfgMachine) else None
+        if rules is None:
             return Reach(self.masks)
-        from structgen.masks.cfg.masks import CfgReach
+        from structgen.masks.cfg.masks import CfgMaskEngine, CfgReach
 
-        return CfgReach(self.masks)
+        assert isinstance(self.masks, CfgMaskEngine)
+        return CfgReach(self.masks, rules)
 
     def advance(self, state: int, token_id: int, tape: Callable[[], TextHistory]) -> int:
         """The state after a token's bytes, or `DEAD`."""

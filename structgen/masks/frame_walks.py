@@ -13,12 +13,10 @@ with the text.
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-from structgen.automaton.cfg import Lexer, NamedTokenLeaf
 from structgen.automaton.core import (
     BOTTOM,
     POP,
@@ -33,17 +31,14 @@ from structgen.automaton.core import (
 from structgen.automaton.json import UNLIMITED, bytes_of_many
 from structgen.automaton.work import WORK
 from structgen.storage import Caches, GenerationalCache
-from structgen.vocabulary import Vocabulary
 
-from .cfg.lexer_walks import LexerWalks
 from .leaf_walks import Walker
-from .named_tokens import NamedTokens
 from .node_sets import NODE_BITS, Node
 from .walk_store import (
-    NO_WALK,
     ROOT,
     Exits,
     LeafWalk,
+    LeafWalker,
     Tokens,
     WalkMemo,
     WalkStore,
@@ -197,22 +192,6 @@ def token_ends_over(stacks: Stacks, ends: Iterable[Ends], below: int) -> Iterato
 _NOTHING_AFTER: FrameWalk = b"", _NO_NODE, ()
 
 
-class _NamedWalks(dict[NamedTokenLeaf, LeafWalk]):
-    """What a named token's leaf does at the start of a token."""
-
-    def __init__(self, named: NamedTokens) -> None:
-        super().__init__()
-        self._named = named
-
-    def __missing__(self, leaf: NamedTokenLeaf) -> LeafWalk:
-        end = leaf.start
-        while leaf.row(end):
-            (end,) = leaf.row(end).values()
-        token = array("i", [self._named.ids[leaf.named]]).tobytes()
-        found = self[leaf] = None, token, (), (end,)
-        return found
-
-
 class FrameWalks:
     """Walks of the frames and leaves of one machine over one vocabulary.
 
@@ -223,16 +202,13 @@ class FrameWalks:
     def __init__(
         self,
         machine: Machine,
-        vocabulary: Vocabulary,
-        named: NamedTokens,
         walker: Walker,
         caches: Caches,
     ) -> None:
         self._machine = machine
         self._stacks = machine.stacks
-        self._vocabulary = vocabulary
-        self._named = named
         self._walker = walker
+        self._walk_anew: LeafWalker = walker.walk_anew
         self._store = walker.store
         self._most_room = walker.store.most_opened + 1
         self._frame_walks: GenerationalCache[tuple[Frame, int, int, Node, int], FrameWalk]
@@ -240,35 +216,14 @@ class FrameWalks:
         self._walks: WalkMemo = walker.store.memo(*caches[3:])
 
     @cached_property
-    def _named_walks(self) -> _NamedWalks:
-        return _NamedWalks(self._named)
-
-    @cached_property
     def _forgetting(self) -> Forgetting:
         return Forgetting(self._machine, self._store)
-
-    @cached_property
-    def _lexers(self) -> LexerWalks:
-        return LexerWalks(self._vocabulary)
 
     def _leaf_walk(self, leaf: Leaf, q: int, node: Node) -> LeafWalk:
         memo = self._store.walks if leaf.is_shared else self._walks
         found = memo.get(leaf, q, node)
         if found is None:
-            anew = self._walk_of_grammar if leaf.of_grammar else self._walker.walk_anew
-            found = anew(leaf, q, node, memo)
-        return found
-
-    def _walk_of_grammar(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
-        """The walk of a lexer, or of a named token."""
-        if isinstance(leaf, NamedTokenLeaf):
-            # A token of its own: no other one goes on with it.
-            at_root = node == ROOT and q == leaf.start
-            return self._named_walks[leaf] if at_root else NO_WALK
-        assert isinstance(leaf, Lexer)
-        found = self._lexers.walk(leaf, q, node)
-        memo.put(leaf, q, node, found)
-        self._store.used += len(found[1]) + 400
+            found = self._walk_anew(leaf, q, node, memo)
         return found
 
     def root_walk(self, leaf: Leaf, q: int, continuation: int) -> LeafWalk:
@@ -432,7 +387,6 @@ class FrameWalks:
 
     def _walk_ways(self, ways: tuple[Alternative, ...], node: Node, room: int) -> FrameWalk:
         """What a frame does from ``node`` that goes on in one of ``ways``."""
-        walker = self._walker
         closed: list[Node] = []
         ends: list[Ends] = []
         tokens = b""
@@ -445,8 +399,7 @@ class FrameWalks:
                 memo = self._store.walks if leaf.is_shared else self._walks
                 walk = memo.kept[(leaf.number << 32 | way.q) << NODE_BITS | node]
                 if walk is None:
-                    anew = self._walk_of_grammar if leaf.of_grammar else walker.walk_anew
-                    walk = anew(leaf, way.q, node, memo)
+                    walk = self._walk_anew(leaf, way.q, node, memo)
                 _, more, exits, inner = walk
                 if leaf.labels[way.q] >= 0:  # it may be empty: walks tell where text of it ends
                     exits = (*exits, (leaf.labels[way.q], node))

@@ -24,7 +24,7 @@ from .frame_walks import TokenEnd, token_ends_over
 from .leaf_walks import walker_of
 from .text.tables import grouped
 from .token_masks import MaskEngine
-from .walk_store import Ids, LeafWalk, WalkStore, ends_of, ids_of
+from .walk_store import Bits, Ids, LeafWalk, WalkStore, ends_of, ids_of
 
 FAR = 1 << 60
 """More tokens than any budget has."""
@@ -109,6 +109,20 @@ class Reach:
                 cache[state] = found
                 self._store.charge(100)
         return found
+
+    def restrict(self, state: int, most: int, out: Bits) -> bool:
+        """Clear the bits of tokens after which ``most`` tokens do not finish, where all can be told
+        at once.
+
+        Args:
+            state: the machine's state.
+            most: tokens that may follow, the end of the sequence not counted.
+            out: uint32 ``[ceil(size / 32)]``, the mask of ``state``; changed in place.
+
+        Returns:
+            Whether they can; else `sort_out` tells most of them.
+        """
+        return False
 
     def sort_out(self, state: int, most: int, tape: Callable[[], TextHistory]) -> tuple[Ids, Ids]:
         """Which allowed tokens may be too far from the end.

@@ -12,9 +12,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from structgen.automaton.cfg import NamedTokenLeaf
 from structgen.automaton.core import (
     GROW,
     Machine,
@@ -27,7 +24,7 @@ from structgen.vocabulary import Vocabulary
 
 from .frame_walks import FrameWalks
 from .leaf_walks import walker_of
-from .mask import NO_BITS, Mask, fill, met_again, packed
+from .mask import Mask, met_again, packed
 from .named_tokens import NamedTokens
 from .walk_store import (
     ROOT,
@@ -68,7 +65,7 @@ class MaskEngine:
     @cached_property
     def frames(self) -> FrameWalks:
         """Walks of what follows leaves."""
-        return FrameWalks(self.machine, self.vocabulary, self.named, self._walker, self._caches)
+        return FrameWalks(self.machine, self._walker, self._caches)
 
     @cached_property
     def _alike(self) -> GenerationalCache[tuple[Any, ...], Mask]:
@@ -186,14 +183,4 @@ class MaskEngine:
             store.used += 300 + len(tokens) + 3 * mask[2].nbytes
         elif mask[1] is not None:
             mask = met_again(store, key, mask)
-        return self._without_named(mask, configurations) if self.named.textual else mask
-
-    def _without_named(self, mask: Mask, configurations: list[tuple[int, int, int]]) -> Mask:
-        """``mask`` without named tokens that only stand there for their text."""
-        leaves = [self.machine.leaves[leaf] for leaf, _, _ in configurations]
-        meant = {self.named.ids[n.named] for n in leaves if isinstance(n, NamedTokenLeaf)}
-        bits = np.zeros(self._store.n_words, np.uint32)
-        fill(mask, bits)
-        for token in self.named.textual - meant:
-            bits[token >> 5] &= ~np.uint32(1 << (token & 31))
-        return self._store.packed(bits), None, NO_BITS
+        return mask

@@ -10,7 +10,7 @@ import cfg_cases
 import lark
 import pytest
 
-from structgen.automaton.cfg.machine import CfgMachine
+from structgen.automaton.cfg import CfgFrame, CfgMachine
 from structgen.errors import Unsatisfiable
 from structgen.grammar import cfg, ir
 
@@ -76,7 +76,7 @@ def test_random_grammar(seed: int) -> None:
         parser = usable(text)
     expected = {t for t in _TEXTS if _accepts(parser, t)}
     try:
-        machine = CfgMachine(cfg.parse(text), ir.ANY_CHAR)
+        machine = CfgMachine(CfgFrame(cfg.parse(text), ir.ANY_CHAR))
     except Unsatisfiable:
         assert not expected, text
         return

@@ -13,7 +13,7 @@ from engine.walks import TINY, allowed, brute_force_ids, states_on_the_way, walk
 
 import structgen
 from structgen import Cfg
-from structgen.automaton.cfg.machine import CfgMachine
+from structgen.automaton.cfg import CfgFrame, CfgMachine
 from structgen.errors import GrammarError
 from structgen.grammar import cfg, ir
 
@@ -30,7 +30,7 @@ ws     ::= | " " | "\n" [ \t]{0,20}
 
 
 def machine(text: str, dialect: str | None = None) -> CfgMachine:
-    return CfgMachine(cfg.parse(text, None, dialect), ir.ANY_CHAR)
+    return CfgMachine(CfgFrame(cfg.parse(text, None, dialect), ir.ANY_CHAR))
 
 
 def texts(alphabet: str, most: int) -> list[str]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import inside
 import numpy as np
 import pytest
 import real_tokenizers
 
 import structgen
 from structgen import Cfg
-from structgen.automaton.cfg import machine
+from structgen.automaton.cfg import frame
 from structgen.errors import GrammarError, Unsatisfiable
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.cfg import lark as loader
 from structgen.grammar.cfg import library as grammars
 from structgen.masks.cfg.masks import CfgMaskEngine
-from structgen.masks.mask import fill
 from structgen.storage import array_cache
 from structgen.types import lowering
 
@@ -91,10 +89,10 @@ def test_first_masks_are_the_same_from_disk(folder: Path, monkeypatch: pytest.Mo
     for _ in range(2):
         constraint = structgen.compile(Cfg(text), vocabulary)
         row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
-        fill(inside.masks(constraint).mask(inside.machine(constraint).start), row)
+        constraint.start().fill_mask(row)
         rows.append(row.tobytes())
         if len(rows) == 1:
-            monkeypatch.setattr(CfgMaskEngine, "_compute", None)
+            monkeypatch.setattr(CfgMaskEngine, "_put_together", None)
             monkeypatch.setattr(loader, "_read", None)
     assert rows[0] == rows[1]
 
@@ -120,7 +118,7 @@ def test_a_first_mask_from_disk_builds_nothing(
     lowering._lower_cached.cache_clear()
     row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
     with monkeypatch.context() as context:
-        context.setattr(machine, "Terminals", None)
+        context.setattr(frame, "Terminals", None)
         constraint = structgen.compile(Cfg.named("sql-select"), vocabulary)
         constraint.start().fill_mask(row)
     assert row.tobytes() == fresh[0]
@@ -153,7 +151,7 @@ def test_of_a_new_grammar_only_the_rules_are_looked_for(
         structgen.compile(Cfg.named("json"), vocabulary).start().fill_mask(row)
         assert len(looked_for) == files_met
         # What this process has kept is found, on its way or on disk.
-        monkeypatch.setattr(CfgMaskEngine, "_compute", None)
+        monkeypatch.setattr(CfgMaskEngine, "_put_together", None)
         array_cache.flush()
 
 

@@ -89,13 +89,13 @@ NOT_FREE = {
 @pytest.mark.parametrize("name", grammars.names())
 def test_no_grammar_of_the_library_has_dead_ends(name: str) -> None:
     constraint = structgen.compile(Cfg.named(name), TINY)
-    assert inside.machine(constraint).is_free
+    assert inside.rules(constraint).is_free
 
 
 def test_what_may_not_follow_anyway_is_not_demanded() -> None:
     """No word that begins as a keyword does demands more than that no letter follows."""
     text = 'start: NAME ("." NAME)*\nNAME: /(?!(?:for|from|select)(?![a-z]))[a-z]+/'
-    lexer = inside.machine(structgen.compile(Cfg(text), TINY)).lexer
+    lexer = inside.rules(structgen.compile(Cfg(text), TINY)).lexer
     assert len(lexer.terminals.demands(1)[2]) == 1
 
 
@@ -105,21 +105,21 @@ def test_what_may_begin_is_what_a_look_at_each_terminal_says(name: str) -> None:
     grammar = Cfg.named(name).text
     assert before in grammar
     constraint = structgen.compile(Cfg(grammar.replace(before, after)), TINY)
-    machine = inside.machine(constraint)
+    rules = inside.rules(constraint)
     cursor = constraint.start()
     for token in random_tokens(text.encode(), random.Random(name)):
         allowed(cursor)
         cursor.accept(token)
-    assert not machine.is_free
-    assert len(inside.entries(machine)) > 30
+    assert not rules.is_free
+    assert len(inside.entries(rules)) > 30
     sure = 0
-    for (place, condition), entry in inside.entries(machine).items():
-        expected = machine.graph.expected(place) | machine.ignore
-        chosen = machine._chosen(place, condition, expected)
-        q = machine.lexer.entry(tuple(chosen), condition)
-        assert entry == (q if machine.lexer.goes_on(q) else -1)
-        sure += len(machine._fine(place)[0] & machine._met(condition)[0])
-    assert sure > len(inside.entries(machine)) / 2
+    for (place, condition), entry in inside.entries(rules).items():
+        expected = rules.graph.expected(place) | rules.ignore
+        chosen = rules._chosen(place, condition, expected)
+        q = rules.lexer.entry(tuple(chosen), condition)
+        assert entry == (q if rules.lexer.goes_on(q) else -1)
+        sure += len(rules._fine(place)[0] & rules._met(condition)[0])
+    assert sure > len(inside.entries(rules)) / 2
 
 
 @pytest.mark.parametrize("name", NAMES)

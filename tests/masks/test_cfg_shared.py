@@ -60,7 +60,7 @@ def test_a_grammar_compiled_again_walks_no_terminal_again(
     first = structgen.compile(Cfg(cfg_cases.GRAMMARS[name]), TINY)
     again = structgen.compile(Cfg(cfg_cases.GRAMMARS[name]), TINY)
     check_masks(first, random.Random(name))
-    if inside.machine(again).is_free:  # else it has a lexer of its own
+    if inside.rules(again).is_free:  # else it has a lexer of its own
 
         def walk(self: Search) -> None:
             raise AssertionError("a walk of its own")
@@ -87,23 +87,23 @@ LISTS = [
 
 def test_grammars_with_the_same_terminals_have_one_lexer() -> None:
     first, second = (structgen.compile(Cfg(grammar), TINY) for grammar in LISTS)
-    assert inside.machine(first).lexer is inside.machine(second).lexer
+    assert inside.rules(first).lexer is inside.rules(second).lexer
     rng = random.Random("lexer")
     check_masks(first, rng, 40)
     again = structgen.compile(Cfg(LISTS[0].replace("| NUMBER", "| NUMBER NUMBER?")), TINY)
-    assert inside.machine(again).lexer is inside.machine(first).lexer
+    assert inside.rules(again).lexer is inside.rules(first).lexer
     for constraint in (second, again, first):
         check_masks(constraint, rng, 40)
         # They know each other's walks.
-        walks = inside.walks(inside.masks(constraint))
-        assert inside.walks(walks) is inside.walks(inside.walks(inside.masks(first)))
+        walks = inside.walks(inside.lexer_walks(constraint))
+        assert walks is inside.walks(inside.lexer_walks(first))
 
 
 def test_a_lexer_that_asks_the_rules_is_not_shared() -> None:
     grammar = cfg_cases.GRAMMARS["keywords with borders"]
     first, second = (structgen.compile(Cfg(grammar), TINY) for _ in range(2))
-    assert not inside.machine(first).is_free
-    assert inside.machine(first).lexer is not inside.machine(second).lexer
+    assert not inside.rules(first).is_free
+    assert inside.rules(first).lexer is not inside.rules(second).lexer
 
 
 def test_masks_stay_right_when_walks_are_forgotten() -> None:

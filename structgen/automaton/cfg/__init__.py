@@ -2,13 +2,14 @@
 
 In reading order: `threads` (what ``re.match`` takes), `terminals`, `lexer` (all expected terminals
 as one leaf), `nonterminals` (nonterminals as automata), `places` (open goals), `neighbours`
-(terminals side by side), `machine`; `embedded_terminals` and `embedding` (other output types inside
-grammars, and grammars beside them).
+(terminals side by side), `embedded_terminals` (other output types inside grammars), `frame` (a
+grammar's rules as a frame), `machine` (a machine with such frames).
 """
 
 from __future__ import annotations
 
 from .embedded_terminals import MARK, NamedTokenLeaf, spelling
+from .frame import CfgFrame
 from .lexer import Lexer, as_flags
 from .machine import CfgMachine
 from .nonterminals import NonterminalAutomata
@@ -18,6 +19,7 @@ from .terminals import Terminals
 __all__ = [
     "MARK",
     "TEXT_END",
+    "CfgFrame",
     "CfgMachine",
     "Lexer",
     "NamedTokenLeaf",

@@ -322,7 +322,7 @@ class Exits:
         self._encoding = encoding
         self._known: dict[tuple[int, int, int], tuple[dict[int, Text], bool, int]] = {}
         self._known_near: dict[tuple[int, int, int], dict[int, Text]] = {}
-        self._known_near_inside: dict[Inside, dict[tuple[int, int], Text]] = {}
+        self._known_inside: dict[tuple[Inside, bool], dict[tuple[int, int], Text]] = {}
         self._characters: dict[int, bytes] = {}
 
     def from_state(
@@ -347,47 +347,28 @@ class Exits:
             known = self._known[key] = self._find_exits(v, state, condition, most)
         return known[0] if known[1] else None
 
-    def of(self, terminal: int, condition: int) -> dict[int, Text]:
-        """The exits from the beginning of a terminal."""
+    def of(self, terminal: int, condition: int, near: bool = False) -> dict[int, Text]:
+        """The exits from the beginning of a terminal; or ``near``: some that are near."""
         if terminal in self._terminals.embedded:
             return self._of_embedded(terminal, condition)
         start = self._terminals.starts[terminal]
         if not self._sets.is_alive(terminal, start, condition):
             return {}
-        return self._all(terminal, start, condition)
+        return self._ends(terminal, start, condition, near)
 
-    def inside(self, inside: Inside) -> dict[tuple[int, int], Text]:
-        """For each (terminal, condition) that can end from a lexer state: the fewest bytes."""
-        found: dict[tuple[int, int], Text] = {}
-        for v, state, condition, text in self._completed(inside):
-            for end, more in self._all(v, state, condition).items():
-                key = (self._sets.variants[v][0], end)
-                whole = put(text, more)
-                if key not in found or len(whole) < len(found[key]):
-                    found[key] = whole
-        return found
-
-    def near_of(self, terminal: int, condition: int) -> dict[int, Text]:
-        """The near exits from the beginning of a terminal."""
-        if terminal in self._terminals.embedded:
-            return self._of_embedded(terminal, condition)
-        start = self._terminals.starts[terminal]
-        if not self._sets.is_alive(terminal, start, condition):
-            return {}
-        return self._near(terminal, start, condition)
-
-    def near_inside(self, inside: Inside) -> dict[tuple[int, int], Text]:
-        """As `inside`, but only some that are near."""
-        found = self._known_near_inside.get(inside)
+    def inside(self, inside: Inside, near: bool = False) -> dict[tuple[int, int], Text]:
+        """For each (terminal, condition) that can end from a lexer state: the fewest bytes; or
+        ``near``: only some that are near."""
+        found = self._known_inside.get((inside, near))
         if found is None:
             found = {}
             for v, state, condition, text in self._completed(inside):
-                for end, more in self._near(v, state, condition).items():
+                for end, more in self._ends(v, state, condition, near).items():
                     key = (self._sets.variants[v][0], end)
                     whole = put(text, more)
                     if key not in found or len(whole) < len(found[key]):
                         found[key] = whole
-            self._known_near_inside[inside] = found
+            self._known_inside[inside, near] = found
         return found
 
     def shortest_beginning(self, terminal: int, minterms: int) -> tuple[Text, int]:
@@ -404,7 +385,7 @@ class Exits:
         texts: list[tuple[Text, int]] = []
         for mask, to in self._terminals.moves(self._terminals.starts[terminal]):
             if mask & minterms:
-                exits = self._near(terminal, to, anything)
+                exits = self._ends(terminal, to, anything, True)
                 end, more = min(exits.items(), key=lambda item: (len(item[1]), item[1]))
                 texts += [(put(spelt[minterm], more), end) for minterm in bits(mask & minterms)]
         return min(texts, key=lambda pair: (len(pair[0]), pair))
@@ -437,33 +418,31 @@ class Exits:
                     levels[len(best) - 1].setdefault((to, w_to), put(text, best))
         return found, True, most
 
-    def _all(self, v: int, state: int, condition: int) -> dict[int, Text]:
-        found = self.from_state(v, state, condition)
-        if found is None:
+    def _ends(self, v: int, state: int, condition: int, near: bool) -> dict[int, Text]:
+        """As `from_state`; or ``near``: some that are near, at least one if there is any."""
+        if not near:
+            whole = self.from_state(v, state, condition)
+            if whole is not None:
+                return whole
             raise CompileLimitExceeded(
                 "finding all ends of a terminal visits too many states",
                 limit=MAX_SEARCH,
                 actual=MAX_SEARCH,
             )
-        return found
-
-    def _near(self, v: int, state: int, condition: int) -> dict[int, Text]:
-        """As `from_state`, but only some that are near; at least one, if there is any."""
         key = (v, state, condition)
         found = self._known_near.get(key)
-        if found is None:
-            most = _NEAR
-            found, complete, _ = self._find_exits(v, state, condition, most)
-            while not found and not complete:
-                most *= 8
-                if most > 8 * MAX_SEARCH:
-                    raise CompileLimitExceeded(
-                        "finding the end of a terminal visits too many states",
-                        limit=MAX_SEARCH,
-                        actual=most,
-                    )
-                found, complete, _ = self._find_exits(v, state, condition, most)
-            self._known_near[key] = found
+        most = _NEAR
+        while found is None:
+            some, complete, _ = self._find_exits(v, state, condition, most)
+            if some or complete:
+                found = self._known_near[key] = some
+            most *= 8
+            if found is None and most > 8 * MAX_SEARCH:
+                raise CompileLimitExceeded(
+                    "finding the end of a terminal visits too many states",
+                    limit=MAX_SEARCH,
+                    actual=most,
+                )
         return found
 
     def _of_embedded(self, terminal: int, condition: int) -> dict[int, Text]:
@@ -550,8 +529,6 @@ class Lexer(Leaf):
         self._splits: dict[int, tuple[int, ...]] = {}
         self._masks: dict[int, int] = {}
         self._loop_masks: dict[int, int] = {}
-        self._literals: dict[int, tuple[bytes, list[int], int] | None] = {}
-        self._begun: dict[int, tuple[int, ...]] = {}
         self._steps_taken: dict[int, int] = {}
         self._going_on: dict[int, bool] = {}
         self._under: dict[int, int] = {}
@@ -610,47 +587,6 @@ class Lexer(Leaf):
                 groups = [[t] for t in wide] + ([narrow] if narrow else [])
                 found = tuple(self.state((self._sets.state(condition, g), node)) for g in groups)
             self._splits[q] = found
-        return found
-
-    def begun(self, q: int) -> tuple[int, ...]:
-        """States that together do what ``q`` does, where all its terminals begin in it: one for
-        each terminal, without a condition that means nothing to it."""
-        found = self._begun.get(q)
-        if found is None:
-            condition, threads, node = self.threads(q)
-            terminals, anything = self.terminals, self.terminals.lookahead.anything
-            found = (q,)
-            if node == GROUND and all(
-                state == terminals.starts[self._sets.variants[v][0]] for v, state in threads
-            ):
-                states: list[int] = []
-                for v, state in threads:
-                    is_met = v < len(terminals.starts) and self.is_free_of(v, condition)
-                    symbol = self._sets.state(anything if is_met else condition, ((v, state),))
-                    states.append(self.state((symbol, GROUND)))
-                found = tuple(states)
-            self._begun[q] = found
-        return found
-
-    def literal(self, q: int) -> tuple[bytes, list[int], int] | None:
-        """The one text that is read from ``q`` on, where that is a whole terminal; the states after
-        each byte of it; and the outcome of the last."""
-        if q in self._literals:
-            return self._literals[q]
-        symbol, node = self._keys[q]
-        condition, threads = self._sets.keys[symbol]
-        found: tuple[bytes, list[int], int] | None = None
-        if node == GROUND and len(threads) == 1 and condition == self.terminals.lookahead.anything:
-            v, state = threads[0]
-            text = self.terminals.literals.get(v)
-            if text is not None and state == self.terminals.starts[v]:
-                states: list[int] = []
-                at = q
-                for byte in text:
-                    at = self.row(at)[byte]
-                    states.append(at)
-                found = (text, states, self.label(at))
-        self._literals[q] = found
         return found
 
     def first_bytes(self, q: int) -> int:

@@ -28,7 +28,7 @@ from structgen.automaton.work import WORK
 
 from .lexer import Lexer
 from .nonterminals import NonterminalAutomata
-from .places import PlaceGraph, Rest, Rests
+from .places import PlaceGraph, Rest, Rests, better
 
 MAX_DEMANDS = 16
 """Most demands of a terminal that are told apart."""
@@ -103,6 +103,17 @@ class Demands:
         demands = self.known[terminal][2]
         return (~terminal,) if demands is None or len(demands) > MAX_DEMANDS else demands
 
+    def asks(self, demand: int) -> bool:
+        """Whether a demand means anything."""
+        anything = self._lexer.terminals.lookahead.anything
+        return demand < 0 or self.settling(demand) != self.settling(anything)
+
+    def covers(self, other: int, demand: int) -> bool:
+        """Whether, as far as can be seen, what goes on after a demand does after another one."""
+        mask, may_end = self.settling(demand)
+        settling, ends = self.settling(other)
+        return other == demand or bool(mask and mask & ~settling == 0 and ends >= may_end)
+
     def steps(self, demand: int, terminal: int) -> dict[int, Text]:
         """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""
         key = (demand, terminal)
@@ -113,16 +124,53 @@ class Demands:
                 text, after = self._lexer.exits.shortest_beginning(terminal, mask)
                 found = {after: text}
             elif demand >= 0 and self.first[terminal]:
-                found = self._lexer.exits.near_of(terminal, demand)
+                found = self._lexer.exits.of(terminal, demand, near=True)
             else:
                 found = {}
             self._texts[key] = found
         return found
 
 
+class Conditions:
+    """What a grammar's terminals demand, told exactly: as conditions on the rest.
+
+    Args:
+        lexer: the terminals.
+        ignore: terminals that may stand anywhere.
+    """
+
+    def __init__(self, lexer: Lexer, ignore: frozenset[int]) -> None:
+        self._lexer = lexer
+        self._ignore = sorted(ignore)
+        self._lookahead = lexer.terminals.lookahead
+
+    def at_end(self, condition: int) -> Rest | None:
+        """What may still stand where all goals have ended, if any of it meets the condition."""
+        label = self._lookahead.label
+        if label(condition) >= 0:
+            return (0, b"", None)
+        best: Rest | None = None
+        for terminal in self._ignore:
+            for after, text in self.steps(condition, terminal).items():
+                if label(after) >= 0:
+                    best = better(best, (len(text), text, None))
+        return best
+
+    def steps(self, condition: int, terminal: int) -> dict[int, Text]:
+        """See `Demands.steps`: all ways."""
+        return self._lexer.exits.of(terminal, condition)
+
+    def asks(self, condition: int) -> bool:
+        """See `Demands.asks`."""
+        return condition != self._lookahead.anything
+
+    def covers(self, other: int, condition: int) -> bool:
+        """See `Demands.covers`."""
+        return other in (condition, self._lookahead.anything)
+
+
 Node = tuple[int, int]
-"""A goal state, or ``~goal`` for the beginning of a goal, and the demand there: a condition on the
-rest, or, below 0, one of the demands that stand for all those of a terminal."""
+"""A goal state, or ``~goal`` for the beginning of a goal, and the demand there."""
 
 
 class GoalEnds:
@@ -131,20 +179,14 @@ class GoalEnds:
     Args:
         demands: what its terminals demand.
         ignore: terminals that may stand anywhere.
-        anything: the demand that asks for nothing.
     """
 
     def __init__(
-        self,
-        goals: NonterminalAutomata,
-        demands: Demands,
-        ignore: frozenset[int],
-        anything: int,
+        self, goals: NonterminalAutomata, demands: Demands | Conditions, ignore: frozenset[int]
     ) -> None:
         self._goals = goals
         self._demands = demands
         self._ignore = ignore
-        self._anything = anything
         self._ends: dict[Node, dict[int, Text]] = {}
         # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
         self._heads: dict[Node, dict[tuple[Node, Text], None]] = {}
@@ -175,9 +217,7 @@ class GoalEnds:
                 heapq.heappush(self._todo, (0, node, demand, b""))
             edges = goals.edges(state) if state >= 0 else goals.start(~state)
             steps = list(edges.items())
-            if demand < 0 or self._demands.settling(demand) != self._demands.settling(
-                self._anything
-            ):
+            if self._demands.asks(demand):
                 # Only a demand makes it worth while to write what is ignored.
                 steps += [(terminal, state) for terminal in self._ignore]
             WORK.hold(150 * len(steps))
@@ -208,12 +248,10 @@ class GoalEnds:
     def _is_beaten(self, node: Node, demand: int, text: Text) -> bool:
         """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
         WORK.spend(1 + (len(self._ends[node]) >> 2))
-        mask, may_end = self._demands.settling(demand)
+        covers = self._demands.covers
         for other, known in self._ends[node].items():
-            if len(known) <= len(text):
-                settling, ends = self._demands.settling(other)
-                if other == demand or (mask and mask & ~settling == 0 and ends >= may_end):
-                    return True
+            if len(known) <= len(text) and covers(other, demand):
+                return True
         return False
 
     def _end(self, node: Node, demand: int, text: Text) -> None:
@@ -260,7 +298,7 @@ class Neighbours:
         self._lexer = lexer
         self._ignore = ignore
         self._demands = Demands(lexer)
-        self._ends = GoalEnds(graph.goals, self._demands, ignore, self._anything)
+        self._ends = GoalEnds(graph.goals, self._demands, ignore)
         self.rests = Rests(graph, self._ends.of, self._demands.at_end)
         self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
         self._can_end: dict[tuple[int, frozenset[int]], bool] = {}

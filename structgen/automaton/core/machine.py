@@ -228,6 +228,7 @@ class Machine:
 
     Attributes:
         languages: what is to be released when the machine goes.
+        fingerprint: what tells its language from all others in every process, if that is known.
         stacks: the continuations.
         leaves, states, accepting, pending: see `states.States`; only to be read.
         loops: states of which it is known that no plain text (`text_leaf.is_plain`) leads out of
@@ -235,6 +236,7 @@ class Machine:
     """
 
     languages: Sequence[Released] = ()
+    fingerprint: str | None = None
 
     def __del__(self) -> None:
         # `weakref.finalize` would do the same with a registry, in ten times the calls.

@@ -150,7 +150,7 @@ class States:
     def intern(self, found: set[int]) -> int:
         """The state of some configurations."""
         if len(found) > 1:
-            found = self._merged(found)
+            found = self.merged(found)
         if len(found) == 1:
             (only,) = found
             leaf, q = only & LEAF_MASK, only >> LEAF_BITS & STATE_MASK
@@ -198,7 +198,7 @@ class States:
                     self.pending.add(state)
         return state
 
-    def _merged(self, found: set[int]) -> set[int]:
+    def merged(self, found: set[int]) -> set[int]:
         """``found`` with configurations that differ only in their continuations made one."""
         if len(found) == 2:
             first, second = found

@@ -9,7 +9,7 @@ which some token continues with a byte that the terminal's end allows; after a n
   once.
 - `Walks` are the walks of one lexer. Grammars with the same terminals have one lexer, and share
   what is `Known` of it.
-- `LexerWalks` gives the same walks in the terms of `leaf_walks`, for grammars inside a `Machine`.
+- `as_leaf_walk` gives the same walks in the terms of `leaf_walks`.
 
 What follows a terminal is the business of `masks` and `nonterminal_walks`.
 """
@@ -243,13 +243,9 @@ class Walks:
         key = q << NODE_BITS | node
         found = self._walks[key]
         if found is None:
-            literal = self.lexer.literal(q)
-            if literal is not None:
-                found = self._literal(*literal, node)
-            else:
-                split = self.lexer.split(q)
-                parts = [(part, node) for part in split] if len(split) > 1 else self._apart(q, node)
-                found = self._joined(parts) if parts else Search(self, q, node).walk()
+            split = self.lexer.split(q)
+            parts = [(part, node) for part in split] if len(split) > 1 else self._apart(q, node)
+            found = self._joined(parts) if parts else Search(self, q, node).walk()
             self._walks[key] = found
             self.charge(400 + 8 * len(found.ids) + 4 * self.n_words * len(found.rows))
         return found
@@ -266,31 +262,6 @@ class Walks:
         if found and len(found) < len(node.members):
             found.append(self.nodes.of(node.members[~large]))
         return [(q, part) for part in found] if len(found) > 1 else []
-
-    def _literal(self, text: bytes, states: list[int], outcome: int, node: int) -> LexerWalk:
-        """The walk of a terminal that is one text."""
-        nodes, child_of = self.nodes, self.trie.child
-        n_nodes, token_start, token_ids = nodes.n_nodes, nodes.token_start, nodes.token_ids
-        ids: list[int] = []
-        ends: list[int] = []
-        at = node
-        for byte, state in zip(text, states, strict=True):
-            below = child_of.get(at << 8 | byte, -1) if at < n_nodes else nodes.child(at, byte)
-            if below < 0:
-                break
-            at = below
-            if at >= n_nodes:
-                here = nodes.tokens_of(at)
-                if len(here):
-                    ids += here
-                    ends.append(state)
-            elif token_start[at] != token_start[at + 1]:
-                ids += token_ids[token_start[at] : token_start[at + 1]]
-                ends.append(state)
-        else:
-            if nodes.goes_on(at):
-                return LexerWalk(tuple(ids), (), ((outcome, at),), tuple(ends), new_number())
-        return LexerWalk(tuple(ids), (), (), tuple(ends), new_number())
 
     def _joined(self, steps: list[tuple[int, int]]) -> LexerWalk:
         parts = [self.walk(q, node) for q, node in steps]
@@ -366,35 +337,21 @@ def _free_of_charge(_: int) -> None:
     """The rows of a grammar's lexer are counted with its states."""
 
 
-class LexerWalks:
-    """The walks of the lexers of one constraint.
-
-    Args:
-        vocabulary: the vocabulary.
-    """
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._walks: dict[Lexer, Walks] = {}
-
-    def walk(self, lexer: Lexer, q: int, node: Node) -> LeafWalk:
-        """See `lexer_walks.Walker.leaf_walk`; remembered by the lexer's own walks."""
-        walks = self._walks.get(lexer)
-        if walks is None:
-            walks = self._walks[lexer] = Walks(lexer, self._vocabulary)
-        found = walks.walk(q, node)
-        ids = np.array(found.ids, np.int32)
-        row = None
-        if found.rows:
-            row = found.rows[0]
-            for other in found.rows[1:]:
-                row = row | other
-            if node != ROOT:
-                # NonterminalWalks put ids together.
-                flags = np.unpackbits(row.view(np.uint8), bitorder="little")
-                ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
-        exits = tuple([exit_ for exit_ in found.exits if walks.nodes.goes_on(exit_[1])])
-        ends: dict[int, None] = {}
-        for end in found.ends:
-            ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
-        return row, ids.tobytes(), exits, tuple(ends)
+def as_leaf_walk(walks: Walks, q: int, node: Node) -> LeafWalk:
+    """A walk in the terms of `leaf_walks`."""
+    found = walks.walk(q, node)
+    ids = np.array(found.ids, np.int32)
+    row = None
+    if found.rows:
+        row = found.rows[0]
+        for other in found.rows[1:]:
+            row = row | other
+        if node != ROOT:
+            # NonterminalWalks put ids together.
+            flags = np.unpackbits(row.view(np.uint8), bitorder="little")
+            ids, row = np.concatenate((ids, np.flatnonzero(flags).astype(np.int32))), None
+    exits = tuple([exit_ for exit_ in found.exits if walks.nodes.goes_on(exit_[1])])
+    ends: dict[int, None] = {}
+    for end in found.ends:
+        ends.update(dict.fromkeys(walks.inside_characters(~end) if end < 0 else (end,)))
+    return row, ids.tobytes(), exits, tuple(ends)

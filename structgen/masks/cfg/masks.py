@@ -1,230 +1,246 @@
-"""Token masks of context-free grammars, and what token budgets bar of them.
+"""Masks of grammars, alone or beside other output types, and what token budgets bar of them.
 
-`CfgMaskEngine` walks the lexer through the trie (`lexer_walks`). Where terminals end inside a
-token, the open nonterminals say what comes next (`nonterminal_walks`), and the walk continues there
-until the trie ends. Places that expect the same terminals share these walks, so a new place costs a
-few look-ups.
+`CfgFrameWalks` walks lexers through the trie (`lexer_walks`). Where terminals end inside a token,
+the open nonterminals say what comes next (`nonterminal_walks`), and the walk continues there until
+the trie ends. Places that expect the same terminals share these walks, so a new place costs a few
+look-ups. What other types write inside a grammar, or around it, is walked as ever.
 
-`CfgReach` is the counterpart of `masks.reach`: how far from the end each token leads. It walks all
-tokens through the machine at once, level by level, with one step for each state and byte met on a
-level. It keeps the allowed tokens in classes that need the same number of tokens afterwards; within
-any budget the mask is then a few operations on whole rows.
+`CfgReach` tells how far from the end each token of a grammar leads. It walks all tokens through the
+machine at once, level by level, with one step for each state and byte met on a level. It keeps the
+allowed tokens in classes that need the same number of tokens afterwards; within any budget the mask
+is then a few operations on whole rows.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import weakref
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import TEXT_END, CfgMachine, unpack
-from structgen.automaton.core import DEAD, GROW, TextHistory
-from structgen.automaton.work import WORK
+from structgen.automaton.cfg import CfgFrame, CfgMachine, Lexer, NamedTokenLeaf
+from structgen.automaton.core import BOTTOM, DEAD, GROW, Alternative, Leaf, Machine, TextHistory
 from structgen.grammar.cfg import cache as grammar_cache
+from structgen.masks.frame_walks import FrameWalks
 from structgen.masks.grouping import bits_of
-from structgen.masks.leaf_walks import walker_of
-from structgen.masks.mask import Mask, fill
-from structgen.masks.reach import FAR
-from structgen.masks.walk_store import Ids, WalkStore
-from structgen.storage import GenerationalCache
+from structgen.masks.leaf_walks import Walker
+from structgen.masks.mask import NO_BITS, Mask, fill
+from structgen.masks.named_tokens import NamedTokens
+from structgen.masks.node_sets import Node
+from structgen.masks.reach import FAR, Reach
+from structgen.masks.token_masks import MaskEngine
+from structgen.masks.walk_store import NO_WALK, ROOT, Ids, LeafWalk, Tokens, WalkMemo, ids_of
+from structgen.storage import Caches, GenerationalCache
 from structgen.vocabulary import Vocabulary
 
-from .lexer_walks import Walks
+from .lexer_walks import Walks, as_leaf_walk
 from .nonterminal_walks import NOTHING, NonterminalWalk, NonterminalWalks
-from .tokens import Bits, LexerWalk, new_number, overlay, packed, set_bits
-
-_NO_BITS = np.array([], np.uint32)
-_ROOT = 0
-_PER_STATE = 200
-"""Bytes of a mask that is known already, remembered for one more state."""
+from .tokens import Bits, LexerWalk, overlay, set_bits
 
 _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
 
+Configuration: TypeAlias = "tuple[int, int, int]"
+"""A leaf's number, its state, and the continuation."""
 
-class CfgMaskEngine:
-    """Masks of one machine over one vocabulary.
 
-    Thread-safe: a mask that is not cached is computed under the automata's growth lock.
+class RuleWalks(NamedTuple):
+    """What configurations do in which the rules of grammars are followed.
 
     Attributes:
-        ready: masks by state, of those computed. Only to be read.
+        walks: walks whose tokens may come, by their numbers.
+        ended: where the text of a grammar ends: what lies below it, and the node.
+        others: the configurations that are left.
     """
 
-    def __init__(self, machine: CfgMachine, vocabulary: Vocabulary) -> None:
-        self.machine = machine
-        self.vocabulary = vocabulary
-        store = walker_of(vocabulary).store
-        self.ready: GenerationalCache[int, Mask] = store.cache()
-        self._n_words = (vocabulary.size + 31) // 32
-        self._none = bytes(4 * self._n_words)
-        self._alike: GenerationalCache[tuple[int, ...], Mask] = store.cache()
-        self._eos = np.array([t for t in vocabulary.eos_token_ids if t < vocabulary.size], np.int32)
-        self._end = LexerWalk(tuple(self._eos.tolist()), (), (), (), new_number())
+    walks: dict[int, LexerWalk | NonterminalWalk]
+    ended: list[tuple[int, Node]]
+    others: list[Configuration]
 
-    # A first mask from disk needs neither. Whoever asks holds `GROW`.
 
-    @functools.cached_property
-    def _walks(self) -> Walks:
-        return Walks(self.machine.lexer, self.vocabulary)
+class CfgFrameWalks(FrameWalks):
+    """Walks of the frames and leaves of a machine with grammars."""
 
-    @functools.cached_property
-    def _frames(self) -> NonterminalWalks:
-        return NonterminalWalks(self.machine, self._walks, self._n_words)
+    def __init__(
+        self,
+        machine: Machine,
+        walker: Walker,
+        caches: Caches,
+        vocabulary: Vocabulary,
+        named: NamedTokens,
+    ) -> None:
+        super().__init__(machine, walker, caches)
+        self._vocabulary = vocabulary
+        self._named = named
+        self._named_walks: dict[NamedTokenLeaf, LeafWalk] = {}
+        self._lexers: dict[Lexer, Walks] = {}
+        self._grammars: dict[CfgFrame, NonterminalWalks] = {}
+        this = weakref.ref(self)
 
-    def mask(self, state: int, tape: Callable[[], TextHistory] | None = None) -> Mask:
-        """The mask of ``state``. Cost: a dictionary look-up once computed."""
-        found = self.ready[state]
+        def walk_anew(leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+            walks = this()
+            assert walks is not None, "what is walked belongs to it"
+            return walks._walk_leaf(leaf, q, node, memo)
+
+        self._walk_anew = walk_anew
+
+    def of_lexer(self, lexer: Lexer) -> Walks:
+        """Walks of a grammar's terminals."""
+        found = self._lexers.get(lexer)
         if found is None:
-            with GROW:
-                found = self._first() if state == self.machine.start else self._compute(state)
-                self.ready[state] = found
+            found = self._lexers[lexer] = Walks(lexer, self._vocabulary)
         return found
 
-    def _steps(self, state: int) -> list[tuple[int, int, int]]:
-        """The walks that make up the mask of ``state``: lexer state, place and node of each."""
-        machine, walks, lexer = self.machine, self._walks, self.machine.lexer
-        outcomes, begun, first_bytes = lexer.outcomes, lexer.begun, lexer.first_bytes
-        todo: list[tuple[int, int, int]] = []
-        seen: set[tuple[int, int, int]] = set()
+    def of_grammar(self, frame: CfgFrame) -> NonterminalWalks:
+        """Walks of a grammar's rules."""
+        found = self._grammars.get(frame)
+        if found is None:
+            this = weakref.ref(self)
 
-        def begin(q: int, place: int, node: int) -> None:
-            if (q, place, node) not in seen:
-                seen.add((q, place, node))
-                # Terminals one by one, so that places share their walks.
-                available = walks.nodes.bytes_after(node)
-                todo.extend(
-                    [(part, place, node) for part in begun(q) if first_bytes(part) & available]
-                )
+            def inner(ways: tuple[Alternative, ...], node: Node) -> tuple[Tokens, Node]:
+                walks = this()
+                assert walks is not None, "what is walked belongs to it"
+                return walks._walk_ways(ways, node, walks._most_room)[:2]
 
-        for q, place in machine.configurations(state):
-            begin(q, place, _ROOT)
-        for q, place, node in todo:
-            WORK.spend(1)
-            for outcome, exit_node in walks.walk(q, node).exits:
-                for condition, terminals in outcomes[outcome]:
-                    after = machine.after(place, terminals)
-                    entry = machine.entry(after, condition)
-                    if entry >= 0:
-                        begin(entry, after, exit_node)
-        return todo
+            walks, n_words = self.of_lexer(frame.lexer), self._store.n_words
+            found = self._grammars[frame] = NonterminalWalks(frame, walks, n_words, inner)
+        return found
 
-    def _first(self) -> Mask:
-        """The mask of the machine's start, from disk if it was computed before."""
+    def of_rules(self, configurations: Sequence[Configuration]) -> RuleWalks:
+        """What configurations do with whole tokens, as far as that is the same for all stacks."""
+        leaves, stacks = self._machine.leaves, self._stacks
+        found = RuleWalks({}, [], [])
+        places: dict[tuple[CfgFrame, int], list[tuple[int, int]]] = {}
+        for configuration in configurations:
+            leaf_id, q, continuation = configuration
+            if not isinstance(leaves[leaf_id], Lexer):
+                found.others.append(configuration)
+                continue
+            for frame_id, below in stacks.continuations[continuation]:
+                frame, at = stacks.frames[frame_id]
+                assert isinstance(frame, CfgFrame)
+                if not frame.is_free:
+                    found.others.append(configuration)
+                    break
+                places.setdefault((frame, below), []).append((q, at >> 1))
+        for (frame, below), here in places.items():
+            walks, nodes = self.of_grammar(frame).places(here, below == BOTTOM)
+            found.walks.update(walks)
+            found.ended.extend([(below, node) for node in dict.fromkeys(nodes)])
+        return found
+
+    def _walk_leaf(self, leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        if isinstance(leaf, NamedTokenLeaf):
+            # A token of its own: no other one goes on with it.
+            return self._named_walk(leaf) if node == ROOT and q == leaf.start else NO_WALK
+        if not isinstance(leaf, Lexer):
+            return self._walker.walk_anew(leaf, q, node, memo)
+        found = as_leaf_walk(self.of_lexer(leaf), q, node)
+        memo.put(leaf, q, node, found)
+        self._store.used += len(found[1]) + 400
+        return found
+
+    def _named_walk(self, leaf: NamedTokenLeaf) -> LeafWalk:
+        """What a named token's leaf does at the start of a token."""
+        found = self._named_walks.get(leaf)
+        if found is None:
+            end = leaf.start
+            while leaf.row(end):
+                (end,) = leaf.row(end).values()
+            token = array("i", [self._named.ids[leaf.named]]).tobytes()
+            found = self._named_walks[leaf] = None, token, (), (end,)
+        return found
+
+
+class CfgMaskEngine(MaskEngine):
+    """Masks of a machine with grammars over one vocabulary."""
+
+    machine: CfgMachine
+
+    @cached_property
+    def _eos(self) -> list[int]:
+        return [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
+
+    @cached_property
+    def frames(self) -> CfgFrameWalks:
+        """Walks of what follows leaves."""
+        return CfgFrameWalks(self.machine, self._walker, self._caches, self.vocabulary, self.named)
+
+    def mask(self, state: int, tape: Callable[[], TextHistory]) -> Mask:
+        """See `MaskEngine.mask`; that of a machine's start from disk if it was computed before."""
         machine, vocabulary = self.machine, self.vocabulary
-        if machine.fingerprint is None or vocabulary.size < _WORTH_KEEPING:
-            return self._compute(machine.start)
-        of = f"{machine.fingerprint} {vocabulary.uid}"
-        row = grammar_cache.find_row("first mask", of)
-        if row is None:
-            row = np.zeros(self._n_words, np.uint32)
-            fill(self._compute(machine.start), row)
-            grammar_cache.keep_row("first mask", of, row)
-        return packed(row), None, _NO_BITS
+        if state != machine.start or machine.fingerprint is None or self._masks[state]:
+            return super().mask(state, tape)
+        if vocabulary.size < _WORTH_KEEPING:
+            return super().mask(state, tape)
+        with GROW:
+            of = f"{machine.fingerprint} {vocabulary.uid}"
+            row = grammar_cache.find_row("first mask", of)
+            if row is None:
+                row = np.zeros(self._store.n_words, np.uint32)
+                fill(super().mask(state, tape), row)
+                grammar_cache.keep_row("first mask", of, row)
+            found = self._masks[state] = self._store.packed(row), None, NO_BITS
+        return found
 
-    def _compute(self, state: int) -> Mask:
-        parts = (
-            self._whole(state)
-            if self.machine.is_free
-            else {
-                walk.number: walk
-                for walk in [self._walks.walk(q, node) for q, _, node in self._steps(state)]
-            }
-        )
-        parts.pop(NOTHING[-1], None)
-        if self.machine.is_accepting(state):
-            parts[self._end.number] = self._end
+    def _put_together(
+        self, configurations: list[Configuration], is_accepting: bool, tape: TextHistory | None
+    ) -> Mask:
+        found = RuleWalks({}, [], configurations)
+        if tape is None:
+            found = self.frames.of_rules(configurations)
+        if not found.walks:
+            mask = super()._put_together(configurations, is_accepting, tape)
+        else:
+            tokens = b"".join(
+                walk[0]
+                for below, node in found.ended
+                for walk, _ in self.frames.walks_after(below, 0, node)
+            )
+            mask = self._united(found.walks, found.others, is_accepting, tokens)
+        return self._without_named(mask, configurations) if self.named.textual else mask
+
+    def _united(
+        self,
+        walks: dict[int, Any],
+        others: list[Configuration],
+        is_accepting: bool,
+        tokens: Tokens,
+    ) -> Mask:
+        """The mask of walks, of other configurations, and of some tokens."""
+        walks.pop(NOTHING[-1], None)
         # Often places differ only in what no token reaches. Walks are remembered, and
         # forgotten together with this.
-        key = tuple(sorted(parts))
+        key = (is_accepting, tokens, *others, *sorted(walks))
         found = self._alike[key]
         if found is None:
-            ids: list[int] = []
-            rows: list[Bits] = []
-            for part in parts.values():
-                ids += part[0]
-                rows += part[1]
-            row, is_new = overlay(ids, rows, self._none)
-            found = self._alike[key] = row, None, _NO_BITS
-            self._walks.charge(400 + len(row) * is_new)
-        self._walks.charge(_PER_STATE)
+            store, ids, rows = self._store, ids_of(tokens).tolist(), []
+            if others:
+                rows.append(np.zeros(store.n_words, np.uint32))
+                fill(super()._put_together(others, False, None), rows[0])
+            if is_accepting:
+                ids += self._eos
+            for walk in walks.values():
+                ids += walk[0]
+                rows += walk[1]
+            row, is_new = overlay(ids, rows, store.zeros)
+            found = self._alike[key] = row, None, NO_BITS
+            store.charge(400 + len(row) * is_new)
         return found
 
-    def _whole(self, state: int) -> dict[int, LexerWalk | NonterminalWalk]:
-        """The walks whose tokens are those of ``state``, goals walked once for all stacks."""
-        machine, frames = self.machine, self._frames
-        graph, lexer, join = machine.graph, machine.lexer, self._walks.nodes.join
-        shapes, settled, top_of = graph.shapes, frames.settled, frames.top
-        is_final, accepts = graph.goals.is_final, graph.goals.accepts
-        out: dict[int, LexerWalk | NonterminalWalk] = {}
-        # Continuations that are gone on with: (continuation, condition, node).
-        todo: list[tuple[int, int, int]] = []
-        # Where terminals lead: the place and what is demanded there, and a node per configuration.
-        begun: dict[tuple[int, int], list[int]] = {}
-        for q, place in machine.configurations(state):
-            condition = lexer.threads(q)[0]
-            if machine.entry(place, condition) == q:
-                after = settled(shapes[place], condition)
-                begun.setdefault((place, after), []).append(_ROOT)
-                continue
-            walk = self._walks.walk(q, _ROOT)
-            out[walk.number] = walk
-            leads: dict[tuple[int, int], list[int]] = {}
-            for outcome, node in walk.exits:
-                for end, terminals in lexer.outcomes[outcome]:
-                    at = machine.after(place, terminals)
-                    leads.setdefault((at, settled(shapes[at], end)), []).append(node)
-            for key, nodes in leads.items():
-                begun.setdefault(key, []).append(join(nodes))
-        for (at, after), starts in begun.items():
-            tops = graph.places[at]
-            WORK.spend(len(tops) * len(starts) >> 2)
-            for start in starts:
-                spaces, spots = frames.spaced(after, start)
-                for walk in spaces:
-                    out[walk.number] = walk
-                # What a place's tops can return to is among its tops already.
-                for then, node in spots:
-                    for top, below in tops:
-                        found = top_of(top, then, node)
-                        out[found[-1]] = found
-                        for end, there in found[2]:
-                            todo.append((below, end, there))
-        seen = set(todo)
-        while todo:
-            continuation, condition, node = todo.pop()
-            WORK.spend(1 + (len(graph.continuations[continuation]) >> 1))
-            for entry in graph.continuations[continuation]:
-                if entry == TEXT_END:
-                    continue
-                top, below = unpack(entry)
-                more: list[tuple[int, int, int]] = []
-                if not is_final[top]:
-                    found = top_of(top, condition, node)
-                    out[found[-1]] = found
-                    more = [(below, end, there) for end, there in found[2]]
-                if accepts[top]:
-                    more.append((below, condition, node))
-                for step in more:
-                    if step not in seen:
-                        seen.add(step)
-                        todo.append(step)
-        return out
-
-    # -- what budgets ask -------------------------------------------------------------------------
-
-    def ends(self, state: int) -> set[tuple[int, int]]:
-        """Where tokens from ``state`` end: ``(lexer state, place)`` pairs; not remembered."""
-        with GROW:
-            inside = self._walks.inside_characters
-            return {
-                (q, place)
-                for begin, place, node in self._steps(state)
-                for end in self._walks.walk(begin, node).ends
-                for q in ((end,) if end >= 0 else inside(~end))
-            }
+    def _without_named(self, mask: Mask, configurations: list[Configuration]) -> Mask:
+        """``mask`` without named tokens that only stand there for their text."""
+        leaves = [self.machine.leaves[leaf] for leaf, _, _ in configurations]
+        meant = {self.named.ids[n.named] for n in leaves if isinstance(n, NamedTokenLeaf)}
+        bits = np.zeros(self._store.n_words, np.uint32)
+        fill(mask, bits)
+        for token in self.named.textual - meant:
+            bits[token >> 5] &= ~np.uint32(1 << (token & 31))
+        return self._store.packed(bits), None, NO_BITS
 
 
 _FEW = 400
@@ -234,52 +250,55 @@ Class = tuple[int, Ids, "Bits | None"]
 """Tokens needed after each of some tokens, and their ids, or a packed row where they are many."""
 
 
-class CfgReach:
-    """Distances to the end after each token, for one engine.
+class CfgReach(Reach):
+    """Distances to the end over one engine's walks, of a machine that is one grammar."""
 
-    Thread-safe, as the engine is.
-    """
-
-    def __init__(self, engine: CfgMaskEngine) -> None:
-        self._engine = engine
-        self._machine: CfgMachine = engine.machine
-        self._vocabulary: Vocabulary = engine.vocabulary
-        self._store: WalkStore = walker_of(engine.vocabulary).store
-        self._bounds: GenerationalCache[int, int] = self._store.cache()
+    def __init__(self, engine: CfgMaskEngine, rules: CfgFrame) -> None:
+        super().__init__(engine)
+        self._rules = rules
+        self._masks = engine
         self._lengths: GenerationalCache[tuple[int, int], int] = self._store.cache()
         self._classes: GenerationalCache[int, tuple[Class, ...]] = self._store.cache()
         self._sizes: GenerationalCache[int, int] = self._store.cache()
 
-    def is_known_ample(self, state: int, spare: int) -> bool:
-        """Whether it is known without any work that ``spare`` tokens are enough after any one."""
-        most = self._bounds[state]
-        return most is not None and most <= spare
-
-    def most_bytes(self, state: int) -> int:
-        """Upper bound, in bytes and so in tokens, on the completion after any one token."""
-        found = self._bounds[state]
+    def most_roughly(self, state: int) -> int:
+        """See `Reach.most_roughly`: where tokens end is looked at."""
+        if not self._rules.is_free:
+            return super().most_roughly(state)
+        found = self._reaches_roughly[state]
         if found is None:
+            stacks = self._machine.stacks
             with GROW:
-                ends = self._engine.ends(state)
-                found = max((self._bytes_to_end(q, place) for q, place in ends), default=0)
-                self._bounds[state] = found
+                places = [
+                    (q, stacks.frames[frame_id][1] >> 1)
+                    for _, q, continuation in self._machine.configurations(state)
+                    for frame_id, _ in stacks.continuations[continuation]
+                ]
+                ends = self._masks.frames.of_grammar(self._rules).ends(places)
+                found = max((self._length(q, place) for q, place in ends), default=0)
+                self._reaches_roughly[state] = found
                 self._store.charge(100)
         return found
 
-    most_roughly = most_bytes
+    def _length(self, q: int, place: int) -> int:
+        """Bytes of the completion from one configuration."""
+        found = self._lengths[q, place]
+        if found is None:
+            rest = self._rules.complete(q, 2 * place)
+            found = self._lengths[q, place] = FAR if rest is None else len(rest)
+            self._store.charge(200)
+        return found
+
+    def most_bytes(self, state: int) -> int:
+        """See `Reach.most_bytes`."""
+        return self.most_roughly(state) if self._rules.is_free else super().most_bytes(state)
 
     def most(self, state: int) -> int:
         """Tokens of the longest completion after any one token from ``state``."""
         return max((needed for needed, _, _ in self.classes(state)), default=0)
 
-    def restrict(self, state: int, most: int, out: Bits) -> None:
-        """Clear the bits of tokens after which ``most`` tokens do not finish.
-
-        Args:
-            state: the machine's state.
-            most: tokens that may follow, the end of the sequence not counted.
-            out: uint32 ``[ceil(size / 32)]``, the mask of ``state``; changed in place.
-        """
+    def restrict(self, state: int, most: int, out: Bits) -> bool:
+        """See `Reach.restrict`."""
         for needed, ids, bits in self.classes(state):
             if needed <= most:
                 continue
@@ -287,6 +306,7 @@ class CfgReach:
                 bits = np.zeros_like(out)
                 set_bits(bits, ids)
             out &= ~bits
+        return True
 
     def classes(self, state: int) -> tuple[Class, ...]:
         """The allowed tokens by the number of tokens needed after them, EOS ids left out.
@@ -300,15 +320,6 @@ class CfgReach:
                 found = self._classed(self._needed(state))
                 self._classes[state] = found
                 self._store.charge(200 + sum(120 + ids.nbytes for _, ids, _ in found))
-        return found
-
-    def _bytes_to_end(self, q: int, place: int) -> int:
-        """Bytes of the completion from one configuration."""
-        found = self._lengths[q, place]
-        if found is None:
-            rest = self._machine.complete(q, place)
-            found = self._lengths[q, place] = FAR if rest is None else len(rest)
-            self._store.charge(200)
         return found
 
     def _classed(self, needed: npt.NDArray[np.int32]) -> tuple[Class, ...]:

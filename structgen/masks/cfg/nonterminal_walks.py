@@ -7,7 +7,7 @@ continuation's business, so the walk is shared by all stacks, and the beginning 
 (`NonterminalWalks.goal`) by all states that call it. Terminals are walked one by one, so that
 places share them whatever else they expect; those that are ignored are walked once for each node
 where a terminal ends (`NonterminalWalks.spaced`), before anything that follows. Right for grammars
-in which no demand leads to a dead end (`CfgMachine.is_free`): elsewhere what a terminal may do
+in which no demand leads to a dead end (`CfgFrame.is_free`): elsewhere what a terminal may do
 depends on the whole stack.
 
 Terminals of one text are read here, byte by byte, without states of the lexer; all others are
@@ -16,24 +16,32 @@ Terminals of one text are read here, byte by byte, without states of the lexer; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from structgen.automaton.cfg import CfgMachine
+from structgen.automaton.cfg import TEXT_END, CfgFrame, unpack
+from structgen.automaton.core import Alternative
 from structgen.automaton.work import WORK
-from structgen.masks.node_sets import NODE_BITS
+from structgen.masks.grouping import bits_of
+from structgen.masks.node_sets import NODE_BITS, Node
+from structgen.masks.walk_store import ROOT, ids_of
 from structgen.storage import GenerationalCache
 
 from .lexer_walks import Spaces, Walks
-from .tokens import Bits, Ids, Rows, gathered, new_number
+from .tokens import Bits, Ids, LexerWalk, Rows, gathered, new_number
 
 _STATE_BITS = 40
 _STATE_MASK = (1 << _STATE_BITS) - 1
 
+_EMBEDDED = -2
+_MANY_BYTES = 400
+"""Tokens of an embedded terminal that take more are packed."""
+
 _Target = tuple[int, int, int, "bytes | None", int]
 _Targets = list[_Target]
 """First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded (-1:
-not asked for yet); the terminal; its text, if it is only one, and the text's number."""
+not asked for yet; `_EMBEDDED`: it is no pattern); the terminal; its text, if it is only one, and
+the text's number."""
 
 Spot = tuple[int, int]
 """What holds of the rest of the text, and a node."""
@@ -48,14 +56,20 @@ NOTHING: NonterminalWalk = (), (), (), 0
 """What a goal does where no token begins it."""
 
 
-class NonterminalWalks:
-    """Walks of one machine's goals."""
+WalkInner: TypeAlias = "Callable[[tuple[Alternative, ...], Node], tuple[bytes, Node]]"
+"""Walks the texts of an embedded terminal, which may start in some ways, from a node: tokens, and
+the node where they end, or -1."""
 
-    def __init__(self, machine: CfgMachine, walks: Walks, n_words: int) -> None:
-        self._machine = machine
-        self._goals = machine.graph.goals
-        self._lexer = machine.lexer
-        self._anything = machine.lexer.terminals.lookahead.anything
+
+class NonterminalWalks:
+    """Walks of one grammar's goals."""
+
+    def __init__(self, frame: CfgFrame, walks: Walks, n_words: int, inner: WalkInner) -> None:
+        self._inner = inner
+        self._frame = frame
+        self._goals = frame.graph.goals
+        self._lexer = frame.lexer
+        self._anything = frame.lexer.terminals.lookahead.anything
         self._walks = walks
         self._n_words = n_words
         # One number for each: tuples would be looked at by the garbage collector. Walks under no
@@ -63,20 +77,138 @@ class NonterminalWalks:
         self._free: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._found: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._goals_found: GenerationalCache[int, NonterminalWalk] = walks.cache()
-        self._spaces = walks.known.spaces.setdefault(machine.ignore, walks.cache())
+        self._spaces = walks.known.spaces.setdefault(frame.ignore, walks.cache())
         # What is known of goal states: their terminals, the goals they call, and the bytes that
         # any of those begins with.
         self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
         self._starts: dict[int, tuple[_Targets, int]] = {}
         self._entries: dict[Spot, int] = {}
         self._alone: dict[int, _Target] = {}
-        self._texts = machine.lexer.terminals.literals
+        self._texts = frame.lexer.terminals.literals
         self._is_neutral: dict[int, bool] = {}
         self._meeting: dict[int, bool] = {}
-        self._ignored = tuple((self._first(t), t) for t in sorted(machine.ignore))
+        self._ignored = tuple((self._first(t), t) for t in sorted(frame.ignore))
         self._spaces_begin = 0
         for first, _ in self._ignored:
             self._spaces_begin |= first
+
+    def places(
+        self, configurations: Iterable[tuple[int, int]], is_alone: bool
+    ) -> tuple[dict[int, LexerWalk | NonterminalWalk], list[Node]]:
+        """What lexer states do at places from the root, goals walked once for all stacks.
+
+        Returns:
+            The walks whose tokens may come, by their numbers; and, unless ``is_alone`` says that
+            nothing follows the grammar, nodes at which its text may end.
+        """
+        frame, walks, top_of = self._frame, self._walks, self.top
+        graph, lexer, join = frame.graph, frame.lexer, walks.nodes.join
+        shapes, is_final, accepts = graph.shapes, graph.goals.is_final, graph.goals.accepts
+        out: dict[int, LexerWalk | NonterminalWalk] = {}
+        ended: list[Node] = []
+        # Continuations that are gone on with: (continuation, condition, node).
+        todo: list[tuple[int, int, Node]] = []
+        # Where terminals lead: the place and what is demanded there, and a node per configuration.
+        begun: dict[tuple[int, int], list[Node]] = {}
+        for q, place in configurations:
+            condition = lexer.threads(q)[0]
+            if frame.entry(place, condition) == q:
+                after = condition
+                if is_alone or not graph.accepting[place]:
+                    after = self.settled(shapes[place], condition)
+                begun.setdefault((place, after), []).append(ROOT)
+                continue
+            found = walks.walk(q, ROOT)
+            out[found.number] = found
+            leads: dict[tuple[int, int], list[Node]] = {}
+            for outcome, node in found.exits:
+                for end, terminals in lexer.outcomes[outcome]:
+                    at = frame.after(place, terminals)
+                    # Whether the text may end is settled by nothing that follows.
+                    if is_alone or not graph.accepting[at]:
+                        end = self.settled(shapes[at], end)
+                    leads.setdefault((at, end), []).append(node)
+            for key, nodes in leads.items():
+                begun.setdefault(key, []).append(join(nodes))
+        for (at, after), starts in begun.items():
+            tops, may_end = graph.places[at], graph.accepting[at] and not is_alone
+            WORK.spend(len(tops) * len(starts) >> 2)
+            for start in starts:
+                spaces, spots = self.spaced(after, start)
+                for space in spaces:
+                    out[space.number] = space
+                # What a place's tops can return to is among its tops already.
+                for then, node in spots:
+                    if may_end and self._may_end(then):
+                        # At the root, what follows is a configuration of its own.
+                        real = walks.nodes.real(node)
+                        if real[-1] != ROOT:
+                            ended.append(walks.nodes.of(real[real != ROOT]))
+                    for top, below in tops:
+                        walk = top_of(top, then, node)
+                        out[walk[-1]] = walk
+                        for end, there in walk[2]:
+                            todo.append((below, end, there))
+        seen = set(todo)
+        while todo:
+            continuation, condition, node = todo.pop()
+            WORK.spend(1 + (len(graph.continuations[continuation]) >> 1))
+            for entry in graph.continuations[continuation]:
+                if entry == TEXT_END:
+                    if not is_alone and self._may_end(condition):
+                        ended.append(node)
+                    continue
+                top, below = unpack(entry)
+                more: list[tuple[int, int, Node]] = []
+                if not is_final[top]:
+                    walk = top_of(top, condition, node)
+                    out[walk[-1]] = walk
+                    more = [(below, end, there) for end, there in walk[2]]
+                if accepts[top]:
+                    more.append((below, condition, node))
+                for step in more:
+                    if step not in seen:
+                        seen.add(step)
+                        todo.append(step)
+        return out, ended
+
+    def ends(self, configurations: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Where tokens end from lexer states at places, again lexer states and places; not
+        remembered."""
+        frame, walks, expected = self._frame, self._walks, self._frame.graph.expected
+        found: set[tuple[int, int]] = set()
+        todo: list[tuple[int, int, Node]] = []
+        seen: set[tuple[int, int, Node]] = set()
+
+        def begin(place: int, condition: int, node: Node) -> None:
+            if (place, condition, node) not in seen:
+                seen.add((place, condition, node))
+                available = self._available(node, condition)
+                # Terminals one by one, so that places share their walks.
+                for terminal in expected(place) | frame.ignore:
+                    if self._first(terminal) & available:
+                        todo.append((self._entry(terminal, condition), place, node))
+
+        for q, place in configurations:
+            condition = self._lexer.threads(q)[0]
+            if frame.entry(place, condition) == q:
+                begin(place, condition, ROOT)
+            else:
+                todo.append((q, place, ROOT))
+        for q, place, node in todo:
+            WORK.spend(1)
+            walk = walks.walk(q, node)
+            for end in walk.ends:
+                for to in walks.inside_characters(~end) if end < 0 else (end,):
+                    found.add((to, place))
+            for outcome, at in walk.exits:
+                for condition, terminals in self._lexer.outcomes[outcome]:
+                    begin(frame.after(place, terminals), condition, at)
+        return found
+
+    def _may_end(self, condition: int) -> bool:
+        """Whether the text may end under a condition."""
+        return self._lexer.terminals.lookahead.label(condition) >= 0
 
     def top(self, state: int, condition: int, node: int) -> NonterminalWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
@@ -195,6 +327,8 @@ class NonterminalWalks:
             if target is None:
                 text = self._texts.get(t)
                 q = -1 if text else self._entry(t, self._anything)
+                if t in self._frame.embedded:
+                    q = _EMBEDDED
                 number = self._walks.nodes.number_of(text) if text else 0
                 target = known[t] = (self._first(t), q, t, text, number)
             targets.append(target)
@@ -206,6 +340,9 @@ class NonterminalWalks:
         text = self._texts.get(terminal)
         if text:
             return 1 << text[0]
+        if terminal in self._frame.embedded:
+            ways = self._frame.ways_of(terminal, self._anything)
+            return sum({1 << byte for way in ways if way.leaf for byte in way.leaf.row(way.q)})
         return self._lexer.first_bytes(self._entry(terminal, self._anything))
 
     def _entry(self, terminal: int, condition: int) -> int:
@@ -260,11 +397,11 @@ class NonterminalWalks:
         """Whether whatever may follow what is ignored meets a condition at once."""
         found = self._is_neutral.get(condition)
         if found is None:
-            lexer, ignore = self._lexer, self._machine.ignore
+            lexer, ignore = self._lexer, self._frame.ignore
             found = condition == self._anything or all(
                 lexer.is_free_of(t, condition)
                 for t, start in enumerate(lexer.terminals.starts)
-                if start >= 0 and t not in ignore
+                if (start >= 0 or t in self._frame.embedded) and t not in ignore
             )
             self._is_neutral[condition] = found
         return found
@@ -298,6 +435,17 @@ class NonterminalWalks:
             if text is not None and (is_free or self._lexer.is_free_of(terminal, condition)):
                 here, at = known_texts[number + node] or nodes.read(text, number, node)
                 ids += here
+                if at >= 0:
+                    ended.setdefault(freely | go(begin, terminal), []).append(at)
+                continue
+            if q == _EMBEDDED:
+                if node == ROOT:
+                    continue  # which is a configuration of its own
+                tokens, at = self._inner(self._frame.ways_of(terminal, condition), node)
+                if len(tokens) > _MANY_BYTES:
+                    rows.append(bits_of(ids_of(tokens), self._n_words))
+                else:
+                    ids += ids_of(tokens).tolist()
                 if at >= 0:
                     ended.setdefault(freely | go(begin, terminal), []).append(at)
                 continue
