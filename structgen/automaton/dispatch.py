@@ -42,7 +42,7 @@ from .sequence import SequenceFrame
 from .work import WORK, Limits, within
 
 if TYPE_CHECKING:
-    from .cfg.frame import GrammarFacts
+    from .cfg.machine import GrammarFacts
 
 
 def writable(missing_bytes: Collection[int]) -> ir.CharSet:
@@ -149,11 +149,9 @@ def build(
         with GROW, within(chosen.limits):  # leaves are shared with the constraints of other threads
             if isinstance(grammar, ir.ContextFree) and not _embedded(grammar):
                 # Grammars are imported when there is one: most who have schemas never do.
-                from structgen.automaton.cfg import CfgFrame, CfgMachine
+                from structgen.automaton.cfg import CfgMachine
 
-                frame = CfgFrame(grammar, writable(missing_bytes), facts=facts)
-                builder.languages.append(frame)
-                machine = CfgMachine(frame)
+                machine = CfgMachine.of(grammar, writable(missing_bytes), facts)
             elif isinstance(grammar, ir.Json):
                 machine = Machine(builder.document(grammar))
             else:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
 
 from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.core.leaf import GROW
@@ -37,26 +36,6 @@ _Asked = tuple[tuple[tuple[int, frozenset[int]], ...], dict[int, list[int]]]
 by its continuation; and for each terminal the questions of which one is to be answered with yes."""
 
 
-_WORTH_KEEPING = 10
-"""Grammars with fewer rules are not worth a file."""
-
-
-class GrammarFacts(Protocol):
-    """Where what is known of grammars is kept from one process to the next.
-
-    `structgen.grammar.cfg.read.cache` is one, on disk.
-    """
-
-    def fingerprint(self, grammar: ir.ContextFree) -> str | None:
-        """What tells a grammar from all others; None for one that nothing is kept of."""
-
-    def find_flag(self, name: str, of: str) -> bool | None:
-        """Whether something holds of what ``of`` names, if that was kept."""
-
-    def keep_flag(self, name: str, of: str, holds: bool) -> None:
-        """Keep what `find_flag` is to find."""
-
-
 class CfgFrame(Frame):
     """The open text of a grammar.
 
@@ -67,7 +46,7 @@ class CfgFrame(Frame):
         grammar: the grammar.
         chars: the code points that may be written.
         embedded: how the texts of each terminal that is no pattern may start.
-        facts: what other processes found out about grammars; None: nothing is known or kept.
+        is_free: the attribute, where that is known.
 
     Raises:
         Unsatisfiable: no text matches.
@@ -75,15 +54,11 @@ class CfgFrame(Frame):
         PatternError: a terminal's pattern is malformed or not regular.
         UnsupportedFeature: a terminal has a lookaround that cannot be enforced exactly.
 
-    What some process has built before, and found nothing wrong with, is built when it is first
-    asked for: whoever has the first mask from disk needs no automata for it.
-
     Attributes:
         lexer: the terminals.
         graph: the places.
         ignore: terminals that may stand anywhere.
         embedded: terminals that are not patterns, by number.
-        fingerprint: what tells the grammar from all others, if that is known.
         is_free: whether no terminal's demand on what follows can lead to a dead end.
     """
 
@@ -95,35 +70,13 @@ class CfgFrame(Frame):
         grammar: ir.ContextFree,
         chars: ir.CharSet,
         embedded: Mapping[int, tuple[Alternative, ...]] | None = None,
-        facts: GrammarFacts | None = None,
+        is_free: bool | None = None,
     ) -> None:
         self.grammar = grammar
         self._chars = chars
         self._inner = embedded or {}
-        self.fingerprint: str | None = None
-        if facts is not None and not embedded:
-            of = facts.fingerprint(grammar)
-            self.fingerprint = None if of is None else f"{of} {chars.ranges}"
-        kept = facts if len(grammar.rules) >= _WORTH_KEEPING else None
-        known: bool | None = None
-        if kept is not None and self.fingerprint is not None:
-            known = kept.find_flag("is free", self.fingerprint)
-        if known is not None:
-            # Then it has been built before, and whatever may be wrong with it is not.
-            self.is_free = known
-            return
-        self._build()
-        if kept is not None and self.fingerprint is not None:
-            kept.keep_flag("is free", self.fingerprint, self.is_free)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """What `_build` makes, when it is first asked for."""
-            if name.startswith("__") or "_begun" in self.__dict__:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            self._build()
-            return getattr(self, name)
+        with GROW:
+            self._build(is_free)
 
     def _unsatisfiable(self, why: str) -> Unsatisfiable:
         """What to raise where there is no text: the vocabulary is at fault where it has no token
@@ -140,56 +93,49 @@ class CfgFrame(Frame):
                 )
         return Unsatisfiable(f"no text matches the grammar: {why}")
 
-    def _build(self) -> None:
-        with GROW:
-            if "_begun" in self.__dict__:
-                return  # another thread was first
-            grammar = self.grammar
-            lexer = None if self._inner else shared_lexer(grammar.terminals, self._chars)
-            terminals = lexer.terminals if lexer else Terminals(grammar.terminals, self._chars)
-            for t, ways in self._inner.items():
-                terminals.embedded[t] = self._embed(grammar.terminals[t].name, ways, terminals)
-            self.embedded = terminals.embedded
-            dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.embedded]
-            goals = NonterminalAutomata(grammar, dead)
-            if goals.origin < 0:
-                rule = grammar.nonterminals[grammar.start]
-                raise self._unsatisfiable(f"rule {rule!r} can never be finished.")
-            self.lexer = lexer or self._own_lexer(terminals)
-            self.graph = PlaceGraph(goals)
-            self._lookahead = terminals.lookahead
-            self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
-            if self.embedded:
-                self._check_embedded()
-            if "is_free" not in self.__dict__:
-                self.is_free = self._neighbours.is_free() or self._neighbours.is_safe()
-            if lexer and not self.is_free:
-                # How terminals may end depends on places, which are this grammar's own.
-                self.lexer = self._own_lexer(terminals)
-            conditions = Conditions(self.lexer, self.ignore)
-            ends = GoalEnds(goals, conditions, self.ignore)
-            self._rests = Rests(self.graph, ends.of, conditions.at_end)
-            self._entries: dict[tuple[int, int], int] = {}
-            self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
-            # See `_fine` and `_met`.
-            self._asked: dict[tuple[int, ...], _Asked] = {}
-            self._answered: dict[
-                tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
-            ] = {}
-            self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
-            self._finish: dict[int, Text] = {}
-            begun: dict[tuple[int, int], tuple[Alternative, ...]] = {}
-            self._guards: dict[tuple[int, int], tuple[Alternative, ...]] = {}
-            start = (self.graph.start, self._lookahead.anything)
-            begun[start] = self._begin(*start)
-            if not begun[start]:
-                raise self._unsatisfiable(
-                    "its terminals take more than the rules leave for what must follow them. A "
-                    "terminal takes the longest text it can (or the shortest, with a lazy "
-                    "quantifier); put something between them that they cannot contain."
-                )
-            # Last, as other threads read these without the lock.
-            self._begun = begun
+    def _build(self, is_free: bool | None) -> None:
+        grammar = self.grammar
+        lexer = None if self._inner else shared_lexer(grammar.terminals, self._chars)
+        terminals = lexer.terminals if lexer else Terminals(grammar.terminals, self._chars)
+        for t, ways in self._inner.items():
+            terminals.embedded[t] = self._embed(grammar.terminals[t].name, ways, terminals)
+        self.embedded = terminals.embedded
+        dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.embedded]
+        goals = NonterminalAutomata(grammar, dead)
+        if goals.origin < 0:
+            rule = grammar.nonterminals[grammar.start]
+            raise self._unsatisfiable(f"rule {rule!r} can never be finished.")
+        self.lexer = lexer or self._own_lexer(terminals)
+        self.graph = PlaceGraph(goals)
+        self._lookahead = terminals.lookahead
+        self.ignore = frozenset(t for t in grammar.ignore if t not in dead)
+        if self.embedded:
+            self._check_embedded()
+        if is_free is None:
+            is_free = self._neighbours.is_free() or self._neighbours.is_safe()
+        self.is_free = is_free
+        if lexer and not self.is_free:
+            # How terminals may end depends on places, which are this grammar's own.
+            self.lexer = self._own_lexer(terminals)
+        conditions = Conditions(self.lexer, self.ignore)
+        ends = GoalEnds(goals, conditions, self.ignore)
+        self._rests = Rests(self.graph, ends.of, conditions.at_end)
+        self._entries: dict[tuple[int, int], int] = {}
+        self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
+        # See `_fine` and `_met`.
+        self._asked: dict[tuple[int, ...], _Asked] = {}
+        self._answered: dict[
+            tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
+        ] = {}
+        self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
+        self._begun: dict[tuple[int, int], tuple[Alternative, ...]] = {}
+        self._guards: dict[tuple[int, int], tuple[Alternative, ...]] = {}
+        if not self.open():
+            raise self._unsatisfiable(
+                "its terminals take more than the rules leave for what must follow them. A "
+                "terminal takes the longest text it can (or the shortest, with a lazy "
+                "quantifier); put something between them that they cannot contain."
+            )
 
     def _own_lexer(self, terminals: Terminals) -> Lexer:
         """A lexer that asks the machine how terminals may end, and does not keep it alive."""
@@ -228,15 +174,10 @@ class CfgFrame(Frame):
                 fix="Put a literal between the two, or let the terminal look less far ahead.",
             )
 
-    @property
-    def is_built(self) -> bool:
-        """Whether its automata are there."""
-        return "_begun" in self.__dict__
-
     def release(self) -> None:
         """Let go of all that refers back to the frame, see `machine.Machine.languages`."""
-        self.__dict__.get("_begun", {}).clear()
-        self.__dict__.get("_guards", {}).clear()
+        self._begun.clear()
+        self._guards.clear()
 
     # -- what may come ----------------------------------------------------------------------------
 

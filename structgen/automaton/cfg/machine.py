@@ -2,13 +2,13 @@
 
 It adds what a grammar needs for its states not to multiply: places reached at once are one place;
 and on the way through a token no states are made, and nothing is begun that the next byte cannot
-begin. The machine of a grammar by itself is made when it is first asked for, see `CfgFrame`.
+begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from structgen.automaton.core.frames import Alternative, TextHistory
 from structgen.automaton.core.leaf import GROW, Leaf
@@ -25,6 +25,7 @@ from structgen.automaton.core.stacks import (
 )
 from structgen.automaton.texts import Text, put
 from structgen.errors import CompileLimitExceeded
+from structgen.grammar import ir
 
 from .frame import CfgFrame
 from .lexer import Lexer
@@ -33,6 +34,26 @@ _START = 1
 """The state in which the text of every grammar starts."""
 
 _MOST_NAMED = 3
+
+
+_WORTH_KEEPING = 10
+"""Grammars with fewer rules are not worth a file."""
+
+
+class GrammarFacts(Protocol):
+    """Where what is known of grammars is kept from one process to the next.
+
+    `structgen.grammar.cfg.read.cache` is one, on disk.
+    """
+
+    def fingerprint(self, grammar: ir.ContextFree) -> str | None:
+        """What tells a grammar from all others; None for one that nothing is kept of."""
+
+    def find_flag(self, name: str, of: str) -> bool | None:
+        """Whether something holds of what ``of`` names, if that was kept."""
+
+    def keep_flag(self, name: str, of: str, holds: bool) -> None:
+        """Keep what `find_flag` is to find."""
 
 
 class CfgMachine(Machine):
@@ -45,19 +66,50 @@ class CfgMachine(Machine):
         rules: that grammar.
     """
 
-    rules: CfgFrame | None = None
+    rules: CfgFrame | None
+    _make: Callable[[], CfgMachine]
 
     def __init__(self, start: tuple[Alternative, ...] | CfgFrame) -> None:
+        self.rules = None
         if isinstance(start, CfgFrame):
-            self.rules, self.fingerprint = start, start.fingerprint
-            if not start.is_built:
-                self.start = _START
-                return
+            self.rules, self.languages = start, (start,)
             start = start.open()
         # (frame, condition, continuation below) → places reached since the last state was made
         self._reached: dict[tuple[CfgFrame, int, int], dict[int, None]] = {}
         self._next = -1  # the byte that comes next, where it is known
         super().__init__(start)
+
+    @classmethod
+    def of(
+        cls, grammar: ir.ContextFree, chars: ir.CharSet, facts: GrammarFacts | None = None
+    ) -> CfgMachine:
+        """The machine of a grammar by itself.
+
+        What some process has built before, and found nothing wrong with, is built when it is first
+        asked for: whoever has the first mask from disk needs no automata for it.
+
+        Args:
+            grammar: the grammar.
+            chars: the code points that may be written.
+            facts: what other processes found out about grammars; None: nothing is known or kept.
+        """
+        of = None if facts is None else facts.fingerprint(grammar)
+        if facts is None or of is None:
+            return cls(CfgFrame(grammar, chars))
+        of = f"{of} {chars.ranges}"
+        is_worth_it = len(grammar.rules) >= _WORTH_KEEPING
+        is_free = facts.find_flag("is free", of) if is_worth_it else None
+        if is_free is None:
+            rules = CfgFrame(grammar, chars)
+            if is_worth_it:
+                facts.keep_flag("is free", of, rules.is_free)
+            found = cls(rules)
+        else:
+            found = cls.__new__(cls)
+            found.start = _START
+            found._make = lambda: cls(CfgFrame(grammar, chars, is_free=is_free))
+        found.fingerprint = of
+        return found
 
     if not TYPE_CHECKING:
 
@@ -67,8 +119,9 @@ class CfgMachine(Machine):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             with GROW:
                 if "states" not in self.__dict__:  # else another thread was first
-                    made = CfgMachine(self.rules.open())
+                    made = self._make()
                     self.__dict__.update(made.__dict__)
+                    made.languages = ()
             return getattr(self, name)
 
     @property
