@@ -39,7 +39,7 @@ from structgen.vocabulary import Vocabulary
 
 from .lexer_walks import Walks, as_leaf_walk
 from .nonterminal_walks import NOTHING, NonterminalWalk, NonterminalWalks
-from .tokens import Bits, LexerWalk, overlay, set_bits
+from .tokens import Bits, LexerWalk, overlay
 
 _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
@@ -303,8 +303,7 @@ class CfgReach(Reach):
             if needed <= most:
                 continue
             if bits is None:
-                bits = np.zeros_like(out)
-                set_bits(bits, ids)
+                bits = bits_of(ids, len(out))
             out &= ~bits
         return True
 

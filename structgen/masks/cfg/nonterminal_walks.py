@@ -212,32 +212,21 @@ class NonterminalWalks:
 
     def top(self, state: int, condition: int, node: int) -> NonterminalWalk:
         """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
-        if condition != self._anything and not self._meets(state, condition):
-            return self._under(state, condition, node)
-        key = state << NODE_BITS | node
-        found = self._free[key]
+        key, known = state << NODE_BITS | node, self._free
+        if condition != self._anything:
+            if self._meets(state, condition):
+                condition = self._anything
+            else:
+                key, known = condition << _STATE_BITS + NODE_BITS | key, self._found
+        found = known[key]
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
-            available = self._walks.nodes.bytes_after(node)
-            found = NOTHING
-            if begins & available:
-                WORK.spend(len(calls) >> 2)
-                found = self._walk(state, targets, calls, self._anything, node, available)
-            self._free[key] = found
-        return found
-
-    def _under(self, state: int, condition: int, node: int) -> NonterminalWalk:
-        """As `top`, where a condition means something."""
-        key = (condition << _STATE_BITS | state) << NODE_BITS | node
-        found = self._found[key]
-        if found is None:
-            targets, calls, begins = self._own.get(state) or self._own_of(state)
-            available = self._walks.bytes_after(node, condition)
+            available = self._available(node, condition)
             found = NOTHING
             if begins & available:
                 WORK.spend(len(calls) >> 2)
                 found = self._walk(state, targets, calls, condition, node, available)
-            self._found[key] = found
+            known[key] = found
         return found
 
     def goal(self, goal: int, condition: int, node: int, available: int) -> NonterminalWalk:

@@ -6,7 +6,7 @@ It owns how sets of tokens are put together. It knows no tries, lexers or gramma
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -66,7 +66,7 @@ def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, R
     if len(ids) > _FEW:
         different = set(ids)
         if len(different) > _FEW:
-            rows = [*rows, _row_of(different, n_words)]
+            rows = [*rows, bits_of(list(different), n_words)]
             ids = []
             size = 4 * n_words
         else:
@@ -113,32 +113,18 @@ def overlay(ids: list[int], rows: Sequence[Bits], nothing: bytes) -> tuple[Packe
         mask = bytearray(rows[0])
     else:
         mask = bytearray(nothing)
-    _set(mask, ids)
+    if len(ids) > _MANY:
+        every = np.array(ids, np.int32)
+        np.bitwise_or.at(np.frombuffer(mask, np.uint32), every >> 5, BIT[every & 31])
+    else:
+        for token in ids:
+            mask[token >> 3] |= 1 << (token & 7)
     return mask, True
 
 
 def packed(row: Bits) -> memoryview:
     """A row of bits as bytes."""
     return memoryview(row).cast("B")  # type: ignore[arg-type]
-
-
-def set_bits(out: Bits, ids: npt.NDArray[np.int32]) -> None:
-    """Set the bits of token ids (repeats allowed) in a packed mask."""
-    np.bitwise_or.at(out, ids >> 5, BIT[ids & 31])
-
-
-def _row_of(ids: Collection[int], n_words: int) -> Bits:
-    mask = bytearray(4 * n_words)
-    _set(mask, ids)
-    return np.frombuffer(mask, np.uint32)
-
-
-def _set(mask: bytearray | memoryview, ids: Collection[int]) -> None:
-    if len(ids) > _MANY:
-        set_bits(np.frombuffer(mask, np.uint32), np.array(list(ids), np.int32))
-    else:
-        for token in ids:
-            mask[token >> 3] |= 1 << (token & 7)
 
 
 def _different(rows: Sequence[Bits]) -> Rows:
