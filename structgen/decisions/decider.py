@@ -740,7 +740,7 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         errand = Asking("", bare, self._settings, is_bound)
         return await run_errands(
             self.model,
-            [replace(errand, state=state) for state in states],
+            [replace(errand, state=state).begin for state in states],
             timeout=search.timeout,
             cancel=search.cancel,
         )

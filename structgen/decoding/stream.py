@@ -208,7 +208,10 @@ class AsyncStream(AsyncIterator[Chunk], Generic[T_co]):
     to stop early; cancelling the task that reads it stops it too. It has one reader.
     """
 
-    @abstractmethod
+    _is_reading = False
+    _section: SectionName | None = None
+    _result: GenerationResult[T_co] | None = None
+
     async def __anext__(self) -> Chunk:
         """Return the next piece of text: a str, whose ``section`` says what it is part of.
 
@@ -216,24 +219,45 @@ class AsyncStream(AsyncIterator[Chunk], Generic[T_co]):
             IncompleteOutput: the output was cut before it was whole.
             StructgenError: another task is reading.
         """
+        if self._is_reading:
+            raise StructgenError(
+                "This stream is being read by another task. A stream has one reader: let it hand "
+                "the pieces on, or give each reader a stream."
+            )
+        self._is_reading = True
+        try:
+            chunk = await self._next()
+        finally:
+            self._is_reading = False
+        self._section = chunk.section
+        return chunk
+
+    @abstractmethod
+    async def _next(self) -> Chunk:
+        """Wait for the next piece; at the end, there is the result."""
 
     @abstractmethod
     async def aclose(self) -> None:
         """Stop generating. A second call does nothing."""
 
     @property
-    @abstractmethod
     def section(self) -> SectionName | None:
         """Which section the latest piece belongs to; None before the first."""
+        return self._section
 
     @property
-    @abstractmethod
     def result(self) -> GenerationResult[T_co]:
         """What was generated, once the stream has been read to its end.
 
         Raises:
             StructgenError: it has not.
         """
+        if self._result is None:
+            raise StructgenError(
+                "The stream has not been read to its end, so it has no result: "
+                "async for piece in stream: ..."
+            )
+        return self._result
 
     def __aiter__(self) -> AsyncStream[T_co]:
         return self

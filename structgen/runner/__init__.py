@@ -41,7 +41,7 @@ from .responses import (
     Usage,
 )
 from .runner import Runner
-from .sessions import Sessions
+from .sessions import Database, Sessions
 from .telemetry import Metrics, Traces
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
 from .trials import Trials
@@ -64,6 +64,7 @@ __all__ = [
     "CompletionChunk",
     "CompletionRequest",
     "CompletionResponse",
+    "Database",
     "DecisionRequest",
     "DecisionResponse",
     "EmbeddingRequest",

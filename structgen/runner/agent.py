@@ -2,9 +2,8 @@
 
 Owns the rounds of a chat: which calls run, with whose leave, what goes back to the model, when it
 is offered no more tools, what is kept, added up and shown of each round, and which events are told.
-Owns the turn of a session around them, and streamed answers put together, so that sessions and
-agents see whole ones. It asks a model through a function that it is given, once a round, and is
-written once for answers that are streamed and those that are not. Knows no models.
+Owns the turn of a session around them. It asks a model through a function that it is given, once a
+round, and does not know whether the chunks of an answer come one by one. Knows no models.
 
     messages ─▶ model ─▶ calls ─▶ approve ─▶ run, side by side ─▶ results ─▶ model ─▶ … ─▶ answer
 
@@ -38,16 +37,13 @@ from structgen.errors import (
 from structgen.types import Call
 
 from .loops import CancelledInside, carried, in_thread, is_async, within
-from .requests import ChatRequest, Message, StreamOptions
+from .requests import ChatRequest, Message
 from .responses import (
     AgenticEnd,
     AgenticToolCall,
     ChatChunk,
     ChatResponse,
-    Choice,
-    ChoiceLogprobs,
     CompletionTokensDetails,
-    FunctionCall,
     PromptTokensDetails,
     ResponseMessage,
     ToolCall,
@@ -123,16 +119,11 @@ def is_held(chunk: ChatChunk) -> bool:
     )
 
 
-def event_of(response: ChatResponse, record: AgenticToolCall) -> ChatChunk:
-    """The chunk that tells of a call."""
-    return ChatChunk(
-        id=response.id,
-        created=response.created,
-        model=response.model,
-        choices=[],
-        system_fingerprint=response.system_fingerprint,
-        agentic_tool_call=record,
-    )
+def beside(response: ChatResponse, **fields: Any) -> ChatChunk:
+    """A chunk of an answer that has no choices, but something else to tell."""
+    head = {name: getattr(response, name) for name in ("id", "created", "model")}
+    fingerprint = response.system_fingerprint
+    return ChatChunk(**head, choices=[], system_fingerprint=fingerprint, **fields)
 
 
 async def until(
@@ -176,7 +167,7 @@ class ToolRequest:
 
 
 Asked: TypeAlias = "AsyncGenerator[ChatChunk | ChatResponse, None]"
-"""One answer of the model: its chunks, if it is streamed, and then the whole."""
+"""One answer of the model: its chunks, and then the whole."""
 
 
 @dataclass(slots=True)
@@ -226,7 +217,10 @@ class Agent:
             )
         if request.approve is not None and not callable(request.approve):
             raise RequestError("approve is no function.", param="approve")
-        _check(request.tool_timeout)
+        try:
+            check_seconds("tool_timeout", request.tool_timeout)
+        except OptionError as error:
+            raise RequestError(str(error), param="tool_timeout") from None
         self._request = request
         self._rounds: int = request.max_tool_rounds
         self._tools = expanded(request.tools)
@@ -242,7 +236,7 @@ class Agent:
         self._created = 0
 
     async def answer(self, ask: Callable[[ChatRequest], Asked]) -> Asked:
-        """The chunks of all rounds, if they are streamed, and then the response.
+        """The chunks of all rounds, and then the response.
 
         Args:
             ask: asks the model once.
@@ -298,7 +292,7 @@ class Agent:
             results = asyncio.ensure_future(self._run(calls, response, number, events.put_nowait))
             try:
                 async for event in until(results, events):
-                    yield event_of(response, event)
+                    yield beside(response, agentic_tool_call=event)
                 told = await results
             finally:
                 results.cancel()
@@ -517,13 +511,9 @@ def _key(call: ToolCall) -> str:
     return f"{call.function.name} {arguments}"
 
 
-_NOT_ASKED: dict[str, Any] = {
-    "max_tool_rounds": None,
-    "approve": None,
-    "tool_timeout": None,
-    "max_tool_result": None,
-    "session_id": None,
-}
+_NOT_ASKED: dict[str, Any] = dict.fromkeys(
+    ("max_tool_rounds", "approve", "tool_timeout", "max_tool_result", "session_id")
+)
 """What a model is not asked."""
 
 
@@ -537,13 +527,6 @@ def expanded(tools: Sequence[Any]) -> dict[str, Tool]:
         return tools_of(tools)
     except OutputTypeError as error:
         raise RequestError(f"tools: {error}", param="tools") from error
-
-
-def _check(seconds: float | None) -> None:
-    try:
-        check_seconds("tool_timeout", seconds)
-    except OptionError as error:
-        raise RequestError(str(error), param="tool_timeout") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,7 +550,7 @@ class Conversations:
         model: str,
         loop: asyncio.AbstractEventLoop | None,
     ) -> Asked:
-        """The chunks of an answer, if it is streamed, and then the response.
+        """The chunks of an answer, and then the response.
 
         Args:
             request: what was asked.
@@ -611,14 +594,7 @@ class Conversations:
         for chunk in ends:
             yield chunk
         if request.stream_options is not None and request.stream_options.include_usage:
-            yield ChatChunk(
-                id=response.id,
-                created=response.created,
-                model=response.model,
-                choices=[],
-                usage=response.usage,
-                system_fingerprint=response.system_fingerprint,
-            )
+            yield beside(response, usage=response.usage)
         yield response
 
 
@@ -643,14 +619,11 @@ async def _keep(turn: Turn, request: ChatRequest, response: ChatResponse) -> Non
 def plain(request: ChatRequest) -> ChatRequest:
     """A request whose tools do not run here: what grammars and prompts are made of is enough."""
     tools = request.tools or []
-    if any(isinstance(tool, Tool) or _has_several(tool) for tool in tools):
+    kinds = (Tool, ToolSource)
+    if any(not isinstance(tool, type) and isinstance(tool, kinds) for tool in tools):
         sources = [tool.source for tool in expanded(tools).values()]
         request = request.model_copy(update={"tools": sources})
     return request
-
-
-def _has_several(tool: Any) -> bool:
-    return not isinstance(tool, type) and isinstance(tool, ToolSource)
 
 
 def _note(response: ChatResponse, record: RequestRecord, span: Span) -> None:
@@ -682,62 +655,3 @@ def counted(usage: Usage) -> dict[str, float]:
     if usage.tokens_per_second is not None:
         found["tokens_per_second"] = usage.tokens_per_second
     return found
-
-
-# -- streams ----------------------------------------------------------------------------------
-
-
-async def assembled(
-    stream: Callable[[ChatRequest], AsyncGenerator[ChatChunk, None]], request: ChatRequest
-) -> Asked:
-    """The chunks of one streamed answer, and then the whole."""
-    asked = request.model_copy(update={"stream_options": StreamOptions(include_usage=True)})
-    whole: ChatResponse | None = None
-    async with aclosing(stream(asked)) as chunks:
-        async for chunk in chunks:
-            if whole is None:
-                whole = ChatResponse(
-                    id=chunk.id,
-                    created=chunk.created,
-                    model=chunk.model,
-                    choices=[],
-                    usage=Usage(),
-                    system_fingerprint=chunk.system_fingerprint,
-                )
-            if chunk.usage is not None:
-                whole.usage = chunk.usage
-                continue
-            _add(whole, chunk)
-            yield chunk
-    assert whole is not None
-    whole.choices.sort(key=lambda choice: choice.index)
-    yield whole
-
-
-def _add(whole: ChatResponse, chunk: ChatChunk) -> None:
-    for more in chunk.choices:
-        choice = next((one for one in whole.choices if one.index == more.index), None)
-        if choice is None:
-            choice = Choice(index=more.index, message=ResponseMessage(), finish_reason="stop")
-            whole.choices.append(choice)
-        message, delta = choice.message, more.delta
-        if delta.content:
-            message.content = (message.content or "") + delta.content
-        if delta.reasoning_content:
-            message.reasoning_content = (message.reasoning_content or "") + delta.reasoning_content
-        for part in delta.tool_calls or ():
-            message.tool_calls = message.tool_calls or []
-            if part.index == len(message.tool_calls):
-                function = FunctionCall(name=part.function.name or "", arguments="")
-                message.tool_calls.append(ToolCall(id=part.id or "", function=function))
-            message.tool_calls[part.index].function.arguments += part.function.arguments
-        if more.logprobs is not None:
-            told = choice.logprobs.content if choice.logprobs is not None else None
-            together = [*(told or ()), *(more.logprobs.content or ())]
-            choice.logprobs = ChoiceLogprobs(content=together)
-        if more.finish_reason is not None:
-            choice.finish_reason = more.finish_reason
-            choice.shortened = more.shortened
-            choice._result, choice._made = more._result, more._made
-            if message.content is None and not message.tool_calls:
-                message.content = ""

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import codecs
 import math
+import secrets
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any, final
 
 from structgen.automaton.core import GROW
 from structgen.automaton.work import Limits, sharing
-from structgen.decoding import GenerationResult, TokenPrompt
+from structgen.decoding import Chunk, GenerationResult, TokenPrompt
 from structgen.errors import OptionError, OutputTypeError, RequestError, TokenNotAllowed
 from structgen.insight import TOP, TraceStep, ValueConfidence, why_barred
 from structgen.sampling import TokenLogprob as Scored
 from structgen.sampling import TopToken
-from structgen.types import Call
+from structgen.types import Call, OutputType
 from structgen.workers import STRANGER
 
 from .constraints import Wanted, refusal, wanted
@@ -58,7 +59,7 @@ from .responses import (
     new_id,
     now,
 )
-from .work import More, Work, pieces_of, results_of, work_of
+from .work import Work, pieces_of, work_of
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -344,122 +345,137 @@ async def explain(host: TextHost, request: ExplainRequest) -> str:
         raise RequestError(f"token: {error}", param="token") from error
 
 
-async def chat(host: TextHost, request: ChatRequest, model: str, began: float) -> ChatResponse:
-    """The answer to a chat."""
-    work = await work_of(host, request, began)
-    (results,) = await results_of(work)
-    if request.logprobs or request.trace:  # of thousands of tokens, that takes seconds
-        return await host.aside(partial(_chat, host, request, model, work, results))
-    return _chat(host, request, model, work, results)
+async def chat(
+    host: TextHost, request: ChatRequest, model: str, began: float, *, streams: bool
+) -> AsyncGenerator[ChatChunk | ChatResponse, None]:
+    """The answer to a chat: its chunks, and then the whole.
 
-
-def _chat(
-    host: TextHost,
-    request: ChatRequest,
-    model: str,
-    work: Work,
-    results: Sequence[GenerationResult[Any]],
-) -> ChatResponse:
-    choices = []
-    for index in range(work.n):
-        result = results[index % work.made]
-        reader = work.reader
-        list(reader.feed(result.text))
-        list(reader.finish(result.text))
-        calls = [
-            ToolCall(id=c.id, function=FunctionCall(name=c.name, arguments=c.arguments))
-            for c in reader.calls
-        ]
-        message = ResponseMessage(
-            content=reader.content if reader.content or not calls else None,
-            tool_calls=calls or None,
-            reasoning_content=result.reasoning,
-        )
-        choice = Choice(
-            index=index,
-            message=message,
-            finish_reason=reason_of(result, work.asked, has_calls=bool(calls)),
-            logprobs=chat_logprobs(result.logprobs) if request.logprobs else None,
-            trace=steps_of(result.trace) if request.trace else None,
-            confidence=sureness_of(result.confidence, request.abstain_below),
-            shortened=list(result.shortened) or None,
-        )
-        give_value(choice, result, work.asked)
-        choices.append(choice)
-    return ChatResponse(
-        model=model,
-        choices=choices,
-        usage=usage_of([results], work.began),
-        system_fingerprint=host.fingerprint,
-    )
-
-
-async def chat_chunks(
-    host: TextHost, request: ChatRequest, model: str, began: float
-) -> AsyncGenerator[ChatChunk, None]:
-    """The answer to a chat, piece by piece."""
+    Where it is not to be a stream, each output comes at once when all are made.
+    """
     work = await work_of(host, request, began)
     chunk = partial(
         ChatChunk,
         id=new_id("chatcmpl-"),
         created=now(),
         model=model,
-        usage=None,
         system_fingerprint=host.fingerprint,
     )
-
-    readers = [work.reader for _ in range(work.made)]
-    steps = [_Steps() for _ in range(work.made)]
-    scores = [Untold() for _ in range(work.made)]
-    for index in range(work.n):
-        first = Delta(role="assistant", content="")
-        yield chunk(choices=[ChunkChoice(index=index, delta=first)])
+    whole = ChatResponse(
+        **chunk.keywords, choices=[_empty(index, request) for index in range(work.n)], usage=Usage()
+    )
+    outputs = [_Output(work, request, streams) for _ in range(work.made)]
     results: dict[int, GenerationResult[Any]] = {}
-    async with aclosing(pieces_of(work)) as pieces:
+    heads = range(work.n if streams else 0)  # before all else, but not before there is something
+    # Of thousands of tokens, scores that come at once take seconds.
+    takes_long = not streams and bool(request.logprobs or request.trace)
+    async with aclosing(pieces_of(work, streams=streams)) as pieces:
         async for made, piece in pieces:
-            reader = readers[made]
-            deltas: list[Delta]
             if isinstance(piece, GenerationResult):
                 results[made] = piece
-                if request.trace:
-                    steps[made].add(piece.trace)
-                if request.logprobs:
-                    scores[made].end(piece.logprobs)
-                deltas = [_delta(more) for more in reader.finish(piece.text)]
-            elif piece.section == "answer":
-                steps[made].add(piece.steps)
-                scores[made].add(piece.logprobs)
-                deltas = [_delta(more) for more in reader.feed(str(piece))]
-            elif piece.section == "reasoning":
-                deltas = [Delta(reasoning_content=str(piece))]
-            else:
-                continue
-            places = range(made, work.n, work.made)
-            for delta in deltas:
-                told, ours = steps[made].take(), scores[made].take()
-                logprobs = chat_logprobs(ours) if ours else None
-                yield chunk(
-                    choices=[
-                        ChunkChoice(index=i, delta=delta, trace=told, logprobs=logprobs)
-                        for i in places
-                    ]
-                )
-            if isinstance(piece, GenerationResult):
-                rest, ours = steps[made].take(), scores[made].take()
-                for place in places:
-                    last = ChunkChoice(
-                        index=place,
-                        delta=Delta(),
-                        finish_reason=reason_of(piece, work.asked, has_calls=bool(reader.calls)),
-                        logprobs=chat_logprobs(ours) if ours else None,
-                        trace=rest,
-                        confidence=sureness_of(piece.confidence, request.abstain_below),
-                        shortened=list(piece.shortened) or None,
-                    )
-                    give_value(last, piece, work.asked)
-                    yield chunk(choices=[last])
-    if request.stream_options is not None and request.stream_options.include_usage:
-        yield chunk(choices=[], usage=usage_of([list(results.values())], work.began))
+            told = partial(outputs[made].told, piece)
+            for one in await host.aside(told) if takes_long else told():
+                for index in heads:
+                    first = Delta(role="assistant", content="")
+                    yield chunk(choices=[ChunkChoice(index=index, delta=first)])
+                heads = range(0)
+                places = range(made, work.n, work.made)
+                choices = [one.model_copy(update={"index": place}) for place in places]
+                for choice in choices:
+                    _add(whole.choices[choice.index], choice)
+                yield chunk(choices=choices)
+    whole.usage = usage_of([list(results.values())], work.began)
+    yield whole
+
+
+def _empty(index: int, request: ChatRequest) -> Choice:
+    """A choice of which nothing has come yet."""
+    return Choice(
+        index=index,
+        message=ResponseMessage(),
+        finish_reason="stop",
+        logprobs=ChoiceLogprobs(content=[]) if request.logprobs else None,
+        trace=[] if request.trace else None,
+    )
+
+
+def _add(choice: Choice, more: ChunkChoice) -> None:
+    """Have more of a choice come."""
+    message, delta = choice.message, more.delta
+    if delta.content:
+        message.content = (message.content or "") + delta.content
+    if delta.reasoning_content is not None:
+        message.reasoning_content = (message.reasoning_content or "") + delta.reasoning_content
+    for part in delta.tool_calls or ():
+        message.tool_calls = message.tool_calls or []
+        if part.id is not None:
+            function = FunctionCall(name=part.function.name or "", arguments="")
+            message.tool_calls.append(ToolCall(id=part.id, function=function))
+        message.tool_calls[part.index].function.arguments += part.function.arguments
+    if choice.logprobs is not None and more.logprobs is not None:
+        choice.logprobs.content = choice.logprobs.content or []
+        choice.logprobs.content += more.logprobs.content or ()
+    if choice.trace is not None:
+        for step in more.trace or ():  # one that comes again stands in its place
+            choice.trace[step.index : step.index + 1] = [step]
+    if more.finish_reason is not None:
+        choice.finish_reason = more.finish_reason
+        choice.confidence, choice.shortened = more.confidence, more.shortened
+        choice._result, choice._made = more._result, more._made
+        if message.content is None and not message.tool_calls:
+            message.content = ""
+
+
+@final
+class _Output:
+    """One output of a chat, as what chunks have of it."""
+
+    def __init__(self, work: Work, request: ChatRequest, streams: bool) -> None:
+        self._work = work
+        self._request = request
+        self._streams = streams
+        constraint = work.generator.constraint
+        self._reader = _Reader(None if constraint is None else constraint.output)
+        self._steps = _Steps()
+        self._scores = Untold()
+
+    def told(self, piece: Chunk | GenerationResult[Any]) -> list[ChunkChoice]:
+        """What a piece adds, or at last the result, which has all that no piece had."""
+        reader, request = self._reader, self._request
+        deltas: list[Delta] = []
+        if isinstance(piece, GenerationResult):
+            if request.trace:
+                self._steps.add(piece.trace)
+            if request.logprobs:
+                self._scores.end(piece.logprobs)
+            if not self._streams:
+                if piece.reasoning is not None:
+                    deltas.append(Delta(reasoning_content=piece.reasoning))
+                deltas += reader.feed(piece.text)
+            deltas += reader.finish(piece.text)
+        elif piece.section == "answer":
+            self._steps.add(piece.steps)
+            self._scores.add(piece.logprobs)
+            deltas += reader.feed(str(piece))
+        elif piece.section == "reasoning":
+            deltas.append(Delta(reasoning_content=str(piece)))
+        found = [self._choice(delta) for delta in deltas]
+        if isinstance(piece, GenerationResult):
+            asked = self._work.asked
+            last = self._choice(Delta())
+            last.finish_reason = reason_of(piece, asked, has_calls=reader.n_calls > 0)
+            last.confidence = sureness_of(piece.confidence, request.abstain_below)
+            last.shortened = list(piece.shortened) or None
+            give_value(last, piece, asked)
+            found.append(last)
+        return found
+
+    def _choice(self, delta: Delta) -> ChunkChoice:
+        scores = self._scores.take()
+        return ChunkChoice(
+            delta=delta,
+            trace=self._steps.take(),
+            logprobs=chat_logprobs(scores) if scores else None,
+        )
 
 
 class _Steps:
@@ -482,19 +498,63 @@ class _Steps:
         return told
 
 
-def _delta(more: More) -> Delta:
-    if more.index is None:
-        return Delta(content=more.content)
-    if more.call is not None:
-        call = DeltaToolCall(
-            index=more.index,
-            id=more.call.id,
-            type="function",
-            function=DeltaFunction(name=more.call.name),
-        )
-    else:
-        call = DeltaToolCall(index=more.index, function=DeltaFunction(arguments=more.arguments))
-    return Delta(tool_calls=[call])
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@final
+class _Reader:
+    """Reads one output: into content, and calls with names and arguments.
+
+    The order is that of OpenAI's streams: the id and name of a call come first, then pieces of its
+    arguments.
+
+    Attributes:
+        n_calls: how many calls there were so far.
+    """
+
+    def __init__(self, output: OutputType[Any] | None) -> None:
+        """Begin an output of a type."""
+        offers = output is not None and output.offered is not None
+        growing = output.growing if output is not None and offers else None
+        self.n_calls = 0
+        self._parts = None if growing is None else growing()
+        self._step: Any = None
+        self._has_arguments = False
+        self._n_characters = 0  # of the content
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        """The text goes on."""
+        if self._parts is None:
+            yield from self._content(text)
+            return
+        for part, more, _ in self._parts.feed(text):
+            if part.tool is None:
+                yield from self._content(more)
+                continue
+            if part.step != self._step:
+                self._step, self._has_arguments = part.step, False
+                self.n_calls += 1
+                # Nine letters and digits, as Mistral's chat templates want them.
+                id_ = "".join(secrets.choice(_LETTERS) for _ in range(9))
+                yield self._call(DeltaFunction(name=part.tool), id=id_, type="function")
+            if not self._has_arguments:
+                more = more.lstrip(" \t\n\r")
+            if more:
+                self._has_arguments = True
+                yield self._call(DeltaFunction(arguments=more))
+
+    def finish(self, text: str) -> Iterator[Delta]:
+        """The text has ended: what of it was held back, since it might have been a call's start."""
+        return self._content("" if self.n_calls else text[self._n_characters :])
+
+    def _content(self, text: str) -> Iterator[Delta]:
+        if text:
+            self._n_characters += len(text)
+            yield Delta(content=text)
+
+    def _call(self, function: DeltaFunction, **head: Any) -> Delta:
+        call = DeltaToolCall(index=self.n_calls - 1, function=function, **head)
+        return Delta(tool_calls=[call])
 
 
 def text_of(host: TextHost, prompt: str | TokenPrompt) -> str:
@@ -503,53 +563,18 @@ def text_of(host: TextHost, prompt: str | TokenPrompt) -> str:
 
 
 async def complete(
-    host: TextHost, request: CompletionRequest, model: str, began: float
-) -> CompletionResponse:
-    """The texts that go on from prompts."""
-    work = await work_of(host, request, began)
-    found = await results_of(work)
-    if request.logprobs is not None:  # as of chats
-        return await host.aside(partial(_complete, host, request, model, work, found))
-    return _complete(host, request, model, work, found)
-
-
-def _complete(
-    host: TextHost,
-    request: CompletionRequest,
-    model: str,
-    work: Work,
-    found: Sequence[Sequence[GenerationResult[Any]]],
-) -> CompletionResponse:
-    choices: list[CompletionChoice] = []
-    for prompt, results in zip(work.prompts, found, strict=True):
-        for number in range(work.n):
-            result = results[number % work.made]
-            before = text_of(host, prompt) if request.echo else ""
-            choice = _completed(result, work)
-            choice.index = len(choices)
-            choice.text = before + choice.text
-            if request.logprobs is not None:
-                choice.logprobs = CompletionScores(len(before)).of(result.logprobs)
-            choices.append(choice)
-    return CompletionResponse(
-        model=model,
-        choices=choices,
-        usage=usage_of(found, work.began),
-        system_fingerprint=host.fingerprint,
-    )
-
-
-async def completion_chunks(
-    host: TextHost, request: CompletionRequest, model: str, began: float
+    host: TextHost, request: CompletionRequest, model: str, began: float, *, streams: bool
 ) -> AsyncGenerator[CompletionResponse, None]:
-    """The texts that go on from prompts, piece by piece."""
+    """The texts that go on from prompts, piece by piece; the last piece has the usage.
+
+    Where they are not to be a stream, each comes at once when all are made.
+    """
     work = await work_of(host, request, began)
     chunk = partial(
         CompletionResponse,
         id=new_id("cmpl-"),
         created=now(),
         model=model,
-        usage=None,
         system_fingerprint=host.fingerprint,
     )
 
@@ -558,39 +583,55 @@ async def completion_chunks(
         return range(prompt * work.n + made, (prompt + 1) * work.n, work.made)
 
     before = [text_of(host, prompt) if request.echo else "" for prompt in work.prompts]
-    if request.echo:
-        for index, text in enumerate(before):
-            for place in range(index * work.n, (index + 1) * work.n):
-                yield chunk(choices=[CompletionChoice(index=place, text=text)])
+    heads = [text for text in before for _ in range(work.n if request.echo else 0)]
     results: list[list[GenerationResult[Any]]] = [[] for _ in work.prompts]
     scores = [Untold() for _ in range(work.made * len(work.prompts))]
     written = [CompletionScores(len(text)) for text in before for _ in range(work.made)]
-    async with aclosing(pieces_of(work)) as pieces:
+    has_scores = request.logprobs is not None
+
+    def told(number: int, piece: Chunk | GenerationResult[Any]) -> CompletionChoice:
+        if isinstance(piece, GenerationResult):
+            if has_scores:
+                scores[number].end(piece.logprobs)
+            choice = _completed(piece, work)
+            choice.text = "" if streams else piece.text
+        else:
+            scores[number].add(piece.logprobs)
+            choice = CompletionChoice(text=str(piece))
+        ours = scores[number].take()
+        if ours or (has_scores and not streams):
+            choice.logprobs = written[number].of(ours)
+        return choice
+
+    async with aclosing(pieces_of(work, streams=streams)) as pieces:
         async for number, piece in pieces:
             if isinstance(piece, GenerationResult):
                 results[number // work.made].append(piece)
-                if request.logprobs is not None:
-                    scores[number].end(piece.logprobs)
-            elif piece.section == "answer":
-                scores[number].add(piece.logprobs)
-            else:
+            elif piece.section != "answer":
                 continue
-            ours = scores[number].take()
-            logprobs = written[number].of(ours) if ours else None
-            if isinstance(piece, GenerationResult):
-                for place in places(number):
-                    last = _completed(piece, work)
-                    last.index, last.text, last.logprobs = place, "", logprobs
-                    yield chunk(choices=[last])
+            if has_scores and not streams:  # as of chats
+                one = await host.aside(partial(told, number, piece))
             else:
-                yield chunk(
-                    choices=[
-                        CompletionChoice(index=at, text=str(piece), logprobs=logprobs)
-                        for at in places(number)
-                    ]
-                )
-    if request.stream_options is not None and request.stream_options.include_usage:
-        yield chunk(choices=[], usage=usage_of(results, work.began))
+                one = told(number, piece)
+            for place, text in enumerate(heads):
+                yield chunk(choices=[CompletionChoice(index=place, text=text)])
+            heads = []
+            yield chunk(
+                choices=[one.model_copy(update={"index": place}) for place in places(number)]
+            )
+    yield chunk(choices=[], usage=usage_of(results, work.began))
+
+
+async def collected(pieces: AsyncIterator[CompletionResponse]) -> CompletionResponse:
+    """The whole of a completion's pieces."""
+    choices: dict[int, CompletionChoice] = {}
+    async for piece in pieces:
+        for more in piece.choices:
+            if more.index in choices:
+                more.text = choices[more.index].text + more.text
+            choices[more.index] = more
+    piece.choices = [choices[index] for index in sorted(choices)]
+    return piece
 
 
 def _completed(result: GenerationResult[Any], work: Work) -> CompletionChoice:

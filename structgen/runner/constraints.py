@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from structgen.errors import OutputTypeError, RequestError, SchemaError
 from structgen.grammar.json_schema import closed
@@ -26,17 +26,9 @@ from .requests import ChatRequest, Sampled
 _CHOICES = ("none", "auto", "required")
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """The tools that a chat may call.
-
-    Attributes:
-        tools: by their place in the request; those that ``tool_choice`` leaves out are left out.
-        choice: as `structgen.ToolCalls` has it.
-    """
-
-    tools: Mapping[int, Any]
-    choice: str
+Offered: TypeAlias = tuple[Mapping[int, Any], str]
+"""The tools that a chat may call, by their place in the request, without those that ``tool_choice``
+leaves out; and the choice as `structgen.ToolCalls` has it."""
 
 
 def offered(request: ChatRequest) -> Offered:
@@ -56,7 +48,7 @@ def offered(request: ChatRequest) -> Offered:
             raise RequestError(
                 "parallel_tool_calls is of no use without tools.", param="parallel_tool_calls"
             )
-        return Offered({}, "none")
+        return {}, "none"
     if choice is None or isinstance(choice, str):
         if choice is not None and choice not in _CHOICES:
             message = f"tool_choice: {choice!r} is not one of {', '.join(_CHOICES)}."
@@ -64,7 +56,7 @@ def offered(request: ChatRequest) -> Offered:
                 one = {"type": "function", "function": {"name": choice}}
                 message += f" For one tool pass {one}."
             raise RequestError(message, param="tool_choice")
-        return Offered(tools, choice or "auto")
+        return tools, choice or "auto"
     return _chosen(tools, choice)
 
 
@@ -154,7 +146,7 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
         only(choice, {"type", "function", "name"}, "tool_choice")
         name = _named(choice, "tool_choice")
         _check_there(name, names, "tool_choice.function.name")
-        return Offered(tools, name)
+        return tools, name
     if kind == "allowed_tools":
         param = "tool_choice"
         inner = choice.get("allowed_tools", choice)
@@ -178,7 +170,7 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
             name = _named(one, at)
             _check_there(name, names, at)
             allowed[name] = at
-        return Offered({i: tool for i, tool in tools.items() if name_of(tool) in allowed}, mode)
+        return {i: tool for i, tool in tools.items() if name_of(tool) in allowed}, mode
     raise RequestError(
         "tool_choice is none, auto, required, "
         '{"type": "function", "function": {"name": ...}} or {"type": "allowed_tools", ...}.',
@@ -236,16 +228,15 @@ def wanted(request: Sampled) -> Wanted:
     answer = _answer(request)
     if not isinstance(request, ChatRequest):
         return answer
-    found = offered(request)
-    if not found.tools:
+    tools, choice = offered(request)
+    if not tools:
         return answer
-    choice = found.choice
     has_answer = answer.type is not None and choice in ("auto", "none")
     parallel = request.parallel_tool_calls
     try:
         # Syntaxes of one call only have no parallel ones: None is as many as there can be.
         type_ = ToolCalls(
-            list(found.tools.values()),
+            list(tools.values()),
             parallel=None if parallel else parallel,
             choice=choice,
             **({"answer": answer.type} if has_answer else {}),
@@ -253,12 +244,12 @@ def wanted(request: Sampled) -> Wanted:
         )
     except OutputTypeError as error:
         raise RequestError(f"tools: {error}", param="tools") from error
-    keys = tuple(_key(tool) for tool in found.tools.values())
+    keys = tuple(_key(tool) for tool in tools.values())
     key: Hashable = None
     if None not in keys and (not has_answer or answer.key is not None):
         form = answer.key if has_answer else ()
         key = ("tools", keys, choice, type_.parallel, type_.blank, form)
-    return Wanted(type_, key, answer.param or "tools", found.tools)
+    return Wanted(type_, key, answer.param or "tools", tools)
 
 
 def _answer(request: Sampled) -> Wanted:

@@ -136,6 +136,14 @@ class LoopThread:
             future.cancel()
             raise
 
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function in the loop. Raises as `wait`."""
+
+        async def called() -> T:
+            return function()
+
+        return self.wait(called())
+
     async def asked(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and await its result, in any loop; cancelled with it.
 
@@ -176,24 +184,18 @@ def _closed() -> StructgenError:
     return StructgenError("This Runner is closed. Make another.")
 
 
-class _End:
-    """The end of a stream: as it should be, or with an error."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
 class _Stream(Generic[T]):
     """Pieces that a task in the loop makes. Nothing runs before the first is asked for."""
 
-    def __init__(self, thread: LoopThread, make: Callable[[], AsyncIterator[T]]) -> None:
+    def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         thread.check()
         self._thread = thread
         self._make = make
         self._work: Future[None] | None = None
         self._is_over = False
 
-    def _begin(self, put: Callable[[T | _End], object]) -> None:
+    def _begin(self, put: Callable[[T | Future[None]], object]) -> None:
+        """Have pieces come, and at last the future of what made them."""
         if self._work is None:
             self._work = self._thread.begin(_pump(self._make(), put))
             finalizer = weakref.finalize(self, self._work.cancel)
@@ -203,22 +205,23 @@ class _Stream(Generic[T]):
                 # keep the other, for ever.
                 finalizer.detach()
                 with contextlib.suppress(asyncio.CancelledError):
-                    put(_End(_closed()))
+                    put(work)
 
             self._work.add_done_callback(ended)
 
-    def _taken(self, piece: T | _End) -> T | None:
+    def _taken(self, piece: T | Future[None]) -> T | None:
         """A piece; None at the end, and where this stream was closed."""
         if self._is_over:
             return None
-        if isinstance(piece, _End):
-            self._is_over = True
-            if isinstance(piece.error, Interrupted):
-                raise piece.error.cause
-            if piece.error is not None:
-                raise piece.error
-            return None
-        return piece
+        if not isinstance(piece, Future):
+            return piece
+        self._is_over = True
+        error = _closed() if piece.cancelled() else piece.exception()
+        if isinstance(error, Interrupted):
+            raise error.cause
+        if error is not None:
+            raise error if isinstance(error, Exception) else _closed()
+        return None
 
     def _stop(self) -> None:
         self._is_over = True
@@ -226,28 +229,19 @@ class _Stream(Generic[T]):
             self._work.cancel()
 
 
-async def _pump(pieces: AsyncIterator[T], put: Callable[[T | _End], object]) -> None:
-    try:
+async def _pump(pieces: AsyncGenerator[T, None], put: Callable[[T], object]) -> None:
+    async with contextlib.aclosing(pieces):
         async for piece in pieces:
             put(piece)
-    except BaseException as error:
-        put(_End(error if isinstance(error, Exception) else _closed()))
-        raise
-    else:
-        put(_End(None))
-    finally:
-        close = getattr(pieces, "aclose", None)
-        if close is not None:
-            await close()
 
 
 @final
 class ChunkStream(_Stream[T], Iterator[T]):
     """The pieces of an answer. Close it, or leave its ``with``, to end the work early."""
 
-    def __init__(self, thread: LoopThread, make: Callable[[], AsyncIterator[T]]) -> None:
+    def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         super().__init__(thread, make)
-        self._arrived: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[T | Future[None]] = queue.SimpleQueue()
 
     def __iter__(self) -> ChunkStream[T]:
         return self
@@ -284,9 +278,9 @@ class AsyncChunkStream(_Stream[T], AsyncIterator[T]):
     Cancelling the task that reads it ends the work, too.
     """
 
-    def __init__(self, thread: LoopThread, make: Callable[[], AsyncIterator[T]]) -> None:
+    def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         super().__init__(thread, make)
-        self._arrived: asyncio.Queue[T | _End] | None = None
+        self._arrived: asyncio.Queue[T | Future[None]] | None = None
 
     def __aiter__(self) -> AsyncChunkStream[T]:
         return self
@@ -300,11 +294,11 @@ class AsyncChunkStream(_Stream[T], AsyncIterator[T]):
         if self._is_over:
             raise StopAsyncIteration
         if self._arrived is None:
-            arrived: asyncio.Queue[T | _End] = asyncio.Queue()
+            arrived: asyncio.Queue[T | Future[None]] = asyncio.Queue()
             self._arrived = arrived
             loop = asyncio.get_running_loop()
 
-            def put(piece: T | _End) -> None:
+            def put(piece: T | Future[None]) -> None:
                 try:
                     loop.call_soon_threadsafe(arrived.put_nowait, piece)
                 except RuntimeError:  # the reader's loop is closed

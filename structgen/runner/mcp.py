@@ -28,7 +28,6 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, final
 
@@ -62,22 +61,10 @@ Opening: TypeAlias = "Callable[[contextlib.AsyncExitStack, TextIO], Any]"
 """Makes a transport of the ``mcp`` package, with where a program's errors go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What is known of a server before it is connected to: see `structgen.runner.McpServer`."""
-
-    name: str
-    opening: Opening
-    prefix: str
-    only: tuple[str, ...] | None
-    timeout: float | None
-    connect_timeout: float
-
-
 class Connection:
     """A connection that is open: its thread, its loop, and the tools that call through it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: McpServer) -> None:
         self._server = server
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -124,7 +111,7 @@ class Connection:
         import anyio  # which comes with mcp
 
         mcp = package()
-        deadline = anyio.current_time() + self._server.connect_timeout
+        deadline = anyio.current_time() + self._server._connect_timeout
 
         async def hear(message: object) -> None:
             """Give up what is waited for where an answer cannot be read: nobody knows to what."""
@@ -138,7 +125,7 @@ class Connection:
         with anyio.CancelScope(deadline=deadline) as scope:
             async with contextlib.AsyncExitStack() as stack:
                 errors = stack.enter_context(_lines_to(self._last_lines))
-                transport = await self._server.opening(stack, errors)
+                transport = await self._server._opening(stack, errors)
                 client = await stack.enter_async_context(
                     mcp.Client(transport, message_handler=hear)
                 )
@@ -167,7 +154,7 @@ class Connection:
         )
 
     def _offered(self, listed: Sequence[McpTool]) -> tuple[Tool, ...]:
-        server, only = self._server, self._server.only
+        server, only = self._server, self._server._only
         names = [tool.name for tool in listed]
         missing = [name for name in only or () if name not in names]
         if missing:
@@ -189,13 +176,13 @@ class Connection:
             return await self._called(tool.name, arguments)
 
         function = {
-            "name": f"{self._server.prefix}{tool.name}",
+            "name": f"{self._server._prefix}{tool.name}",
             "description": tool.description or tool.title or "",
             "parameters": tool.input_schema,
         }
         try:
             made = Tool(
-                {"type": "function", "function": function}, call, timeout=self._server.timeout
+                {"type": "function", "function": function}, call, timeout=self._server._timeout
             )
             compile_constraint(made.definition.output, _bytes())
             return made
@@ -269,7 +256,7 @@ class Connection:
         if isinstance(error, _Unreadable):
             why = f"it sent what cannot be read: {error}"
         if isinstance(error, TimeoutError):
-            why = f"it did not answer within {self._server.connect_timeout:g} s"
+            why = f"it did not answer within {self._server._connect_timeout:g} s"
         said = "".join(f"\n    {line}" for line in self._last_lines)
         if said:
             said = f"\n  The last lines of its standard error:{said}"
@@ -452,14 +439,11 @@ class McpServer:
         if not isinstance(prefix, str):
             raise OptionError(f"McpServer: prefix={prefix!r} is no str.")
         self.name = name
-        self._server = Server(
-            name,
-            opening,
-            prefix,
-            None if only is None else tuple(only),
-            timeout,
-            connect_timeout,
-        )
+        self._opening = opening
+        self._prefix = prefix
+        self._only = None if only is None else tuple(only)
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
         self._lock = threading.Lock()
         self._connection: Connection | None = None
 
@@ -593,7 +577,7 @@ class McpServer:
         """
         with self._lock:
             if self._connection is None:
-                self._connection = Connection(self._server)
+                self._connection = Connection(self)
         return self
 
     def close(self) -> None:

@@ -95,7 +95,7 @@ class Registry:
         self._most = max_concurrency
         self._most_waiting = max_queue
         self._clock = itertools.count(1)
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._change = asyncio.Event()
         self._is_closed = False
         self._making_room = asyncio.Lock()
         for id_, config in configs.items():
@@ -357,19 +357,12 @@ class Registry:
 
     def _tell(self) -> None:
         """Wake all who wait for something to change."""
-        waiting, self._waiting = self._waiting, set()
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        self._change.set()
+        self._change = asyncio.Event()
 
     async def _wait(self) -> None:
         """Wait until something has changed."""
-        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(change)
-        try:
-            await change
-        finally:
-            self._waiting.discard(change)
+        await self._change.wait()
 
     def told(self, entry: Entry) -> dict[str, Any]:
         """What is known of a model."""

@@ -435,14 +435,14 @@ class CompletionRequest(Sampled):
             RequestError: one is neither.
         """
         given = self.prompt
-        if isinstance(given, str) or _are_tokens(given):
+        if isinstance(given, str) or are_tokens(given):
             given = [given]
         if not isinstance(given, (list, tuple)) or not given:
             raise RequestError(
                 "prompt is a text, a list of token ids, or a list of these.", param="prompt"
             )
         for index, prompt in enumerate(given):
-            if not isinstance(prompt, str) and not _are_tokens(prompt) and prompt != []:
+            if not isinstance(prompt, str) and not are_tokens(prompt) and prompt != []:
                 raise RequestError(
                     f"prompt[{index}] is neither a text nor a list of token ids.",
                     param=f"prompt[{index}]",
@@ -452,12 +452,9 @@ class CompletionRequest(Sampled):
         return list(given)
 
 
-def _are_tokens(given: Any) -> bool:
-    return (
-        isinstance(given, (list, tuple))
-        and len(given) > 0
-        and all(type(token) is int for token in given)
-    )
+def are_tokens(given: Any) -> bool:
+    """Whether these are token ids, one at least."""
+    return isinstance(given, (list, tuple)) and bool(given) and all(type(i) is int for i in given)
 
 
 # -- others -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, final
 
@@ -24,11 +24,10 @@ from structgen.decoding import check_may_fit, encode
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.insight import Passes
 from structgen.models.base import Model
-from structgen.workers import AsyncModel, owner, run_errands
+from structgen.workers import at_once, owner, run_errands
 
 from . import answers, vectors
-from . import answers as one_chat
-from .agent import Asked, Conversations, assembled, counted, plain
+from .agent import Asked, Conversations, counted, plain
 from .answers import explain
 from .fields import Request
 from .hosts import EmbeddingHost, Host, ModelConfig, TextHost
@@ -41,7 +40,6 @@ from .requests import (
     EmbeddingRequest,
     ExplainRequest,
     RerankRequest,
-    StreamOptions,
 )
 from .responses import (
     ChatChunk,
@@ -58,11 +56,158 @@ from .vectors import in_bounds
 from .work import prompt_length
 
 
-class Models:
-    """The models of a Runner. Every method may be called from any thread."""
+def text_host(host: Host, entry: Entry) -> TextHost:
+    """The host, which has to make text.
 
-    _thread: LoopThread
-    _registry: Registry
+    Raises:
+        RequestError: it makes vectors.
+    """
+    if not isinstance(host, TextHost):
+        raise RequestError(
+            f"{entry.id} makes vectors and no text. Pass another model=.", param="model"
+        )
+    return host
+
+
+def _tokenised(model: Model, prompt: Any, is_bare: bool, is_bounded: bool) -> Passes[list[int]]:
+    """An errand: the tokens of a prompt; no pass of the model is made.
+
+    Args:
+        model: the model.
+        prompt: a text, or messages.
+        is_bare: whether a text is taken as it is, without the tokens that prompts begin with.
+        is_bounded: whether it has to be one that the model may hold.
+    """
+    if isinstance(prompt, str) and (is_bare or not prompt):
+        if is_bounded:
+            check_may_fit(model, prompt)
+        found = model.encode(prompt) if prompt else ()
+    else:
+        found = encode(model, prompt, bounded=is_bounded)
+    return at_once([int(token) for token in found])
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+def request_of(
+    kind: type[RequestT], request: Any, model: str | None, fields: Mapping[str, Any]
+) -> RequestT:
+    """The request that a caller means, for a model.
+
+    Raises:
+        RequestError: it is none, or a field is wrong.
+    """
+    if model is not None:
+        fields = {**fields, "model": model}
+    return kind.of(request, fields)
+
+
+MAX_CONCURRENCY = 64
+"""Most requests that run on a model at once, unless told otherwise."""
+
+MAX_QUEUE = 256
+"""Most requests that wait for a model, unless told otherwise."""
+
+
+@final
+class Runner:
+    """Several models, and requests to them. Safe to share by threads, tasks and event loops.
+
+    Models are loaded when they are first asked for, or by `load`. Close it, or use it with ``with``
+    or ``async with``, to end their processes.
+
+    Attributes:
+        metrics: counters and times of all requests.
+
+    Example::
+
+        with Runner(models={"small": "smollm2-135m-instruct"}) as runner:
+            answer = runner.chat(messages="Name a colour.", output_type=Literal["red", "blue"])
+            answer.value
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Any] | str | None = None,
+        *,
+        default: str | None = None,
+        aliases: Mapping[str, str] | None = None,
+        memory_budget: int | None = None,
+        max_concurrency: int = MAX_CONCURRENCY,
+        max_queue: int = MAX_QUEUE,
+        sessions: Sessions | str | os.PathLike[str] | None = None,
+        traces: Any = None,
+        trace_contents: bool = False,
+    ) -> None:
+        """Make a Runner; nothing is loaded.
+
+        Args:
+            models: sources by id: each a name of the catalogue, a folder, a Hugging Face
+                repository, a `ModelConfig`, its fields as a dict, or a loaded
+                `structgen.AsyncModel` or `structgen.Embedder`. A single name is a model of that
+                id.
+            default: id or alias of the model that requests without one get; None: the first.
+            aliases: other names of models.
+            memory_budget: most bytes that loaded models may take; None: no limit. The model that
+                was used longest ago is unloaded for another, never one in use.
+            max_concurrency: most requests that run on one model at once.
+            max_queue: most that wait for it; more are refused with `structgen.Overloaded`.
+            sessions: `Sessions`, which stay open, or the SQLite file to keep them in; None: in
+                memory.
+            traces: where OpenTelemetry's spans go: True, to the global tracer provider; a provider;
+                False, nowhere; None, to the global one if the program has imported
+                ``opentelemetry``.
+            trace_contents: whether spans have prompts, answers, arguments and results.
+
+        Raises:
+            OptionError: a source or a number is wrong, or ``opentelemetry`` is not installed.
+            ModelNotFound: ``default`` or an alias names no model.
+            SessionError: the file of sessions cannot be used.
+        """
+        if isinstance(models, str):
+            models = {models: models}
+        if models is not None and not isinstance(models, Mapping):
+            raise OptionError(
+                f"models={models!r} is no mapping. Pass the models by id: "
+                "{'small': 'smollm2-135m-instruct'}; or the name of one."
+            )
+        for name, value, least in (
+            ("memory_budget", memory_budget, 1),
+            ("max_concurrency", max_concurrency, 1),
+            ("max_queue", max_queue, 0),
+        ):
+            if value is None and name == "memory_budget":
+                continue
+            if type(value) is not int or value < least:
+                raise OptionError(f"{name}={value!r} is no whole number of {least} or more.")
+        configs = {id_: ModelConfig.of(source) for id_, source in (models or {}).items()}
+        self.metrics = Metrics()
+        self._tools_lock = threading.Lock()
+        self._tools_thread: LoopThread | None = None
+        self.traces = Traces(traces, trace_contents)
+        self._owns_sessions = not isinstance(sessions, Sessions)
+        kept = sessions if isinstance(sessions, Sessions) else Sessions(sessions)
+        self._conversations = Conversations(kept, self.metrics, self.traces)
+        self._thread = LoopThread("structgen-runner")
+        self._finalizer = weakref.finalize(self, self._thread.stop)
+
+        try:
+            self._registry = Registry(
+                configs,
+                default=default,
+                aliases=aliases or {},
+                memory_budget=memory_budget,
+                max_concurrency=max_concurrency,
+                max_queue=max_queue,
+            )
+        except BaseException:
+            self._finalizer()
+            raise
+        self._watch()
+
+    def __repr__(self) -> str:
+        return f"Runner({', '.join(map(repr, self._registry.entries))})"
 
     # -- which there are --------------------------------------------------------------------
 
@@ -121,11 +266,7 @@ class Models:
             OptionError: there is one of that name, or the source is none.
         """
         config = ModelConfig.of(source)
-
-        async def add() -> None:
-            self._registry.add(model, config)
-
-        self._thread.wait(add())
+        self._thread.call(lambda: self._registry.add(model, config))
 
     def add_alias(self, alias: str, model: str) -> None:
         """Let a model have another name, or an alias another model.
@@ -134,11 +275,7 @@ class Models:
             OptionError: a model has that name.
             ModelNotFound: there is no such model.
         """
-
-        async def add() -> None:
-            self._registry.add_alias(alias, model)
-
-        self._thread.wait(add())
+        self._thread.call(lambda: self._registry.add_alias(alias, model))
 
     def remove_alias(self, alias: str) -> None:
         """Take a name away.
@@ -146,12 +283,8 @@ class Models:
         Raises:
             ModelNotFound: it is no alias.
         """
-
-        async def remove() -> None:
-            if self._registry.aliases.pop(alias, None) is None:
-                raise ModelNotFound(f"{alias!r} is no alias.")
-
-        self._thread.wait(remove())
+        if self._thread.call(lambda: self._registry.aliases.pop(alias, None)) is None:
+            raise ModelNotFound(f"{alias!r} is no alias.")
 
     def list_aliases(self) -> dict[str, str]:
         """Each alias and the id of its model."""
@@ -228,8 +361,7 @@ class Models:
             ModelNotFound: there is no such model.
             PromptError: malformed messages.
         """
-        entry = self._registry.entry(model)
-        return self._thread.wait(self._tokenized(entry, text, add_special_tokens))
+        return self._thread.wait(self._tokenized(model, text, add_special_tokens))
 
     async def atokenize_text(
         self,
@@ -239,13 +371,17 @@ class Models:
         model: str | None = None,
     ) -> list[int]:
         """`tokenize_text`, for asynchronous code."""
-        entry = self._registry.entry(model)
-        return await self._thread.asked(self._tokenized(entry, text, add_special_tokens))
+        return await self._thread.asked(self._tokenized(model, text, add_special_tokens))
 
-    async def _tokenized(self, entry: Entry, text: Any, special: bool) -> list[int]:
+    async def _tokenized(self, model: str | None, text: Any, special: bool) -> list[int]:
+        entry = self._registry.entry(model)
         async with self._registry.lease(entry) as host:
             if isinstance(host, TextHost):
-                return await _tokens_of(host.model, text, is_bare=not special)
+                errand = partial(
+                    _tokenised, prompt=text, is_bare=not special, is_bounded=owner() is not None
+                )
+                found: list[list[int]] = await run_errands(host.model, [errand])
+                return found[0]
             if not isinstance(text, str):
                 raise RequestError(f"{entry.id} reads texts, and no chats.", param="text")
             text = in_bounds(host.embedder, text, "text", cuts=True)
@@ -269,8 +405,7 @@ class Models:
             ModelNotFound: there is no such model.
             OptionError: one is no token id.
         """
-        entry = self._registry.entry(model)
-        return self._thread.wait(self._detokenized(entry, tokens, skip_special_tokens))
+        return self._thread.wait(self._detokenized(model, tokens, skip_special_tokens))
 
     async def adetokenize_text(
         self,
@@ -280,11 +415,10 @@ class Models:
         model: str | None = None,
     ) -> str:
         """`detokenize_text`, for asynchronous code."""
-        entry = self._registry.entry(model)
-        return await self._thread.asked(self._detokenized(entry, tokens, skip_special_tokens))
+        return await self._thread.asked(self._detokenized(model, tokens, skip_special_tokens))
 
-    async def _detokenized(self, entry: Entry, tokens: Sequence[int], skips: bool) -> str:
-        async with self._registry.lease(entry) as host:
+    async def _detokenized(self, model: str | None, tokens: Sequence[int], skips: bool) -> str:
+        async with self._registry.lease(self._registry.entry(model)) as host:
             text_of = host.embedder.detokenize if isinstance(host, EmbeddingHost) else host.text_of
             return await host.aside(partial(text_of, tokens, skip_special_tokens=skips))
 
@@ -355,93 +489,6 @@ class Models:
         if path is not None:
             adapters = {**adapters, name: path}
         entry.config = replace(entry.config, adapters=adapters)
-
-
-def text_host(host: Host, entry: Entry) -> TextHost:
-    """The host, which has to make text.
-
-    Raises:
-        RequestError: it makes vectors.
-    """
-    if not isinstance(host, TextHost):
-        raise RequestError(
-            f"{entry.id} makes vectors and no text. Pass another model=.", param="model"
-        )
-    return host
-
-
-def embedding_host(host: Host, entry: Entry, instead: str) -> EmbeddingHost:
-    """The host, which has to make vectors; ``instead`` says what to pass where it does not.
-
-    Raises:
-        RequestError: it makes text.
-    """
-    if not isinstance(host, EmbeddingHost):
-        raise RequestError(f"{entry.id} is a text model. {instead}", param="model")
-    return host
-
-
-# -- tokens of prompts, asked of the process that has the tokenizer ---------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Tokenising:
-    """An errand: the tokens of a prompt.
-
-    Attributes:
-        prompt: a text, or messages.
-        is_bare: whether a text is taken as it is, without the tokens that prompts begin with.
-        is_bounded: whether it has to be one that the model may hold.
-    """
-
-    prompt: Any
-    is_bare: bool
-    is_bounded: bool
-
-    def begin(self, model: Model) -> Passes[list[int]]:
-        """Encode it; no pass of the model is made."""
-        if isinstance(self.prompt, str) and (self.is_bare or not self.prompt):
-            if self.is_bounded:
-                check_may_fit(model, self.prompt)
-            found = model.encode(self.prompt) if self.prompt else ()
-        else:
-            found = encode(model, self.prompt, bounded=self.is_bounded)
-        return _told([int(token) for token in found])
-
-
-def _told(tokens: list[int]) -> Passes[list[int]]:
-    yield from ()
-    return tokens
-
-
-async def _tokens_of(model: AsyncModel, prompt: Any, *, is_bare: bool) -> list[int]:
-    """The tokens of a text or of messages.
-
-    Raises:
-        PromptError: it is malformed, or a stranger's and longer than the model can hold.
-    """
-    errand = Tokenising(prompt, is_bare, owner() is not None)
-    found: list[list[int]] = await run_errands(model, [errand])
-    return found[0]
-
-
-RequestT = TypeVar("RequestT", bound=Request)
-
-
-class Chats:
-    """The chats of a Runner. Every method may be called from any thread.
-
-    Attributes:
-        metrics: counters and times of all requests.
-    """
-
-    metrics: Metrics
-
-    _thread: LoopThread
-    _registry: Registry
-    _conversations: Conversations
-    _tools_thread: LoopThread | None = None
-    _tools_lock: threading.Lock
 
     # -- answers ----------------------------------------------------------------------------
 
@@ -559,18 +606,73 @@ class Chats:
         """Delete a session. Returns whether there was one."""
         return self._conversations.sessions.delete(session_id)
 
+    # -- completions ------------------------------------------------------------------------
+
+    def complete(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> CompletionResponse:
+        """Go on from a prompt that is text, without a chat template.
+
+        Args and raises as for `chat`, with a `CompletionRequest`.
+        """
+        asked = request_of(CompletionRequest, request, model, fields)
+        return self._thread.wait(self._complete(asked))
+
+    async def acomplete(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> CompletionResponse:
+        """`complete`, for asynchronous code."""
+        asked = request_of(CompletionRequest, request, model, fields)
+        return await self._thread.asked(self._complete(asked))
+
+    def stream_complete(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> ChunkStream[CompletionChunk]:
+        """`complete`, piece by piece."""
+        return ChunkStream(self._thread, self._completion_stream(request, model, fields))
+
+    def astream_complete(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> AsyncChunkStream[CompletionChunk]:
+        """`stream_complete`, for asynchronous code."""
+        return AsyncChunkStream(self._thread, self._completion_stream(request, model, fields))
+
+    async def _complete(self, request: CompletionRequest) -> CompletionResponse:
+        return await answers.collected(self._completion(request, streams=False))
+
+    def _completion_stream(
+        self, request: Any, model: str | None, fields: Mapping[str, Any]
+    ) -> Callable[[], AsyncGenerator[CompletionChunk, None]]:
+        asked = request_of(CompletionRequest, request, model, fields)
+        self._registry.entry(asked.model)
+        return lambda: self._completion(asked, streams=True)
+
+    async def _completion(
+        self, request: CompletionRequest, *, streams: bool
+    ) -> AsyncGenerator[CompletionChunk, None]:
+        began = time.perf_counter()
+        wants_usage = request.stream_options is not None and request.stream_options.include_usage
+        with self._seen("text_completion", request.model) as (entry, record):
+            async with self._registry.lease(entry) as host:
+                chunks = answers.complete(
+                    text_host(host, entry), request, entry.id, began, streams=streams
+                )
+                async with contextlib.aclosing(chunks) as made:
+                    async for chunk in made:
+                        if chunk.usage is not None:
+                            record.usage |= counted(chunk.usage)
+                        if chunk.usage is None or wants_usage or not streams:
+                            yield chunk
+
     # -- how --------------------------------------------------------------------------------
 
     async def _chat(
         self, request: ChatRequest, loop: asyncio.AbstractEventLoop | None
     ) -> ChatResponse:
-        response: ChatResponse | None = None
-        async with contextlib.aclosing(self._answer(request, self._whole, loop)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, ChatResponse):
-                    response = piece
-        assert response is not None
-        return response
+        async for piece in self._answer(request, loop, streams=False):
+            last = piece
+        assert isinstance(last, ChatResponse)
+        return last
 
     def _chat_stream(
         self, request: ChatRequest, loop: asyncio.AbstractEventLoop | None
@@ -578,10 +680,7 @@ class Chats:
         self._registry.entry(request.model)
 
         async def chunks() -> AsyncGenerator[ChatChunk, None]:
-            def ask(asked: ChatRequest) -> Asked:
-                return assembled(self._chunks, asked)
-
-            async with contextlib.aclosing(self._answer(request, ask, loop)) as pieces:
+            async with contextlib.aclosing(self._answer(request, loop, streams=True)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, ChatChunk):
                         yield piece
@@ -589,11 +688,20 @@ class Chats:
         return chunks
 
     def _answer(
-        self,
-        request: ChatRequest,
-        ask: Callable[[ChatRequest], Asked],
-        loop: asyncio.AbstractEventLoop | None,
+        self, request: ChatRequest, loop: asyncio.AbstractEventLoop | None, *, streams: bool
     ) -> Asked:
+        """The chunks of a chat, and then the response."""
+
+        async def ask(asked: ChatRequest) -> Asked:
+            began = time.perf_counter()
+            async with self._registry.lease(entry) as host:
+                answer = answers.chat(
+                    text_host(host, entry), asked, entry.id, began, streams=streams
+                )
+                async with contextlib.aclosing(answer) as pieces:
+                    async for piece in pieces:
+                        yield piece
+
         entry = self._registry.entry(request.model)
         return self._conversations.answer(request, ask, entry.id, loop)
 
@@ -605,24 +713,6 @@ class Chats:
         entry = self._registry.entry(request.model)
         async with self._registry.lease(entry) as host:
             return await prompt_length(text_host(host, entry), plain(request))
-
-    async def _whole(self, request: ChatRequest) -> Asked:
-        """One answer of the model."""
-        began = time.perf_counter()
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            response = await one_chat.chat(text_host(host, entry), request, entry.id, began)
-        yield response
-
-    async def _chunks(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
-        """One answer of the model, piece by piece."""
-        began = time.perf_counter()
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            chunks = one_chat.chat_chunks(text_host(host, entry), request, entry.id, began)
-            async with contextlib.aclosing(chunks) as made:
-                async for chunk in made:
-                    yield chunk
 
     @contextlib.contextmanager
     def _seen(self, kind: str, model: str | None) -> Iterator[tuple[Entry, RequestRecord]]:
@@ -657,191 +747,6 @@ class Chats:
         except RuntimeError:
             return self._own_loop(request)
         return self._own_loop(request) if loop is self._thread.loop else loop
-
-
-def request_of(
-    kind: type[RequestT], request: Any, model: str | None, fields: Mapping[str, Any]
-) -> RequestT:
-    """The request that a caller means, for a model.
-
-    Raises:
-        RequestError: it is none, or a field is wrong.
-    """
-    if model is not None:
-        fields = {**fields, "model": model}
-    return kind.of(request, fields)
-
-
-MAX_CONCURRENCY = 64
-"""Most requests that run on a model at once, unless told otherwise."""
-
-MAX_QUEUE = 256
-"""Most requests that wait for a model, unless told otherwise."""
-
-T = TypeVar("T")
-
-
-@final
-class Runner(Chats, Models):
-    """Several models, and requests to them. Safe to share by threads, tasks and event loops.
-
-    Models are loaded when they are first asked for, or by `load`. Close it, or use it with ``with``
-    or ``async with``, to end their processes.
-
-    Example::
-
-        with Runner(models={"small": "smollm2-135m-instruct"}) as runner:
-            answer = runner.chat(messages="Name a colour.", output_type=Literal["red", "blue"])
-            answer.value
-    """
-
-    def __init__(
-        self,
-        models: Mapping[str, Any] | str | None = None,
-        *,
-        default: str | None = None,
-        aliases: Mapping[str, str] | None = None,
-        memory_budget: int | None = None,
-        max_concurrency: int = MAX_CONCURRENCY,
-        max_queue: int = MAX_QUEUE,
-        sessions: Sessions | str | os.PathLike[str] | None = None,
-        traces: Any = None,
-        trace_contents: bool = False,
-    ) -> None:
-        """Make a Runner; nothing is loaded.
-
-        Args:
-            models: sources by id: each a name of the catalogue, a folder, a Hugging Face
-                repository, a `ModelConfig`, its fields as a dict, or a loaded
-                `structgen.AsyncModel` or `structgen.Embedder`. A single name is a model of that
-                id.
-            default: id or alias of the model that requests without one get; None: the first.
-            aliases: other names of models.
-            memory_budget: most bytes that loaded models may take; None: no limit. The model that
-                was used longest ago is unloaded for another, never one in use.
-            max_concurrency: most requests that run on one model at once.
-            max_queue: most that wait for it; more are refused with `structgen.Overloaded`.
-            sessions: `Sessions`, which stay open, or the SQLite file to keep them in; None: in
-                memory.
-            traces: where OpenTelemetry's spans go: True, to the global tracer provider; a provider;
-                False, nowhere; None, to the global one if the program has imported
-                ``opentelemetry``.
-            trace_contents: whether spans have prompts, answers, arguments and results.
-
-        Raises:
-            OptionError: a source or a number is wrong, or ``opentelemetry`` is not installed.
-            ModelNotFound: ``default`` or an alias names no model.
-            SessionError: the file of sessions cannot be used.
-        """
-        if isinstance(models, str):
-            models = {models: models}
-        if models is not None and not isinstance(models, Mapping):
-            raise OptionError(
-                f"models={models!r} is no mapping. Pass the models by id: "
-                "{'small': 'smollm2-135m-instruct'}; or the name of one."
-            )
-        for name, value, least in (
-            ("memory_budget", memory_budget, 1),
-            ("max_concurrency", max_concurrency, 1),
-            ("max_queue", max_queue, 0),
-        ):
-            if value is None and name == "memory_budget":
-                continue
-            if type(value) is not int or value < least:
-                raise OptionError(f"{name}={value!r} is no whole number of {least} or more.")
-        configs = {id_: ModelConfig.of(source) for id_, source in (models or {}).items()}
-        self.metrics = Metrics()
-        self._tools_lock = threading.Lock()
-        self.traces = Traces(traces, trace_contents)
-        self._owns_sessions = not isinstance(sessions, Sessions)
-        kept = sessions if isinstance(sessions, Sessions) else Sessions(sessions)
-        self._conversations = Conversations(kept, self.metrics, self.traces)
-        self._thread = LoopThread("structgen-runner")
-        self._finalizer = weakref.finalize(self, self._thread.stop)
-
-        async def made() -> Registry:
-            return Registry(
-                configs,
-                default=default,
-                aliases=aliases or {},
-                memory_budget=memory_budget,
-                max_concurrency=max_concurrency,
-                max_queue=max_queue,
-            )
-
-        try:
-            self._registry = self._thread.wait(made())
-        except BaseException:
-            self._finalizer()
-            raise
-        self._watch()
-
-    def __repr__(self) -> str:
-        return f"Runner({', '.join(map(repr, self._registry.entries))})"
-
-    # -- completions ------------------------------------------------------------------------
-
-    def complete(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> CompletionResponse:
-        """Go on from a prompt that is text, without a chat template.
-
-        Args and raises as for `chat`, with a `CompletionRequest`.
-        """
-        asked = request_of(CompletionRequest, request, model, fields)
-        return self._thread.wait(self._complete(asked))
-
-    async def acomplete(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> CompletionResponse:
-        """`complete`, for asynchronous code."""
-        asked = request_of(CompletionRequest, request, model, fields)
-        return await self._thread.asked(self._complete(asked))
-
-    def stream_complete(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> ChunkStream[CompletionChunk]:
-        """`complete`, piece by piece."""
-        return ChunkStream(self._thread, self._completion_stream(request, model, fields))
-
-    def astream_complete(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> AsyncChunkStream[CompletionChunk]:
-        """`stream_complete`, for asynchronous code."""
-        return AsyncChunkStream(self._thread, self._completion_stream(request, model, fields))
-
-    async def _complete(self, request: CompletionRequest) -> CompletionResponse:
-        began = time.perf_counter()
-        with self._seen("text_completion", request.model) as (entry, record):
-            async with self._registry.lease(entry) as host:
-                made = await answers.complete(text_host(host, entry), request, entry.id, began)
-            if made.usage is not None:
-                record.usage |= counted(made.usage)
-        return made
-
-    def _completion_stream(
-        self, request: Any, model: str | None, fields: Mapping[str, Any]
-    ) -> Callable[[], AsyncGenerator[CompletionChunk, None]]:
-        asked = request_of(CompletionRequest, request, model, fields)
-        self._registry.entry(asked.model)
-        return lambda: self._completion_chunks(asked)
-
-    async def _completion_chunks(
-        self, request: CompletionRequest
-    ) -> AsyncGenerator[CompletionChunk, None]:
-        began = time.perf_counter()
-        wants_usage = request.stream_options is not None and request.stream_options.include_usage
-        options = StreamOptions(include_usage=True)
-        asked = request.model_copy(update={"stream_options": options})
-        with self._seen("text_completion", request.model) as (entry, record):
-            async with self._registry.lease(entry) as host:
-                chunks = answers.completion_chunks(text_host(host, entry), asked, entry.id, began)
-                async with contextlib.aclosing(chunks) as made:
-                    async for chunk in made:
-                        if chunk.usage is not None:
-                            record.usage |= counted(chunk.usage)
-                        if chunk.usage is None or wants_usage:
-                            yield chunk
 
     # -- others -----------------------------------------------------------------------------
 
@@ -900,8 +805,11 @@ class Runner(Chats, Models):
     async def _rerank(self, request: RerankRequest) -> RerankResponse:
         with self._seen("rerank", request.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                ranking = embedding_host(host, entry, self._registry.embedders())
-                made = await vectors.rerank(ranking, request, entry.id)
+                if not isinstance(host, EmbeddingHost):
+                    raise RequestError(
+                        f"{entry.id} is a text model. {self._registry.embedders()}", param="model"
+                    )
+                made = await vectors.rerank(host, request, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
         return made
 

@@ -6,9 +6,9 @@ fails changes nothing. Two turns of one session never run at once in a process: 
 the first. What the model has read of a conversation its sequences keep by themselves: the next turn
 begins with the same text, which is not run again.
 
-Owns the table, its transactions, and the errors of a file that cannot be read or written. A row is
-written whole or not at all. Whoever writes says which turn it has read: when two processes go on
-from the same turn, the second to end gets an error, and nothing is overwritten.
+Owns the file (`Database`), its transactions, and the errors of a file that cannot be read or
+written. A row is written whole or not at all. Whoever writes says which turn it has read: when two
+processes go on from the same turn, the second to end gets an error, and nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,128 +70,28 @@ class Row:
 
 
 @final
-class SessionFile:
-    """The rows. Safe to use by all threads, and by several processes with one file.
+class Database:
+    """An SQLite file. Safe to use by all threads, and by several processes with one file.
 
     Args:
         path: the file, made if it is not there, for its owner only; None: in memory.
-        most: most rows; beyond, those that were used longest ago are deleted.
-        max_age: seconds after which a row that was not used is deleted; None: never.
-        clock: seconds since 1970.
 
     Raises:
         SessionError: the file is of something else, or cannot be read or made.
     """
 
-    def __init__(
-        self, path: Path | None, most: int, max_age: float | None, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._most = most
-        self._max_age = max_age
-        self._clock = clock
         self._lock = fork_safe(threading.Lock())
         self._connection: sqlite3.Connection | None = None
         self._process = os.getpid()
         self._is_closed = False
-        with self._transaction():
+        with self.transaction():
             pass
 
-    def read(self, session_id: str) -> Row | None:
-        """The row, if there is one and it has not expired."""
-        with self._transaction() as connection:
-            return self._row(connection, session_id)
-
-    def begin(self, session_id: str) -> Row | None:
-        """The same, which is used now."""
-        with self._transaction() as connection:
-            now = self._clock()
-            connection.execute("UPDATE sessions SET used = ? WHERE id = ?", (now, session_id))
-            return self._row(connection, session_id)
-
-    def write(self, session_id: str, messages: str, turn: int, kept: Collection[str]) -> bool:
-        """Write a row, if it still is at the turn that was read: 0, if there was none.
-
-        Args:
-            session_id: whose.
-            messages: JSON.
-            turn: what the row was at when it was read.
-            kept: ids that are not deleted to make room.
-
-        Returns:
-            Whether it was written.
-        """
-        with self._transaction() as connection:
-            now = self._clock()
-            if turn:
-                done = connection.execute(
-                    "UPDATE sessions SET turn = turn + 1, used = ?, messages = ? "
-                    "WHERE id = ? AND turn = ?",
-                    (now, messages, session_id, turn),
-                )
-                return done.rowcount == 1
-            if self._row(connection, session_id) is not None:
-                return False
-            connection.execute(
-                "INSERT INTO sessions VALUES (?, 1, ?, ?, ?)", (session_id, now, now, messages)
-            )
-            self._make_room(connection, {*kept, session_id})
-            return True
-
-    def put(self, session_id: str, messages: str, created: float, replaces: bool) -> bool:
-        """Write a row that comes from elsewhere. Returns whether it was written."""
-        with self._transaction() as connection:
-            before = self._row(connection, session_id)
-            if before is not None and not replaces:
-                return False
-            turn = 1 if before is None else before.turn + 1
-            row = (session_id, turn, created, self._clock(), messages)
-            connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", row)
-            self._make_room(connection, {session_id})
-            return True
-
-    def delete(self, session_id: str) -> bool:
-        """Delete a row. Returns whether there was one."""
-        with self._transaction() as connection:
-            done = connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
-            return done.rowcount == 1
-
-    def ids(self) -> list[str]:
-        """Whose rows there are, those that were used last first."""
-        with self._transaction() as connection:
-            rows = connection.execute("SELECT id FROM sessions ORDER BY used DESC, id")
-            return [row[0] for row in rows]
-
-    def close(self) -> None:
-        """Close the file. What is read or written after that is refused."""
-        with self._lock:
-            self._is_closed = True
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-
-    def _row(self, connection: sqlite3.Connection, session_id: str) -> Row | None:
-        found = connection.execute(
-            "SELECT turn, created, used, messages FROM sessions WHERE id = ?", (session_id,)
-        ).fetchone()
-        return None if found is None else Row(*found)
-
-    def _make_room(self, connection: sqlite3.Connection, kept: set[str]) -> None:
-        (count,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
-        if count <= self._most:
-            return
-        oldest = connection.execute("SELECT id FROM sessions ORDER BY used, id").fetchall()
-        free = [row for row in oldest if row[0] not in kept][: count - self._most]
-        if len(free) < count - self._most:
-            raise SessionError(
-                f"There are {self._most:,} sessions, as many as may be, and all are in a turn. "
-                "Raise the limit (max_sessions), or wait."
-            )
-        connection.executemany("DELETE FROM sessions WHERE id = ?", free)
-
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, without rows that have expired; undone if anything goes wrong."""
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, undone if anything goes wrong."""
         with self._lock:
             if self._is_closed:
                 raise SessionError("The sessions are closed, and so is their runner.")
@@ -199,9 +99,6 @@ class SessionFile:
                 connection = self._opened()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    if self._max_age is not None:
-                        oldest = self._clock() - self._max_age
-                        connection.execute("DELETE FROM sessions WHERE used < ?", (oldest,))
                     yield connection
                     connection.execute("COMMIT")
                 except BaseException:
@@ -210,6 +107,14 @@ class SessionFile:
                     raise
             except (sqlite3.Error, OSError) as error:
                 raise self._failure(error) from error
+
+    def close(self) -> None:
+        """Close the file. What is read or written after that is refused."""
+        with self._lock:
+            self._is_closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is not None and (self.path is None or self._process == os.getpid()):
@@ -343,14 +248,18 @@ class Sessions:
         ):
             raise OptionError(f"max_age={max_age!r} is no positive number of seconds.")
         self.max_bytes = max_bytes
-        where = None if path is None else Path(path).expanduser().absolute()
-        self._file = SessionFile(where, max_sessions, max_age, clock)
+        self._most = max_sessions
+        self._max_age = max_age
+        self._clock = clock
+        self._file = Database(None if path is None else Path(path).expanduser().absolute())
         self._lock = fork_safe(threading.Lock())
         self._lanes: dict[str, deque[Future[None]]] = {}
 
     def ids(self) -> list[str]:
         """The ids of all sessions, those that were used last first."""
-        return self._file.ids()
+        with self._transaction() as connection:
+            rows = connection.execute("SELECT id FROM sessions ORDER BY used DESC, id")
+            return [row[0] for row in rows]
 
     def messages(self, session_id: str) -> Messages:
         """What was said.
@@ -358,14 +267,14 @@ class Sessions:
         Raises:
             SessionError: there is no such session.
         """
-        row = self._file.read(_checked_id(session_id))
-        if row is None:
-            raise self._none(session_id)
-        return _messages(session_id, row.messages)
+        return _messages(session_id, self._known(session_id).messages)
 
     def delete(self, session_id: str) -> bool:
         """Delete a session. Returns whether there was one. A turn that is under way then fails."""
-        return self._file.delete(_checked_id(session_id))
+        name = _checked_id(session_id)
+        with self._transaction() as connection:
+            done = connection.execute("DELETE FROM sessions WHERE id = ?", (name,))
+            return done.rowcount == 1
 
     def export(self, session_id: str) -> str:
         """A session as JSON, for `load`.
@@ -373,9 +282,7 @@ class Sessions:
         Raises:
             SessionError: there is no such session.
         """
-        row = self._file.read(_checked_id(session_id))
-        if row is None:
-            raise self._none(session_id)
+        row = self._known(session_id)
         made = {
             "format": "structgen.session",
             "version": 1,
@@ -414,12 +321,18 @@ class Sessions:
             raise SessionError(f"The session cannot be taken in. {error}") from None
         text = _text(messages)
         self._check_size(name, text)
-        if not self._file.put(name, text, data.created, replace):
-            raise SessionError(
-                f"There is a session {name!r} already. Pass session_id= for another name, or "
-                "replace=True.",
-                session_id=name,
-            )
+        with self._transaction() as connection:
+            before = self._row(connection, name)
+            if before is not None and not replace:
+                raise SessionError(
+                    f"There is a session {name!r} already. Pass session_id= for another name, or "
+                    "replace=True.",
+                    session_id=name,
+                )
+            turn = 1 if before is None else before.turn + 1
+            row = (name, turn, data.created, self._clock(), text)
+            connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", row)
+            self._make_room(connection, {name})
         return name
 
     def turn(self, session_id: str) -> Turn:
@@ -469,11 +382,73 @@ class Sessions:
                 session_id=session_id,
             )
 
-    def _none(self, session_id: str) -> SessionError:
-        return SessionError(
-            f"There is no session {session_id!r}: it was never begun, was deleted, or has expired.",
-            session_id=session_id,
-        )
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, without rows that have expired."""
+        with self._file.transaction() as connection:
+            if self._max_age is not None:
+                oldest = self._clock() - self._max_age
+                connection.execute("DELETE FROM sessions WHERE used < ?", (oldest,))
+            yield connection
+
+    def _row(self, connection: sqlite3.Connection, session_id: str) -> Row | None:
+        found = connection.execute(
+            "SELECT turn, created, used, messages FROM sessions WHERE id = ?", (session_id,)
+        ).fetchone()
+        return None if found is None else Row(*found)
+
+    def _known(self, session_id: str) -> Row:
+        name = _checked_id(session_id)
+        with self._transaction() as connection:
+            row = self._row(connection, name)
+        if row is None:
+            raise SessionError(
+                f"There is no session {session_id!r}: it was never begun, was deleted, or has "
+                "expired.",
+                session_id=session_id,
+            )
+        return row
+
+    def _begin(self, session_id: str) -> Row | None:
+        """The row, which is used now; None: there is none."""
+        with self._transaction() as connection:
+            now = self._clock()
+            connection.execute("UPDATE sessions SET used = ? WHERE id = ?", (now, session_id))
+            return self._row(connection, session_id)
+
+    def _write(self, session_id: str, messages: str, turn: int) -> bool:
+        """Write a row, if it still is at the turn that was read (0: there was none); whether."""
+        with self._lock:
+            in_turns = {*self._lanes, session_id}
+        with self._transaction() as connection:
+            now = self._clock()
+            if turn:
+                done = connection.execute(
+                    "UPDATE sessions SET turn = turn + 1, used = ?, messages = ? "
+                    "WHERE id = ? AND turn = ?",
+                    (now, messages, session_id, turn),
+                )
+                return done.rowcount == 1
+            if self._row(connection, session_id) is not None:
+                return False
+            connection.execute(
+                "INSERT INTO sessions VALUES (?, 1, ?, ?, ?)", (session_id, now, now, messages)
+            )
+            self._make_room(connection, in_turns)
+            return True
+
+    def _make_room(self, connection: sqlite3.Connection, kept: set[str]) -> None:
+        (count,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
+        if count <= self._most:
+            return
+        oldest = connection.execute("SELECT id FROM sessions ORDER BY used, id").fetchall()
+        free = [row for row in oldest if row[0] not in kept][: count - self._most]
+        if len(free) < count - self._most:
+            raise SessionError(
+                f"There are {self._most:,} sessions, as many as may be, and all are in a turn. "
+                "Raise the limit (max_sessions), or wait."
+            )
+        connection.executemany("DELETE FROM sessions WHERE id = ?", free)
 
     def _enter(self, session_id: str) -> Future[None]:
         """A place in the line of those who want a turn."""
@@ -503,10 +478,6 @@ class Sessions:
                 except InvalidStateError:  # cancelled just now: it leaves, and goes on from there
                     return
 
-    def _in_turns(self) -> list[str]:
-        with self._lock:
-            return list(self._lanes)
-
 
 @final
 class Turn:
@@ -535,7 +506,7 @@ class Turn:
         try:
             if not ticket.done():
                 await asyncio.wrap_future(ticket)
-            row = await asyncio.to_thread(sessions._file.begin, self.session_id)
+            row = await asyncio.to_thread(sessions._begin, self.session_id)
             if row is not None:
                 self._before = _messages(self.session_id, row.messages)
                 self._read_at = row.turn
@@ -576,11 +547,10 @@ class Turn:
         """
         sessions = self._sessions
         written = await asyncio.to_thread(
-            sessions._file.write,
+            sessions._write,
             self.session_id,
             _text([dict(message) for message in messages]),
             self._read_at,
-            sessions._in_turns(),
         )
         if not written:
             raise SessionError(

@@ -24,10 +24,10 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 from structgen.errors import OptionError
 from structgen.storage import fork_safe
@@ -115,6 +115,22 @@ class _Family:
             self.series[key] = self.series.get(key, 0) + by
 
 
+@dataclass(slots=True)
+class RequestRecord:
+    """One request.
+
+    Attributes:
+        kind: ``chat``, ``completion``, ``embedding``, ``rerank`` or ``decision``.
+        model: the model's id, as soon as it is known; may be set until the end.
+        usage: ``prompt``, ``cached``, ``completion``, ``forced`` and ``reasoning`` tokens,
+            ``time_to_first_token_seconds``, ``tokens_per_second``: what is known of these.
+    """
+
+    kind: str
+    model: str
+    usage: dict[str, float] = field(default_factory=dict)
+
+
 @final
 class Metrics:
     """The counters of one runner. Safe to read and write from all threads."""
@@ -154,9 +170,37 @@ class Metrics:
             ),
         }
 
-    def request(self, kind: str, model: str = "") -> RequestRecord:
-        """A request that begins now, to be used with ``with``."""
-        return RequestRecord(self, kind, model)
+    @contextmanager
+    def request(self, kind: str, model: str = "") -> Iterator[RequestRecord]:
+        """A request, from ``with`` to its end; what the block raises is counted by its class."""
+        record, begun_as, started = RequestRecord(kind, model), (kind, model), self.clock()
+        add = self._families
+        with self._lock:
+            add["requests_running"].add(begun_as, 1)
+        failed: tuple[str, ...] = ()
+        try:
+            yield record
+        except Exception as error:
+            failed = ("request_errors", type(error).__name__)
+            raise
+        except BaseException:
+            failed = ("requests_cancelled",)
+            raise
+        finally:
+            key, usage = (record.kind, record.model), record.usage
+            with self._lock:
+                add["requests_running"].add(begun_as, -1)
+                add["requests"].add(key, 1)
+                add["request_seconds"].add(key, self.clock() - started)
+                for name in failed[:1]:
+                    add[name].add((*key, *failed[1:]), 1)
+                for name, count in usage.items():
+                    if count and name in _TOKENS:
+                        add["tokens"].add((record.model, name), count)
+                for name in ("time_to_first_token_seconds", "tokens_per_second"):
+                    value = usage.get(name)
+                    if value is not None:
+                        add[name].add((record.model,), value)
 
     def tool(self, name: str, outcome: str, seconds: float | None) -> None:
         """Count a call of a tool: ``ok``, ``error`` or ``refused``."""
@@ -251,69 +295,8 @@ class Metrics:
             found[name] = _Family("gauge", about, (label,), series=series)
         return found
 
-    def _running(self, key: tuple[str, str], by: int) -> None:
-        with self._lock:
-            self._families["requests_running"].add(key, by)
-
-    def _ended(self, record: RequestRecord, error: BaseException | None) -> None:
-        key, usage = (record.kind, record.model), record.usage
-        with self._lock:
-            add = self._families
-            add["requests_running"].add(record.begun_as, -1)
-            add["requests"].add(key, 1)
-            add["request_seconds"].add(key, self.clock() - record.started)
-            if isinstance(error, Exception):
-                add["request_errors"].add((*key, type(error).__name__), 1)
-            elif error is not None:
-                add["requests_cancelled"].add(key, 1)
-            for name, count in usage.items():
-                if count and name in _TOKENS:
-                    add["tokens"].add((record.model, name), count)
-            for name in ("time_to_first_token_seconds", "tokens_per_second"):
-                value = usage.get(name)
-                if value is not None:
-                    add[name].add((record.model,), value)
-
 
 _TOKENS = frozenset({"prompt", "cached", "completion", "forced", "reasoning"})
-
-
-@final
-class RequestRecord:
-    """One request, from ``with`` to its end; what the block raises is counted by its class.
-
-    Attributes:
-        kind: ``chat``, ``completion``, ``embedding``, ``rerank`` or ``decision``.
-        model: the model's id, as soon as it is known; may be set until the end.
-        usage: ``prompt``, ``cached``, ``completion``, ``forced`` and ``reasoning`` tokens,
-            ``time_to_first_token_seconds``, ``tokens_per_second``: what is known of these.
-        started: when it began, by the clock of the metrics.
-        begun_as: the kind and the model when it began.
-    """
-
-    __slots__ = ("_metrics", "begun_as", "kind", "model", "started", "usage")
-
-    def __init__(self, metrics: Metrics, kind: str, model: str) -> None:
-        self._metrics = metrics
-        self.kind = kind
-        self.model = model
-        self.usage: dict[str, float] = {}
-        self.started = 0.0
-        self.begun_as = (kind, model)
-
-    def __enter__(self) -> RequestRecord:
-        self.started = self._metrics.clock()
-        self.begun_as = (self.kind, self.model)
-        self._metrics._running(self.begun_as, 1)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._metrics._ended(self, error)
 
 
 def _copied(series: dict[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:
@@ -340,46 +323,44 @@ def _labels(pairs: Sequence[tuple[str, str]]) -> str:
     return "{" + ",".join(f'{name}="{quoted(value)}"' for name, value in pairs) + "}"
 
 
-class Span(Protocol):
-    """A span, or what stands for one where there are none. Used with ``with``."""
+@final
+class Span:
+    """A span, used with ``with``; one that does nothing where there are none."""
+
+    def __init__(self, inner: OtelSpan | None = None, contents: bool = False) -> None:
+        self.inner = inner
+        self._contents = contents
 
     def set(self, **attributes: Any) -> None:
         """Add attributes of `_NAMES`; None: there is nothing to say."""
+        for name, value in attributes.items():
+            if value is not None and self.inner is not None:
+                self.inner.set_attribute(_NAMES[name], value)
 
     def content(self, name: str, make: Callable[[], Any]) -> None:
         """Add a prompt, an answer, arguments or a result, which is made if that was asked for."""
-
-    def __enter__(self) -> Span: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-
-@final
-class _NoSpan:
-    def set(self, **attributes: Any) -> None:
-        return None
-
-    def content(self, name: str, make: Callable[[], Any]) -> None:
-        return None
+        if self._contents and self.inner is not None:
+            value = make()
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
+            self.inner.set_attribute(name, text)
 
     def __enter__(self) -> Span:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        return None
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if self.inner is None:
+            return
+        if isinstance(error, Exception):
+            from opentelemetry.trace import StatusCode
+
+            # Not its message, which may quote the prompt or the output.
+            about = str(error) if self._contents else ""
+            self.inner.set_attribute("error.type", type(error).__name__)
+            self.inner.set_status(StatusCode.ERROR, about or None)
+        self.inner.end()
 
 
-NO_SPAN: Span = _NoSpan()
+NO_SPAN = Span()
 """Does nothing."""
 
 
@@ -430,10 +411,10 @@ class Traces:
         from opentelemetry import trace
 
         context = None
-        if isinstance(parent, _Span):
+        if parent is not None and parent.inner is not None:
             context = trace.set_span_in_context(parent.inner)
         span = tracer.start_span(f"{operation} {name}".rstrip(), context)
-        made = _Span(span, self._contents)
+        made = Span(span, self._contents)
         made.set(operation=operation, **attributes)
         return made
 
@@ -447,42 +428,6 @@ class Traces:
 
         provider = None if self._asked in (None, True) else self._asked
         return trace.get_tracer("structgen", tracer_provider=provider)
-
-
-@final
-class _Span:
-    def __init__(self, inner: OtelSpan, contents: bool) -> None:
-        self.inner = inner
-        self._contents = contents
-
-    def set(self, **attributes: Any) -> None:
-        for name, value in attributes.items():
-            if value is not None:
-                self.inner.set_attribute(_NAMES[name], value)
-
-    def content(self, name: str, make: Callable[[], Any]) -> None:
-        if self._contents:
-            value = make()
-            text = value if isinstance(value, str) else json.dumps(value, default=str)
-            self.inner.set_attribute(name, text)
-
-    def __enter__(self) -> Span:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        from opentelemetry.trace import StatusCode
-
-        if isinstance(error, Exception):
-            # Not its message, which may quote the prompt or the output.
-            about = str(error) if self._contents else ""
-            self.inner.set_attribute("error.type", type(error).__name__)
-            self.inner.set_status(StatusCode.ERROR, about or None)
-        self.inner.end()
 
 
 _NAMES: Mapping[str, str] = {

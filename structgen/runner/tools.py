@@ -278,24 +278,25 @@ class Tool:
                     f"{self.name} is not called: {self._left_running} calls of it ran out of time "
                     "and still run."
                 )
-        run = _Run(self)
+        has_ended = is_left = False
 
         def work() -> ResultT:
+            nonlocal has_ended
             try:
                 return function()
             finally:
-                run.end()
+                with self._lock:
+                    has_ended = True
+                    self._left_running -= is_left
 
         try:
             made: ResultT = await within(limit, in_thread(work, f"tool {self.name}"))
             return made
         except BaseException:
-            run.leave()
+            with self._lock:
+                is_left = not has_ended
+                self._left_running += is_left
             raise
-
-    def _count(self, by: int) -> None:
-        with self._lock:
-            self._left_running += by
 
 
 def _of_mapping(source: Mapping[str, Any]) -> Any:
@@ -304,28 +305,6 @@ def _of_mapping(source: Mapping[str, Any]) -> Any:
     if isinstance(function, Mapping) and "name" in function:
         return {"type": "function", "function": closed_function(function)}
     return JsonSchema(closed_schema(source))
-
-
-class _Run:
-    """One run in a thread: whether it has ended, and whether somebody still waits for it."""
-
-    def __init__(self, tool: Tool) -> None:
-        self._tool = tool
-        self._lock = threading.Lock()
-        self._has_ended = False
-        self._is_left = False
-
-    def end(self) -> None:
-        with self._lock:
-            self._has_ended = True
-            if self._is_left:
-                self._tool._count(-1)
-
-    def leave(self) -> None:
-        with self._lock:
-            if not self._has_ended:
-                self._is_left = True
-                self._tool._count(1)
 
 
 def _since(started: float) -> float:

@@ -8,7 +8,6 @@ and so do vectors that a text model makes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -24,7 +23,7 @@ from structgen.models.embedding import Embedder, prompt_name_for, to_base64
 from structgen.workers import run_errands
 
 from .hosts import EmbeddingHost, Host, TextHost
-from .requests import DecisionRequest, EmbeddingRequest, RerankRequest
+from .requests import DecisionRequest, EmbeddingRequest, RerankRequest, are_tokens
 from .responses import (
     DecisionResponse,
     DecisionUsage,
@@ -121,7 +120,7 @@ def _told(error: OptionError | PromptError) -> str:
 
 def _inputs(host: Host, given: Any) -> list[str | tuple[int, ...]]:
     """The texts of an ``input``: one or several, as texts or as token ids."""
-    if isinstance(given, str) or _are_tokens(given):
+    if isinstance(given, str) or are_tokens(given):
         given = [given]
     if not isinstance(given, (list, tuple)) or not given:
         empty = " It is empty." if given == [] else ""
@@ -129,7 +128,7 @@ def _inputs(host: Host, given: Any) -> list[str | tuple[int, ...]]:
     found: list[str | tuple[int, ...]] = []
     for index, one in enumerate(given):
         where = f"input[{index}]"
-        if _are_tokens(one):
+        if are_tokens(one):
             try:
                 if isinstance(host, TextHost):
                     host.check_tokens(one)
@@ -142,10 +141,6 @@ def _inputs(host: Host, given: Any) -> list[str | tuple[int, ...]]:
             raise RequestError(f"{where} is neither a text nor token ids.", param=where)
         found.append(one)
     return found
-
-
-def _are_tokens(given: Any) -> bool:
-    return isinstance(given, (list, tuple)) and bool(given) and all(type(i) is int for i in given)
 
 
 async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> RerankResponse:
@@ -229,47 +224,40 @@ async def decide(host: TextHost, request: DecisionRequest, model: str) -> Decisi
 # -- vectors of a text model, made in the process that has it ---------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
-    """An errand: the vectors of texts.
+def _vectors(
+    model: Model,
+    texts: Sequence[str | tuple[int, ...]],
+    pooling: str,
+    dimensions: int | None,
+    cuts: bool,
+) -> Passes[tuple[npt.NDArray[np.float32], int]]:
+    """An errand: the vectors of texts, and how many tokens these have.
 
-    Attributes:
+    Args:
+        model: the model.
         texts: each a text, or its tokens, which are taken as they are.
         pooling: as for `structgen.TextModel.embed`.
         dimensions: the same.
         cuts: whether texts that are too long are cut.
     """
-
-    texts: Sequence[str | tuple[int, ...]]
-    pooling: str
-    dimensions: int | None
-    cuts: bool
-
-    def begin(self, model: Model) -> Passes[tuple[npt.NDArray[np.float32], int]]:
-        """Encode them."""
-        rows, longest = [], model.vocabulary.trie.max_depth
-        for text in self.texts:
-            if isinstance(text, str):
-                if self.cuts:
-                    text = text[: most_characters(model.context_length, longest)]
-                else:
-                    check_may_fit(model, text)
-                row = model.encode(text) if text else np.empty(0, np.int32)
-                row = after_start(model.start_ids, row) if len(row) else row
+    rows, longest = [], model.vocabulary.trie.max_depth
+    for text in texts:
+        if isinstance(text, str):
+            if cuts:
+                text = text[: most_characters(model.context_length, longest)]
             else:
-                row = np.array(text, np.int32)
-            rows.append(row[: model.context_length - 1] if self.cuts else row)
-        work = cast(MakesVectors, model).embedding(
-            rows, pooling=self.pooling, dimensions=self.dimensions
-        )
-        return _counted(work, sum(map(len, rows)))
+                check_may_fit(model, text)
+            row = model.encode(text) if text else np.empty(0, np.int32)
+            row = after_start(model.start_ids, row) if len(row) else row
+        else:
+            row = np.array(text, np.int32)
+        rows.append(row[: model.context_length - 1] if cuts else row)
+    work = cast(MakesVectors, model).embedding(rows, pooling=pooling, dimensions=dimensions)
 
+    def counted() -> Passes[tuple[npt.NDArray[np.float32], int]]:
+        return (yield from work), sum(map(len, rows))
 
-def _counted(
-    work: Passes[npt.NDArray[np.float32]], n_tokens: int
-) -> Passes[tuple[npt.NDArray[np.float32], int]]:
-    found = yield from work
-    return found, n_tokens
+    return counted()
 
 
 async def _text_vectors(
@@ -286,8 +274,12 @@ async def _text_vectors(
     """
     if request.prompt_name is not None:
         raise RequestError(f"prompt_name: {model} has no prompts.", param="prompt_name")
-    errand = Vectors(
-        texts, host.pooling or "last", request.dimensions, cuts=request.truncate_sequence
+    errand = partial(
+        _vectors,
+        texts=texts,
+        pooling=host.pooling or "last",
+        dimensions=request.dimensions,
+        cuts=request.truncate_sequence,
     )
     try:
         (found,) = await run_errands(host.model, [errand])

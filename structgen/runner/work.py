@@ -5,19 +5,14 @@ and errors that name the request's fields. Each field becomes an option of the d
 refused by name; values are checked where the options are (`structgen.decoding.options`). Which
 process makes the outputs is the business of `hosts`, what form they have that of `constraints`.
 Knows no shapes of answers, no registry and no sessions.
-
-Owns how an output's text is read: into content, and calls with names and arguments. The order is
-that of OpenAI's streams: the id and name of a call come first, then pieces of its arguments. A text
-that is not streamed is read the same way, at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,7 +28,6 @@ from structgen.errors import (
 )
 from structgen.insight import TOP
 from structgen.options import FIELDS, field_of
-from structgen.types import OutputType, PartReader
 from structgen.workers import STRANGER, WorkerGenerator, owner, prompt_tokens
 
 from .constraints import Wanted, refusal, wanted
@@ -146,102 +140,6 @@ def _thinking(request: ChatRequest, context_length: int) -> int | None:
     return min(EFFORTS[effort or DEFAULT_EFFORT], context_length // 2)
 
 
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-
-
-def new_call_id() -> str:
-    """An id for a call: nine letters and digits, as Mistral's chat templates want them."""
-    return "".join(secrets.choice(_LETTERS) for _ in range(9))
-
-
-@dataclass(slots=True)
-class ReadCall:
-    """A call as far as it is written.
-
-    Attributes:
-        id: its id.
-        name: the tool's.
-        arguments: JSON text.
-    """
-
-    id: str
-    name: str
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class More:
-    """What came next.
-
-    Attributes:
-        content: more text; "" beside a call.
-        index: of the call that has begun or goes on; None: none.
-        call: that call, where it has begun just now.
-        arguments: more of its arguments.
-    """
-
-    content: str = ""
-    index: int | None = None
-    call: ReadCall | None = None
-    arguments: str = ""
-
-
-@dataclass(slots=True)
-class Reader:
-    """Reads one output.
-
-    Attributes:
-        growing: begins to read its parts; None: all of it is content.
-        content: the text beside calls, so far.
-        calls: the calls so far.
-    """
-
-    growing: Callable[[], PartReader] | None = None
-    content: str = ""
-    calls: list[ReadCall] = field(default_factory=list)
-    _parts: PartReader | None = None
-    _step: Any = None
-
-    @classmethod
-    def of(cls, output: OutputType[Any] | None) -> Reader:
-        """A reader of outputs of a type."""
-        offers = output is not None and output.offered is not None
-        return cls(output.growing if output is not None and offers else None)
-
-    def feed(self, text: str) -> Iterator[More]:
-        """The text goes on."""
-        if self.growing is None:
-            if text:
-                self.content += text
-                yield More(content=text)
-            return
-        if self._parts is None:
-            self._parts = self.growing()
-        for part, more, _ in self._parts.feed(text):
-            if part.tool is None:
-                if more:
-                    self.content += more
-                    yield More(content=more)
-                continue
-            if part.step != self._step:
-                self._step = part.step
-                self.calls.append(ReadCall(new_call_id(), part.tool))
-                yield More(index=len(self.calls) - 1, call=self.calls[-1])
-            call = self.calls[-1]
-            if not call.arguments:
-                more = more.lstrip(" \t\n\r")
-            if more:
-                call.arguments += more
-                yield More(index=len(self.calls) - 1, arguments=more)
-
-    def finish(self, text: str) -> Iterator[More]:
-        """The text has ended: what of it was held back, since it might have been a call's start."""
-        rest = "" if self.calls else text[len(self.content) :]
-        if rest:
-            self.content += rest
-            yield More(content=rest)
-
-
 _BEGINNING = 40
 """Characters that tell one prompt from another, where there is a choice of processes."""
 
@@ -275,12 +173,6 @@ class Work:
     asked: Wanted
     began: float
     thinking: str | None
-
-    @property
-    def reader(self) -> Reader:
-        """A reader of one of its outputs."""
-        constraint = self.generator.constraint
-        return Reader.of(None if constraint is None else constraint.output)
 
 
 async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
@@ -376,38 +268,6 @@ def _thinking_field(request: Sampled) -> str | None:
     return None
 
 
-async def results_of(work: Work) -> list[list[GenerationResult[Any]]]:
-    """The outputs of each prompt, ``made`` of them.
-
-    Raises:
-        RequestError: the prompt does not fit the model, or the limit is too low.
-        StructgenError: as for a generator.
-    """
-
-    async def outputs(prompt: Any) -> list[GenerationResult[Any]]:
-        if work.made == 1:
-            return [await work.generator.result(prompt, **work.options)]
-        several: list[Any] = await work.generator.result(prompt, n=work.made, **work.options)
-        return several
-
-    tasks = [asyncio.ensure_future(outputs(prompt)) for prompt in work.prompts]
-    try:
-        with work.host.work_at(work.place, work.scores):
-            return [await task for task in tasks]
-    except BatchError as several:
-        first = next(iter(several.errors.values()))
-        raise told(first, work) from first
-    except IncompleteOutput as error:
-        told(error, work)
-        raise
-    except (OptionError, OutputTypeError) as error:
-        raise told(error, work) from error
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def prompt_length(host: TextHost, request: ChatRequest) -> int:
     """How many tokens the prompt of a chat has.
 
@@ -427,9 +287,7 @@ def told(error: Exception, work: Work) -> Exception:
         # It says what would have made it whole, in the words of a generator.
         error.args = tuple(str(arg).replace("max_new_tokens=", "max_tokens=") for arg in error.args)
     if isinstance(error, CompileLimitExceeded) and work.asked.param != "output_type":
-        made = placed(error, work.asked.param)  # by a mask
-        made.__cause__ = error
-        return made
+        return placed(error, work.asked.param)  # by a mask
     if not isinstance(error, OptionError):
         return error
     if work.thinking is not None and error.option in _SECTIONS:
@@ -442,12 +300,16 @@ def told(error: Exception, work: Work) -> Exception:
 
 
 async def pieces_of(
-    work: Work,
+    work: Work, *, streams: bool
 ) -> AsyncGenerator[tuple[int, Chunk | GenerationResult[Any]], None]:
-    """The pieces of all outputs as they come, each with its number; the last is the result."""
-    streams: list[AsyncStream[Any]] = []
-    for prompt in work.prompts:
-        streams += work.generator.streams(prompt, work.made, **work.options)
+    """The pieces of all outputs as they come, each with its number; the last is the result.
+
+    Where they are not to be a stream: the results alone, those of a prompt when all are made.
+
+    Raises:
+        RequestError: the prompt does not fit the model, or the limit is too low.
+        StructgenError: as for a generator.
+    """
     arrived: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
 
     async def read(number: int, stream: AsyncStream[Any]) -> None:
@@ -459,14 +321,32 @@ async def pieces_of(
         except Exception as error:
             arrived.put_nowait((number, error))
 
-    tasks = [asyncio.ensure_future(read(number, one)) for number, one in enumerate(streams)]
-    left = len(tasks)
+    async def wait(number: int, prompt: Any) -> None:
+        options = work.options if work.made == 1 else {**work.options, "n": work.made}
+        try:
+            made: Any = await work.generator.result(prompt, **options)
+            for index, result in enumerate([made] if work.made == 1 else made):
+                arrived.put_nowait((number + index, result))
+        except BatchError as error:
+            arrived.put_nowait((number, next(iter(error.errors.values()))))
+        except Exception as error:
+            arrived.put_nowait((number, error))
+
+    going: list[AsyncStream[Any]] = []
+    for prompt in work.prompts if streams else ():
+        going += work.generator.streams(prompt, work.made, **work.options)
+    jobs = [read(number, stream) for number, stream in enumerate(going)]
+    if not streams:
+        jobs = [wait(at * work.made, prompt) for at, prompt in enumerate(work.prompts)]
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    left = work.made * len(work.prompts)
     try:
         with work.host.work_at(work.place, work.scores):
             while left:
                 number, piece = await arrived.get()
                 if isinstance(piece, Exception):
-                    raise told(piece, work)
+                    raised = told(piece, work)
+                    raise raised from (piece.__cause__ if raised is piece else piece)
                 left -= isinstance(piece, GenerationResult)
                 yield number, piece
     finally:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -20,15 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from structgen.runner import Sessions
-from structgen.storage import fork_safe
+from structgen.errors import SessionError
+from structgen.runner import Database
 
 from .errors import ApiError
 
 _MOST_BYTES = 64 << 20
 """Most bytes of all answers and their messages, as JSON."""
-
-_BUSY_SECONDS = 10.0
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS responses (
@@ -88,18 +85,9 @@ class Store:
         self._most = most
         self._seconds = seconds
         self._clock = clock
-        self._lock = fork_safe(threading.Lock())
-        if path is not None:
-            path = path.expanduser()
-            Sessions(path).close()  # makes it, for its owner alone, or says what is wrong with it
-        self._connection = sqlite3.connect(
-            ":memory:" if path is None else path,
-            timeout=_BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        self._connection.execute("PRAGMA secure_delete = ON")  # nothing forgotten stays in the file
-        self._connection.execute(_TABLE)
+        self._file = Database(None if path is None else path.expanduser().absolute())
+        with self._file.transaction() as connection:
+            connection.execute(_TABLE)
 
     async def put(self, stored: Stored) -> None:
         """Keep one, or what has become of it.
@@ -119,8 +107,7 @@ class Store:
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._connection.close()
+        self._file.close()
 
     def _put(self, stored: Stored) -> None:
         texts = stored.texts()
@@ -163,26 +150,18 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, without answers that are too old; undone if anything goes wrong."""
-        with self._lock:
-            connection = self._connection
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    oldest = self._clock() - self._seconds
-                    connection.execute("DELETE FROM responses WHERE written < ?", (oldest,))
-                    yield connection
-                    connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    raise
-            except sqlite3.Error as error:
-                raise ApiError(
-                    503,
-                    f"The answers that are kept cannot be read or written: {error}. Ask with "
-                    "store=false, or have the server's file of sessions looked after.",
-                    code="storage",
-                ) from error
+        try:
+            with self._file.transaction() as connection:
+                oldest = self._clock() - self._seconds
+                connection.execute("DELETE FROM responses WHERE written < ?", (oldest,))
+                yield connection
+        except SessionError as error:
+            raise ApiError(
+                503,
+                f"The answers that are kept cannot be read or written: {error.__cause__ or error}. "
+                "Ask with store=false, or have the server's file of sessions looked after.",
+                code="storage",
+            ) from error
 
 
 _MOST_JOBS = 16

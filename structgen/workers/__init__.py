@@ -10,7 +10,7 @@ Others know `AsyncModel`, `run_errands`, `prompt_tokens`, the `Scheduler` and `S
 from __future__ import annotations
 
 from .generator import WorkerGenerator
-from .model import AsyncModel, prompt_tokens, run_errands
+from .model import AsyncModel, at_once, prompt_tokens, run_errands
 from .process import STRANGER, Stranger, owner
 from .protocol import FORM_BYTES
 from .scheduler import Job, Scheduler, WorkJob
@@ -24,6 +24,7 @@ __all__ = [
     "Stranger",
     "WorkJob",
     "WorkerGenerator",
+    "at_once",
     "owner",
     "prompt_tokens",
     "run_errands",

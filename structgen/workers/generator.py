@@ -43,13 +43,12 @@ from structgen.types import T_co, ToolSyntax
 from structgen.values import Checks, Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
 
-from .process import CALLERS, Asked, Host, RunningCall, owner, raised
+from .process import CALLERS, Host, RunningCall, owner, raised
 from .protocol import SOURCE_WEIGHT, Call, Ended, LoweredType
 
 if TYPE_CHECKING:
     from typing_extensions import Never, Unpack
 
-    from structgen.decoding import SectionName
 
 _AT_A_TIME = 32  # outputs of a batch that are begun, or parsed, before the loop has its turn
 
@@ -141,8 +140,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         search = self._search(options)
         if chat.are_several(prompt) or search.n is not None:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
-        asked = self._asked(prompt, search, wants_chunks=True)
-        return WorkerStream(self, asked)
+        return WorkerStream(self, self._call(prompt, search, wants_chunks=True))
 
     def streams(
         self, prompt: Prompt, n: int, **options: Unpack[CallOptions]
@@ -155,7 +153,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         caller = next(CALLERS)
         return [
             WorkerStream(
-                self, self._asked(prompt, search, wants_chunks=True, caller=caller, index=index)
+                self, self._call(prompt, search, wants_chunks=True, caller=caller, index=index)
             )
             for index in range(n)
         ]
@@ -185,7 +183,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         search = self._search(options)
         is_batch = chat.are_several(prompt)
         if not is_batch and search.n is None:
-            call = RunningCall(self._asked(prompt, search, checks_sure=is_sure))
+            call = self._call(prompt, search, checks_sure=is_sure)
             try:
                 await call.begin(self._host)
                 return take(self._here(raised(await call.end()), call))
@@ -203,10 +201,9 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             for place in range(len(outputs)):
                 i, k = divmod(place, n)
                 try:
-                    asked = self._asked(
+                    calls[place] = self._call(
                         prompts[i], search, checks_sure=is_sure, caller=caller, index=k
                     )
-                    calls[place] = RunningCall(asked)
                     await calls[place].begin(self._host)
                 except StructgenError as error:
                     errors[place] = error
@@ -248,7 +245,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     def _checks(self) -> Checks | None:
         return None if self.constraint is None else checks_of_constraint(self.constraint)
 
-    def _asked(
+    def _call(
         self,
         prompt: Any,
         search: search_options.SearchOptions,
@@ -257,7 +254,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         checks_sure: bool = False,
         caller: int | None = None,
         index: int = 0,
-    ) -> Asked:
+    ) -> RunningCall:
         call = Call(
             id=0,
             caller=next(CALLERS) if caller is None else caller,
@@ -273,45 +270,32 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         checks = self._checks if search.retries else None
         if checks is not None:
             call.checks = "whole" if checks.shapes is None else "json"
-        return Asked(call, search.cancel, checks)
+        return RunningCall(call, search.cancel, checks)
 
 
 @final
 class WorkerStream(AsyncStream[T_co]):
     """An output of a `WorkerGenerator`, piece by piece."""
 
-    def __init__(self, generator: WorkerGenerator[T_co], asked: Asked) -> None:
+    def __init__(self, generator: WorkerGenerator[T_co], call: RunningCall) -> None:
         self._generator = generator
-        self._call = RunningCall(asked)
+        self._call = call
         self._has_begun = False
         self._is_over = False
-        self._is_reading = False
         self._pieces: Iterator[Chunk] = iter(())
-        self._section: SectionName | None = None
-        self._result: GenerationResult[T_co] | None = None
 
-    async def __anext__(self) -> Chunk:
-        """Return the next piece of text; see `AsyncStream`."""
-        if self._is_reading:
-            raise StructgenError(
-                "This stream is being read by another task. A stream has one reader: let it hand "
-                "the pieces on, or give each reader a stream."
-            )
-        self._is_reading = True
+    async def _next(self) -> Chunk:
         try:
-            return await self._next()
+            return await self._read()
         except BaseException:
             self._is_over = True
             self._call.drop()
             raise
-        finally:
-            self._is_reading = False
 
-    async def _next(self) -> Chunk:
+    async def _read(self) -> Chunk:
         while True:
             chunk = next(self._pieces, None)
             if chunk is not None:
-                self._section = chunk.section
                 return chunk
             if self._is_over:
                 raise StopAsyncIteration
@@ -337,25 +321,6 @@ class WorkerStream(AsyncStream[T_co]):
     def __del__(self) -> None:
         if hasattr(self, "_call"):
             self._call.drop()
-
-    @property
-    def section(self) -> SectionName | None:
-        """Which section the latest piece belongs to; None before the first."""
-        return self._section
-
-    @property
-    def result(self) -> GenerationResult[T_co]:
-        """What was generated, once the stream has been read to its end.
-
-        Raises:
-            StructgenError: it has not.
-        """
-        if self._result is None:
-            raise StructgenError(
-                "The result of an asynchronous stream is there when it has been read to its end: "
-                "async for piece in stream: ..."
-            )
-        return self._result
 
 
 class KnownConfidence(dict[str, ValueConfidence]):

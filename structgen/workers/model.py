@@ -1,8 +1,8 @@
 """`AsyncModel`: a model that runs in a process of its own, and errands to it.
 
-An errand is work that is done where the model is, beside the making of outputs: an object of a
-later stage that travels, with a method that yields before each pass. One errand is this module's
-own: the tokens of a generator's prompt.
+An errand is work that is done where the model is, beside the making of outputs: a function of a
+later stage that travels, and gives what yields before each pass. One errand is this module's own:
+the tokens of a generator's prompt.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import pickle
 import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 from typing_extensions import TypedDict
 
@@ -31,11 +32,13 @@ from structgen.types import ToolSyntax
 from structgen.vocabulary import Vocabulary
 
 from .generator import WorkerGenerator
-from .process import CALLERS, Asked, Host, RunningCall, owner, raised
+from .process import CALLERS, Host, RunningCall, owner, raised
 from .protocol import Adapter, Ended, Errand, ErrandCall, Load, LoweredType
 
 if TYPE_CHECKING:
     from structgen.models import genai
+
+T = TypeVar("T")
 
 
 @final
@@ -90,17 +93,17 @@ class AsyncModel(AskedAsync):
         where: Any = Path(name) if isinstance(name, os.PathLike) else name
         host = Host(Load(where, batch_size=batch_size, **options))
         try:
-            facts = await host.facts()
-            await asyncio.to_thread(_import_what_types_need, facts.vocabulary)
+            ready, vocabulary = await host.facts()
+            # So that the first output type is compiled as fast as the others.
+            await asyncio.to_thread(compile_constraint, _Example, vocabulary)
         except BaseException:
             host.end()
             raise
-        ready = facts.ready
         return cls(
             host,
             name=ready.name,
             folder=Path(ready.folder),
-            vocabulary=facts.vocabulary,
+            vocabulary=vocabulary,
             context_length=ready.context_length,
             search_defaults=ready.search_defaults,
             tool_syntax=ready.tool_syntax,
@@ -206,11 +209,6 @@ class _Facts(NamedTuple):
     search_defaults: Mapping[str, Any]
 
 
-def _import_what_types_need(vocabulary: Vocabulary) -> None:
-    """Have the first output type compiled as fast as the others, in a thread that may take long."""
-    compile_constraint(_Example, vocabulary)
-
-
 class _Example(TypedDict):
     text: str
 
@@ -221,7 +219,7 @@ def _check_rows(batch_size: object) -> None:
 
 
 async def run_errands(
-    model: AsyncModel,
+    model: AsyncModel | WorkerGenerator[Any],
     errands: Sequence[Errand],
     *,
     timeout: float | None = None,
@@ -232,8 +230,8 @@ async def run_errands(
     Others' calls have passes between theirs, and nothing here holds up the event loop.
 
     Args:
-        model: the model.
-        errands: objects of classes that the process can import.
+        model: the model, or a generator of it.
+        errands: each a function that the process can import, or a partial of one.
         timeout: seconds that each may take from when it reaches the process, waiting included.
         cancel: an object with ``is_set()``, such as an `asyncio.Event`.
 
@@ -241,54 +239,41 @@ async def run_errands(
         StructgenError: what the first to fail has failed with; IncompleteOutput: ``timeout`` or
             ``cancel`` ended it; WorkerDied: the process ended by itself.
     """
-    return await _run(model._host, errands, timeout, cancel)
-
-
-async def _run(
-    host: Host,
-    errands: Sequence[Errand],
-    timeout: float | None = None,
-    cancel: CancelEvent | None = None,
-) -> list[Any]:
     caller = next(CALLERS)
     calls: list[RunningCall] = []
     try:
         for errand in errands:
             data = pickle.dumps(errand, pickle.HIGHEST_PROTOCOL)
-            calls.append(RunningCall(Asked(ErrandCall(0, caller, data, timeout, owner()), cancel)))
-            await calls[-1].begin(host)
+            calls.append(RunningCall(ErrandCall(0, caller, data, timeout, owner()), cancel))
+            await calls[-1].begin(model._host)
         return [raised(await call.end()) for call in calls]
     finally:
         for call in calls:
             call.drop()
 
 
-@dataclass(frozen=True, slots=True)
-class Preparing:
+def _prepared(
+    model: Model, lowered: bytes, prompt: Any, search: SearchOptions
+) -> Passes[list[int]]:
     """An errand: the tokens of a prompt, as a generator gives it to the model.
 
-    Attributes:
+    No pass of the model is made, and no output type compiled.
+
+    Args:
+        model: the model.
         lowered: what the generator sends of its output type.
         prompt: a text, or messages.
         search: the options of the call.
     """
-
-    lowered: bytes
-    prompt: Any
-    search: SearchOptions
-
-    def begin(self, model: Model) -> Passes[list[int]]:
-        """Encode it; no pass of the model is made, and no output type compiled."""
-        lowered: LoweredType = pickle.loads(self.lowered)
-        offered = lowered.offered
-        task = Task(model, None, None, lowered.think, lowered.draft, offered=offered)
-        token_ids = task.prepare(self.prompt, self.search).token_ids
-        return _told([int(token) for token in token_ids])
+    of: LoweredType = pickle.loads(lowered)
+    task = Task(model, None, None, of.think, of.draft, offered=of.offered)
+    return at_once([int(token) for token in task.prepare(prompt, search).token_ids])
 
 
-def _told(tokens: list[int]) -> Passes[list[int]]:
+def at_once(result: T) -> Passes[T]:
+    """An errand's work that needs no pass of the model."""
     yield from ()
-    return tokens
+    return result
 
 
 async def prompt_tokens(generator: WorkerGenerator[Any], prompt: Any, **options: Any) -> list[int]:
@@ -303,7 +288,7 @@ async def prompt_tokens(generator: WorkerGenerator[Any], prompt: Any, **options:
         WorkerDied: the model's process ended by itself.
     """
     search = search_options.parse(options)
-    found: list[list[int]] = await _run(
-        generator._host, [Preparing(generator._lowered, prompt, search)]
-    )
+    lowered = generator._lowered
+    errand = partial(_prepared, lowered=lowered, prompt=prompt, search=search)
+    found: list[list[int]] = await run_errands(generator, [errand])
     return found[0]

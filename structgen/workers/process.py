@@ -327,14 +327,6 @@ def _code() -> str:
     return f"import sys; sys.path[:] = {paths!r}; from structgen.workers.worker import main; main()"
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of a model without running it."""
-
-    ready: Ready
-    vocabulary: Vocabulary
-
-
 @final
 class Host:
     """A process that runs a model, whenever one is needed. Thread-safe; for any event loop."""
@@ -382,11 +374,11 @@ class Host:
             process = self._process
         return process.pid if process is not None and process.is_alive else None
 
-    async def facts(self) -> Facts:
-        """What the model's process said of it; starts it."""
+    async def facts(self) -> tuple[Ready, Vocabulary]:
+        """What the model's process said of it, and its vocabulary; starts it."""
         process = await self.process()
         assert self._vocabulary is not None
-        return Facts(process.ready, self._vocabulary)
+        return process.ready, self._vocabulary
 
     def _start(self, starting: Future[WorkerProcess]) -> None:
         process: WorkerProcess | None = None
@@ -478,21 +470,6 @@ POLL_SECONDS = 0.02
 """How often a ``cancel`` event is asked whether it is set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked for.
-
-    Attributes:
-        call: without its number; with the output type, which is left out where it is known.
-        cancel: the call's ``cancel`` event, or None.
-        checks: made here while the output is written; None where none are.
-    """
-
-    call: Call | ErrandCall
-    cancel: CancelEvent | None
-    checks: Checks | None = None
-
-
 @final
 class RunningCall:
     """A call. Used by one task; `drop` from any thread.
@@ -501,15 +478,25 @@ class RunningCall:
         steps: those of the trace, once it has ended.
     """
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(
+        self, call: Call | ErrandCall, cancel: CancelEvent | None, checks: Checks | None = None
+    ) -> None:
+        """Send nothing yet.
+
+        Args:
+            call: without its number; with the output type, which is left out where it is known.
+            cancel: the call's ``cancel`` event, or None.
+            checks: made here while the output is written; None where none are.
+        """
+        self._call = call
+        self._cancel = cancel
         self._answers: asyncio.Queue[Text | Scores | Ended] = asyncio.Queue()
         self._logprobs: list[TokenLogprob] = []
         self.steps: list[TraceStep] = []
         self._process: WorkerProcess | None = None
         self._number: int | None = None
         self._poll: asyncio.TimerHandle | None = None
-        self._judge = None if asked.checks is None else Judge(asked.checks)
+        self._judge = None if checks is None else Judge(checks)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -525,16 +512,16 @@ class RunningCall:
         process = await host.process()
         self._process = process
         loop = asyncio.get_running_loop()
-        answers, asked = self._answers, self._asked
+        answers, call, cancel = self._answers, self._call, self._cancel
 
         def hear(message: Text | Scores | Ended | TypeWanted | Question) -> None:
             # In the thread that reads.
             if isinstance(message, TypeWanted):
-                process.send(asked.call)
+                process.send(call)
                 # What was said of it before was said of a call that the process has forgotten.
                 if not process.expects(message.id):
                     process.send(Cancel(message.id, is_awaited=False))
-                elif asked.cancel is not None and asked.cancel.is_set():
+                elif cancel is not None and cancel.is_set():
                     process.send(Cancel(message.id, is_awaited=True))
                 return
             try:
@@ -545,13 +532,13 @@ class RunningCall:
             except RuntimeError:  # the loop is closed: nobody waits
                 process.drop(message.id)
 
-        self._number = asked.call.id = process.register(hear)
-        if isinstance(asked.call, Call):
-            _send(process, asked.call)
+        self._number = call.id = process.register(hear)
+        if isinstance(call, Call):
+            _send(process, call)
         else:
-            process.send(asked.call)
-        if asked.cancel is not None:
-            self._poll = loop.call_later(0, self._ask, loop, asked.cancel)
+            process.send(call)
+        if cancel is not None:
+            self._poll = loop.call_later(0, self._ask, loop, cancel)
 
     def _check(self, question: Question) -> None:
         """Make the checks of what has been written."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol, final
+from typing import Any, BinaryIO, Literal, TypeAlias, final
 
 from structgen.decoding import SearchOptions, SectionName
 from structgen.insight import Passes, TraceStep
@@ -100,14 +100,12 @@ class LoweredType:
     schema_hint: str = ""
 
 
-class Errand(Protocol):
-    """Work of another stage, to be done where the model is. Pickled, so of a module's class."""
+Errand: TypeAlias = Callable[[Model], Passes[Any]]
+"""Work of another stage, to be done where the model is: a module's function, or a partial of one.
 
-    def begin(self, model: Model) -> Passes[Any]:
-        """Prepare, in a thread of its own; what is returned yields before each pass.
-
-        Its result is pickled too.
-        """
+It prepares in a thread of its own; what it returns yields before each pass. It is pickled, and its
+result too.
+"""
 
 
 @dataclass(slots=True)

@@ -460,7 +460,7 @@ class Scheduler:
             failed = error
         if failed is None and job.kind is not None:
             self._note(job)
-        self._end(job, failed)
+        job.on_end(failed)
 
     def _note(self, job: Job) -> None:
         """Remember what an output made alone took, for those of its kind."""
@@ -476,7 +476,7 @@ class Scheduler:
 
         def end(index: int) -> None:
             unit.jobs = [job for job in unit.jobs if job is not jobs[index]]
-            self._end(jobs[index], errors.get(index))
+            jobs[index].on_end(errors.get(index))
 
         rows = Rows(
             self._model,
@@ -497,6 +497,3 @@ class Scheduler:
                 self._units.append(other)
         if left:
             yield from rows.alone(left[0])
-
-    def _end(self, job: Job, error: Exception | None) -> None:
-        job.on_end(error)

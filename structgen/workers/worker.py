@@ -270,7 +270,7 @@ class _Worker:
         arrived = time.perf_counter()
         try:
             errand: Errand = pickle.loads(message.errand)
-            work = errand.begin(self._model)
+            work = errand(self._model)
         except Exception as error:
             self._end(message.id, None, _portable(error, "The call cannot be prepared"))
             return None

@@ -406,7 +406,7 @@ def test_a_turn_that_cannot_be_kept_has_its_answer(
     def full(*_: Any) -> bool:
         raise SessionError("The disk is full.")
 
-    monkeypatch.setattr("structgen.runner.sessions.SessionFile.write", full)
+    monkeypatch.setattr("structgen.runner.sessions.Sessions._write", full)
     with pytest.raises(SessionError, match="disk is full") as caught:
         runner.chat(messages="Hello", session_id="full", max_tokens=3)
     assert isinstance(caught.value.response, ChatResponse)

@@ -558,7 +558,7 @@ def test_any_failure_in_a_transaction_undoes_it(monkeypatch: pytest.MonkeyPatch)
     def broken(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(sessions._file, "_make_room", broken)
+    monkeypatch.setattr(sessions, "_make_room", broken)
     with pytest.raises(MemoryError):
         say(sessions, "b", HELLO)
     assert sessions.ids() == ["a"]
