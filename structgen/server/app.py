@@ -84,7 +84,7 @@ def create_app(
     app.state.is_ready = settings.lazy
     for router in ROUTERS:
         app.include_router(router)
-    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(ApiError, _known_error)
     app.add_exception_handler(StructgenError, _known_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_middleware(
@@ -123,13 +123,9 @@ async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:
 
 
 async def _known_error(request: Request, error: Exception) -> Response:
-    return await _api_error(request, told(error))
-
-
-async def _api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    request.state.log["error"] = error.code or error.status
-    return error.response
+    api = told(error)
+    request.state.log["error"] = api.code or api.status
+    return api.response
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

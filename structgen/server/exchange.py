@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, TypeVar, final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, TypeVar, final
 
 from fastapi import Request
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from structgen.asgi import left
+from structgen.runner import AsyncChunkStream
 
-from .errors import ApiError
+from .errors import ApiError, told
 from .gateway import LOG, ClientGone
 from .settings import Settings
 from .wire import aside
@@ -34,15 +35,27 @@ def settings_of(request: Request) -> Settings:
     return settings
 
 
-async def answered(request: Request, work: Awaitable[T]) -> T:
+Told: TypeAlias = Callable[[BaseException], ApiError]
+"""Says what the answer to an error is."""
+
+
+async def answered(request: Request, work: Awaitable[T], told: Told = told) -> T:
     """Wait for work.
 
     Raises:
-        ApiError: it took too long.
+        ApiError: it took too long, or failed, and ``told`` says how.
         ClientGone: nobody waits for it any more.
-        Exception: what it raised.
+        Exception: what is nobody's fault here: it goes on as it is, to the log.
     """
-    return await within(request.receive, work, settings_of(request).request_seconds)
+    try:
+        return await within(request.receive, work, settings_of(request).request_seconds)
+    except ClientGone:
+        raise
+    except Exception as error:
+        api = told(error)
+        if api.status == 500:
+            raise
+        raise api from error
 
 
 async def within(receive: Receive, work: Awaitable[T], most: float) -> T:
@@ -95,46 +108,29 @@ def error_event(error: ApiError) -> bytes:
 
 
 async def begun(
-    request: Request, pieces: AsyncIterator[T], is_head: Callable[[T], bool]
+    request: Request, pieces: AsyncChunkStream[T], told: Told
 ) -> AsyncGenerator[T, None]:
-    """A stream that has begun: its first piece that is no head is there.
+    """A stream that has begun: its first piece is there.
 
     Args:
         request: whose client may go away.
         pieces: the stream.
-        is_head: whether a piece says nothing yet.
+        told: as for `answered`, of what the stream raises until then.
 
     Raises:
-        ApiError, ClientGone: as `answered`.
-        Exception: what the stream raises until then.
+        As `answered`.
     """
-    heads: list[T] = []
-
-    async def read() -> None:
-        async for piece in pieces:
-            heads.append(piece)
-            if not is_head(piece):
-                return
-
-    async def close() -> None:
-        aclose = getattr(pieces, "aclose", None)
-        if aclose is not None:
-            await aclose()
-
     try:
-        await within(request.receive, read(), settings_of(request).request_seconds)
+        first = await answered(request, anext(pieces), told)
     except BaseException:
-        await close()
+        await pieces.aclose()
         raise
 
     async def all_of_them() -> AsyncGenerator[T, None]:
-        try:
-            for piece in heads:
-                yield piece
+        async with pieces:
+            yield first
             async for piece in pieces:
                 yield piece
-        finally:
-            await close()
 
     return all_of_them()
 
@@ -150,7 +146,7 @@ class EventStream(Response):
         events: AsyncGenerator[bytes, None],
         *,
         most: float,
-        told: Callable[[BaseException], ApiError],
+        told: Told,
         failed: Callable[[ApiError], bytes] = error_event,
     ) -> None:
         """Make it.
@@ -200,8 +196,3 @@ class EventStream(Response):
             scope["state"]["log"]["error"] = said.code or said.status
             last = self._failed(said)
         await send({"type": "http.response.body", "body": last, "more_body": False})
-
-
-def json_event(piece: Any, name: str | None = None) -> bytes:
-    """An event with a Pydantic object."""
-    return event(piece.model_dump_json(), name)

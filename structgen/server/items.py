@@ -17,21 +17,21 @@ def new_id(prefix: str) -> str:
     return prefix + secrets.token_hex(16)
 
 
+BEGUN: dict[str, Any] = {
+    "status": "in_progress",
+    "completed_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "output": [],
+    "usage": None,
+}
+"""What is different in an answer that has only begun."""
+
+
 def response_of(echo: Mapping[str, Any], model: str) -> dict[str, Any]:
     """An answer that has only begun; ``echo``: what was asked."""
-    return {
-        "id": new_id("resp_"),
-        "object": "response",
-        "created_at": int(time.time()),
-        "completed_at": None,
-        "status": "in_progress",
-        "error": None,
-        "incomplete_details": None,
-        "model": model,
-        "output": [],
-        "usage": None,
-        **echo,
-    }
+    head = {"id": new_id("resp_"), "object": "response", "created_at": int(time.time())}
+    return {**head, **BEGUN, "model": model, **echo}
 
 
 def text_part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:

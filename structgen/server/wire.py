@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request
@@ -58,48 +58,41 @@ class Asked(Generic[RequestT]):
     Attributes:
         request: for the Runner.
         streams: whether the answer is a stream.
-        names: what the client calls fields of the Runner's.
-        rename: what it calls all others.
+        rename: what the client calls a field of the Runner's.
     """
 
     request: RequestT
     streams: bool
-    names: Mapping[str, str] = field(default_factory=dict)
-    rename: Callable[[str], str] | None = None
+    rename: Callable[[str], str]
 
     def told(self, error: BaseException) -> ApiError:
         """The answer to an error, in the client's words."""
-        return renamed(error, self.names, self.rename)
+        return renamed(error, self.rename)
 
 
-def renamed(
-    error: BaseException,
-    names: Mapping[str, str],
-    rename: Callable[[str], str] | None = None,
-) -> ApiError:
+def renamed(error: BaseException, rename: Callable[[str], str]) -> ApiError:
     """The answer to an error; fields are called by other names."""
     said = told(error)
-    if said.param is not None and rename is not None:
+    if said.param is not None:
         theirs = rename(said.param)
         said.message = said.message.replace(said.param, theirs)
         said.param = theirs
-    for ours, theirs in names.items():
-        if said.param is not None and _begins(said.param, ours):
-            said.message = said.message.replace(said.param, theirs + said.param[len(ours) :])
-            said.param = theirs + said.param[len(ours) :]
-            break
     return said
 
 
-def _begins(path: str, name: str) -> bool:
-    return path == name or (path.startswith(name) and path[len(name)] in ".[")
+def named(path: str, names: Mapping[str, str]) -> str:
+    """A path that may begin with one of our names, with that of the client in its place."""
+    for ours, theirs in names.items():
+        if path == ours or path.startswith((f"{ours}.", f"{ours}[")):
+            return theirs + path[len(ours) :]
+    return path
 
 
 def asked(
     kind: type[RequestT],
     body: Mapping[str, Any],
     settings: Settings,
-    rename: Callable[[str], str] | None = None,
+    rename: Callable[[str], str] = str,
 ) -> Asked[RequestT]:
     """The request in a body.
 
@@ -115,38 +108,34 @@ def asked(
     fields = dict(body)
     # What is wrong with a prompt is told of messages.
     names = {} if kind is ChatRequest else {"messages": "prompt"}
+
+    def in_words(param: str) -> str:
+        return named(rename(param), names)
+
     try:
-        return _asked(kind, fields, names, settings, rename)
+        streams = _bool(fields, "stream")
+        for name in HARMLESS:
+            fields.pop(name, None)
+        for name in PYTHON_ONLY:
+            if name in fields:
+                raise refused(
+                    f"{name} is not supported over HTTP: it is for programs in Python.", name
+                )
+        if not streams and fields.get("stream_options") is not None:
+            raise refused("stream_options is of no use without stream=true.", "stream_options")
+        _grammar(fields, names)
+        _template(fields, names)
+        for name in ("messages", "logit_bias", "abstain_below"):
+            check_many(fields.get(name), name, settings.max_inputs)
+        check_many(_calls(fields.get("messages")), "messages", settings.max_inputs, " calls")
+        check_sizes(fields, settings)
+        request = kind.of(fields, {})
+        _bound(request, settings)
+        return Asked(request, streams, in_words)
     except RequestError as error:
-        raise renamed(error, names, rename) from error
+        raise renamed(error, in_words) from error
     except ApiError as error:
-        raise renamed(error, {}, rename) from None
-
-
-def _asked(
-    kind: type[RequestT],
-    fields: dict[str, Any],
-    names: dict[str, str],
-    settings: Settings,
-    rename: Callable[[str], str] | None,
-) -> Asked[RequestT]:
-    streams = _bool(fields, "stream")
-    for name in HARMLESS:
-        fields.pop(name, None)
-    for name in PYTHON_ONLY:
-        if name in fields:
-            raise refused(f"{name} is not supported over HTTP: it is for programs in Python.", name)
-    if not streams and fields.get("stream_options") is not None:
-        raise refused("stream_options is of no use without stream=true.", "stream_options")
-    _grammar(fields, names)
-    _template(fields, names)
-    for name in ("messages", "logit_bias", "abstain_below"):
-        check_many(fields.get(name), name, settings.max_inputs)
-    check_many(_calls(fields.get("messages")), "messages", settings.max_inputs, " calls")
-    check_sizes(fields, settings)
-    request = kind.of(fields, {})
-    _bound(request, settings)
-    return Asked(request, streams, names, rename)
+        raise renamed(error, rename) from None
 
 
 def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:

@@ -37,7 +37,7 @@ from ..items import items_of, messages_in, text_of, usage_of
 from ..openapi import answers, body
 from ..shapes import DOCUMENTS, INPUT, DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
 from ..wire import aside, check_many, json_object, read, refused
-from .text import check_model, note, runner_of, said, whole
+from .text import check_model, note, runner_of, whole
 
 router = APIRouter(tags=["decisions"])
 
@@ -121,10 +121,7 @@ async def _decided(
         return made
 
     check_model(request, asked.model)
-    try:
-        made = await answered(request, runner_of(request).adecide(asked))
-    except Exception as error:
-        raise said(error, api) from error
+    made = await answered(request, runner_of(request).adecide(asked), api)
     note(request, made)
     return made
 

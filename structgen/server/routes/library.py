@@ -18,12 +18,12 @@ from structgen.errors import OptionError
 from structgen.grammar.cfg import library
 from structgen.runner import ChatRequest, ExplainRequest, Trials
 
-from ..errors import ApiError, told
+from ..errors import ApiError
 from ..exchange import answered, settings_of
 from ..openapi import answers, body
 from ..shapes import Explanation, FormProblems, GrammarList, GrammarText, Picture, Strictly
 from ..wire import Asked, aside, asked, check_sizes, json_object, read
-from .text import check_model, runner_of, said, tried
+from .text import check_model, runner_of, tried
 
 router = APIRouter(tags=["operation"])
 
@@ -64,10 +64,7 @@ async def draw_regex(request: Request) -> dict[str, Any]:
     given = await json_object(request)
     asked_for = await aside(request, lambda: read(PictureBody, given))
     trials: Trials = request.app.state.trials
-    try:
-        return await answered(request, trials.picture(asked_for.regex))
-    except Exception as error:
-        raise said(error, told) from error
+    return await answered(request, trials.picture(asked_for.regex))
 
 
 @router.post(
@@ -90,11 +87,7 @@ async def explain(request: Request) -> dict[str, Any]:
     work, about = await aside(request, asks)
     check_model(request, about.model)
     await tried(request, work)
-    try:
-        reason = await answered(request, runner_of(request).aexplain(about))
-    except Exception as error:
-        raise said(error, told) from error
-    return {"reason": reason}
+    return {"reason": await answered(request, runner_of(request).aexplain(about))}
 
 
 class CheckBody(Strictly):

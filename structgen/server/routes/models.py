@@ -25,7 +25,7 @@ from ..shapes import (
     TokenizeAnswer,
 )
 from ..wire import aside, json_object, read, refused
-from .text import check_model, runner_of, said
+from .text import check_model, runner_of
 
 router = APIRouter(tags=["models"])
 
@@ -67,10 +67,7 @@ async def model_status(model: str, request: Request) -> dict[str, Any]:
 async def load_model(model: str, request: Request) -> dict[str, Any]:
     """Load a model, and answer when it is there."""
     check_model(request, model)
-    try:
-        await answered(request, runner_of(request).aload(model))
-    except Exception as error:
-        raise said(error, told) from error
+    await answered(request, runner_of(request).aload(model))
     return await model_status(model, request)
 
 
@@ -140,16 +137,11 @@ async def tokenize(request: Request) -> Response:
     text: Any = asked.prompt if asked.text is None else asked.text
     if asked.messages is not None:
         text = [message.for_template() for message in asked.messages]
-    try:
-        tokens = await answered(
-            request,
-            runner.atokenize_text(
-                text, add_special_tokens=asked.add_special_tokens, model=asked.model
-            ),
-        )
-        longest = await runner.amax_sequence_length(asked.model)
-    except Exception as error:
-        raise said(error, told) from error
+    tokens = await answered(
+        request,
+        runner.atokenize_text(text, add_special_tokens=asked.add_special_tokens, model=asked.model),
+    )
+    longest = await runner.amax_sequence_length(asked.model)
     ids = await aside(request, lambda: _joined(tokens), is_large=len(tokens) > _SLICE)
     length = "null" if longest is None else longest
     answer = f'{{"count":{len(tokens)},"max_model_len":{length},"tokens":[{ids}]}}'
@@ -171,18 +163,15 @@ async def detokenize(request: Request) -> dict[str, Any]:
     given = await json_object(request)
     asked = await aside(request, lambda: read(DetokenizeBody, given))
     check_model(request, asked.model)
-    try:
-        text = await answered(
-            request,
-            runner_of(request).adetokenize_text(
-                asked.tokens, skip_special_tokens=asked.skip_special_tokens, model=asked.model
-            ),
-        )
-    except Exception as error:
-        api = said(error, told)
-        if getattr(api, "status", None) == 400:
-            raise refused(str(error), "tokens", "invalid_value") from error
-        raise api from error
+
+    def of_tokens(error: BaseException) -> ApiError:
+        api = told(error)
+        return refused(str(error), "tokens", "invalid_value") if api.status == 400 else api
+
+    work = runner_of(request).adetokenize_text(
+        asked.tokens, skip_special_tokens=asked.skip_special_tokens, model=asked.model
+    )
+    text = await answered(request, work, of_tokens)
     return {"prompt": text, "text": text}
 
 

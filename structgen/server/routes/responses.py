@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -18,12 +18,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from structgen.options import FIELDS
-from structgen.runner import ChatChunk, ChatRequest, samples_how
+from structgen.runner import AsyncChunkStream, ChatChunk, ChatRequest, samples_how
 
 from ..errors import ApiError, told
 from ..exchange import EventStream, answered, begun, event, settings_of, too_long, written
 from ..gateway import LOG
 from ..items import (
+    BEGUN,
     call_item,
     items_of,
     message_item,
@@ -38,8 +39,8 @@ from ..openapi import answers, body
 from ..settings import Settings
 from ..shapes import CHAT_FIELDS, DeletedResponse, InputItemList, ResponseAnswer, ResponsesBody
 from ..store import Job, Jobs, Store, Stored
-from ..wire import Asked, aside, asked, check_many, json_object, read, refused
-from .text import check_model, check_sure, is_head, note, runner_of, said, tried
+from ..wire import Asked, aside, asked, check_many, json_object, named, read, refused
+from .text import check_model, check_sure, note, runner_of, tried
 
 SAME = (
     *(FIELDS.keys() - {"max_tokens", "truncate_sequence", "best", "retries"}),
@@ -182,10 +183,7 @@ def _renamed(param: str) -> str:
         return param.replace("].function", "]", 1)
     if param.startswith("tool_choice.function"):
         return param.replace(".function", "", 1)
-    for ours, theirs in _NAMES.items():
-        if param == ours or param.startswith((f"{ours}.", f"{ours}[")):
-            return theirs + param[len(ours) :]
-    return param
+    return named(param, _NAMES)
 
 
 def _format(given: dict[str, Any]) -> dict[str, Any]:
@@ -208,17 +206,6 @@ def _choice(chat: dict[str, Any]) -> None:
     choice = chat.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
         chat["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
-
-
-_BEGUN: dict[str, Any] = {
-    "status": "in_progress",
-    "completed_at": None,
-    "error": None,
-    "incomplete_details": None,
-    "output": [],
-    "usage": None,
-}
-"""What is different in an answer that has only begun."""
 
 
 @final
@@ -282,7 +269,7 @@ class Events:
     def again(self) -> Iterator[bytes]:
         """All of an answer that was finished before, each text in one piece."""
         whole = self.response
-        self.response = {**whole, **_BEGUN}
+        self.response = {**whole, **BEGUN}
         yield from self.begin()
         for item in whole["output"]:
             if item["type"] == "function_call":
@@ -435,18 +422,19 @@ async def create(request: Request) -> Any:
     _settle(request, turn, stored)
     if turn.in_background:
         return await _in_background(request, turn, stored)
-    if turn.asked.streams:
-        return await _streamed(request, turn, stored)
-    pieces = runner.astream_chat(chat)
-    try:
-        await answered(request, _finished(request, pieces, Events(stored.response)))
-    except Exception as error:
-        raise said(error, turn.asked.told) from error
-    finally:
-        await pieces.aclose()
+    events, pieces = Events(stored.response), runner.astream_chat(chat)
+    if not turn.asked.streams:
+        made = _made(request, turn, stored, events, pieces)
+        await answered(request, _read(made), turn.asked.told)
+        return await written(request, stored.response)
+    going = await begun(request, pieces, turn.asked.told)
     _settle(request, turn, stored)
-    await _keep(request, turn, stored)
-    return await written(request, stored.response)
+    return EventStream(
+        _made(request, turn, stored, events, going),
+        most=settings_of(request).request_seconds,
+        told=turn.asked.told,
+        failed=events.fail,
+    )
 
 
 def _settle(request: Request, turn: Turn, stored: Stored) -> None:
@@ -455,12 +443,35 @@ def _settle(request: Request, turn: Turn, stored: Stored) -> None:
     stored.response |= samples_how(turn.asked.request, info["search_defaults"])
 
 
-async def _finished(request: Request, pieces: AsyncIterator[ChatChunk], events: Events) -> None:
-    """Have the chunks of a chat make an answer."""
-    async for piece in pieces:
-        check_sure(piece)
-        list(events.feed(piece))
-    await _all(request, events.end())
+async def _made(
+    request: Request,
+    turn: Turn,
+    stored: Stored,
+    events: Events,
+    pieces: AsyncChunkStream[ChatChunk] | AsyncGenerator[ChatChunk, None],
+) -> AsyncGenerator[bytes, None]:
+    """Have the chunks of a chat make an answer: its events. It is kept before the last is told."""
+    try:
+        for one in events.begin():
+            yield one
+        async for piece in pieces:
+            note(request, piece)
+            check_sure(piece)
+            for one in events.feed(piece):
+                yield one
+        _settle(request, turn, stored)
+        last = await _all(request, events.end())
+        if turn.is_stored and not turn.in_background:
+            await _store(request).put(stored)
+        for one in last:
+            yield one
+    finally:
+        await pieces.aclose()
+
+
+async def _read(events: AsyncGenerator[bytes, None]) -> None:
+    async for _ in events:
+        pass
 
 
 async def _all(request: Request, events: Iterator[bytes]) -> list[bytes]:
@@ -499,14 +510,7 @@ async def _done(request: Request, turn: Turn, job: Job) -> None:
     pieces = runner_of(request).astream_chat(turn.asked.request)
 
     async def make() -> None:
-        for one in events.begin():
-            job.say(one)
-        async for piece in pieces:
-            check_sure(piece)
-            for one in events.feed(piece):
-                job.say(one)
-        _settle(request, turn, stored)
-        for one in await _all(request, events.end()):
+        async for one in _made(request, turn, stored, events, pieces):
             job.say(one)
 
     try:
@@ -523,48 +527,9 @@ async def _done(request: Request, turn: Turn, job: Job) -> None:
         job.say(events.fail(api))
     finally:
         job.end()
-        await pieces.aclose()
         if job.is_wanted:
             await asyncio.shield(_store(request).put(stored))
         stored.items, stored.messages = [], []  # the store's from now on: they may be megabytes
-
-
-async def _streamed(request: Request, turn: Turn, stored: Stored) -> Response:
-    pieces = runner_of(request).astream_chat(turn.asked.request)
-    try:
-        going = await begun(request, pieces, is_head)
-    except Exception as error:
-        raise said(error, turn.asked.told) from error
-    _settle(request, turn, stored)
-    events = Events(stored.response)
-
-    async def made() -> AsyncGenerator[bytes, None]:
-        try:
-            for one in events.begin():
-                yield one
-            async for piece in going:
-                note(request, piece)
-                check_sure(piece)
-                for one in events.feed(piece):
-                    yield one
-            last = await _all(request, events.end())
-            await _keep(request, turn, stored)
-            for one in last:
-                yield one
-        finally:
-            await going.aclose()
-
-    return EventStream(
-        made(),
-        most=settings_of(request).request_seconds,
-        told=turn.asked.told,
-        failed=events.fail,
-    )
-
-
-async def _keep(request: Request, turn: Turn, stored: Stored) -> None:
-    if turn.is_stored:
-        await _store(request).put(stored)
 
 
 async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]]:

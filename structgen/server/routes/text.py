@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from structgen.errors import RequestError
 from structgen.runner import (
+    AsyncChunkStream,
     ChatChunk,
     ChatRequest,
     ChatResponse,
@@ -22,7 +22,7 @@ from structgen.runner import (
 )
 
 from ..errors import ApiError
-from ..exchange import DONE, EventStream, answered, begun, json_event, settings_of
+from ..exchange import DONE, EventStream, Told, answered, begun, event, settings_of
 from ..openapi import answers, body
 from ..shapes import CHAT_FIELDS, INPUT, TEXT_FIELDS
 from ..wire import PYTHON_ONLY, Asked, aside, asked, json_object
@@ -62,48 +62,30 @@ async def tried(request: Request, work: Asked[Any]) -> None:
         ApiError: it cannot be enforced.
     """
     trials: Trials = request.app.state.trials
-    try:
-        await answered(request, trials.check(work.request))
-    except RequestError as error:
-        raise work.told(error) from error
+    await answered(request, trials.check(work.request), work.told)
 
 
 async def whole(
-    request: Request,
-    work: Awaitable[BaseModel],
-    told: Callable[[BaseException], ApiError],
-    *,
-    is_large: bool = False,
+    request: Request, work: Awaitable[BaseModel], told: Told, *, is_large: bool = False
 ) -> Response:
     """An answer in one piece; ``is_large``: it takes long to write."""
-    try:
-        made = await answered(request, work)
-    except Exception as error:
-        raise said(error, told) from error
+    made = await answered(request, work, told)
     check_sure(made)
     note(request, made)
     text = await aside(request, made.model_dump_json, is_large=is_large)
     return Response(text, media_type="application/json")
 
 
-async def streamed(
-    request: Request,
-    pieces: AsyncIterator[PieceT],
-    told: Callable[[BaseException], ApiError],
-    is_head: Callable[[PieceT], bool],
-) -> Response:
+async def streamed(request: Request, pieces: AsyncChunkStream[PieceT], told: Told) -> Response:
     """An answer piece by piece."""
-    try:
-        going = await begun(request, pieces, is_head)
-    except Exception as error:
-        raise said(error, told) from error
+    going = await begun(request, pieces, told)
 
     async def events() -> AsyncGenerator[bytes, None]:
         try:
             async for piece in going:
                 note(request, piece)
                 check_sure(piece)
-                yield json_event(piece)
+                yield event(piece.model_dump_json())
             yield DONE
         finally:
             await going.aclose()
@@ -120,12 +102,6 @@ def check_sure(made: BaseModel) -> None:
     for choice in getattr(made, "choices", ()):
         if choice.finish_reason is not None and choice.result is not None:
             choice.result.check_sure()
-
-
-def said(error: Exception, told: Callable[[BaseException], ApiError]) -> Exception:
-    """What to raise: errors that are nobody's fault here go on as they are, to the log."""
-    api = told(error)
-    return error if api.status == 500 or type(error).__name__ == "ClientGone" else api
 
 
 def note(request: Request, made: BaseModel) -> None:
@@ -154,16 +130,9 @@ async def chat_completions(request: Request) -> Response:
     await tried(request, work)
     runner = runner_of(request)
     if work.streams:
-        return await streamed(request, runner.astream_chat(work.request), work.told, is_head)
+        return await streamed(request, runner.astream_chat(work.request), work.told)
     has_scores = bool(work.request.logprobs or work.request.trace)
     return await whole(request, runner.achat(work.request), work.told, is_large=has_scores)
-
-
-def is_head(chunk: ChatChunk) -> bool:
-    """Whether a chunk only says that the assistant speaks."""
-    return bool(chunk.choices) and all(
-        choice.delta.role is not None and choice.finish_reason is None for choice in chunk.choices
-    )
 
 
 @router.post(
@@ -181,16 +150,6 @@ async def completions(request: Request) -> Response:
     await tried(request, work)
     runner = runner_of(request)
     if work.streams:
-        pieces = runner.astream_complete(work.request)
-        # An echo is there before anything is made.
-        echoes = bool(work.request.echo)
-        return await streamed(
-            request, pieces, work.told, lambda one: echoes and _is_unfinished(one)
-        )
+        return await streamed(request, runner.astream_complete(work.request), work.told)
     has_scores = work.request.logprobs is not None
     return await whole(request, runner.acomplete(work.request), work.told, is_large=has_scores)
-
-
-def _is_unfinished(chunk: object) -> bool:
-    choices = getattr(chunk, "choices", [])
-    return bool(choices) and all(choice.finish_reason is None for choice in choices)
