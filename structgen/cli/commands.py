@@ -23,7 +23,7 @@ from structgen.errors import OptionError, StructgenError, counted
 from .batch import batch
 from .embeddings import DEFAULT_EMBEDDER, embed, search
 from .generation import DIALECTS, generate, is_name, library_text, trace
-from .model_commands import doctor, models
+from .model_commands import doctor, shelf
 from .terminal import console, json_in, load, model_option, parsed, text_in
 
 
@@ -312,7 +312,7 @@ def demo(model: str, seed: int) -> None:
 
 
 for command in (
-    *(generate, trace, decide, batch, models, embed, search, grammars, doctor, serve, mcp),
+    *(generate, trace, decide, batch, shelf, embed, search, grammars, doctor, serve, mcp),
 ):
     cli.add_command(command)
 

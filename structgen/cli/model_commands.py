@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from structgen import models
+
 if TYPE_CHECKING:
     from structgen.models import Health, ModelInfo, Usage, Verified
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-@click.group()
-def models() -> None:
+@click.group("models")
+def shelf() -> None:
     """Fetch, convert, list and remove models."""
 
 
-@models.command("list")
+@shelf.command("list")
 @click.option("--task", type=click.Choice(["generate", "embed"]), help="Only models that do this.")
 @click.option("--here", is_flag=True, help="Only models that are on disk.")
 @click.option("--language", metavar="CODE", help="Only models that name this language, such as fr.")
 @_json_option
 def list_models(task: str | None, here: bool, language: str | None, as_json: bool) -> None:
     """Show the catalogue, and what is on disk (marked with *)."""
-    from structgen import models
-
     rows = [
         row
         for row in models.listing()
@@ -47,13 +47,11 @@ def list_models(task: str | None, here: bool, language: str | None, as_json: boo
         click.echo(table(rows))
 
 
-@models.command()
+@shelf.command()
 @click.argument("name")
 @_json_option
 def info(name: str, as_json: bool) -> None:
     """Show what is known of model NAME: of the catalogue, on disk, or a folder."""
-    from structgen import models
-
     found = models.info(name)
     if as_json:
         _print_json({**dataclasses.asdict(found), "here": found.here})
@@ -61,12 +59,10 @@ def info(name: str, as_json: bool) -> None:
         click.echo(facts(found))
 
 
-@models.command()
+@shelf.command()
 @_json_option
 def du(as_json: bool) -> None:
     """Show what models and caches take on disk."""
-    from structgen import models
-
     found = models.usage()
     if as_json:
         _print_json(dataclasses.asdict(found))
@@ -74,13 +70,11 @@ def du(as_json: bool) -> None:
         click.echo(sizes(found))
 
 
-@models.command()
+@shelf.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @_json_option
 def verify(names: tuple[str, ...], as_json: bool) -> int:
     """Check that models on disk are as they arrived: NAMEs, or all."""
-    from structgen import models
-
     found = models.verify(names)
     if as_json:
         _print_json([dataclasses.asdict(one) for one in found])
@@ -89,16 +83,14 @@ def verify(names: tuple[str, ...], as_json: bool) -> int:
     return 1 if any(one.problems for one in found) else 0
 
 
-@models.command()
+@shelf.command()
 @click.argument("name")
 def pull(name: str) -> None:
     """Fetch model NAME (and convert it) unless it is on disk, and print its folder."""
-    from structgen import models
-
     click.echo(models.pull(name))
 
 
-@models.command()
+@shelf.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
@@ -121,8 +113,6 @@ def convert(
 
     SOURCE is a GGUF file, or a Hugging Face folder with safetensors.
     """
-    from structgen import models
-
     make = models.convert_safetensors if source.is_dir() else models.convert_gguf
     folder = make(
         source, out, hidden_states=hidden_states, context_length=context_length, target=target
@@ -130,20 +120,17 @@ def convert(
     click.echo(folder)
 
 
-@models.command()
+@shelf.command()
 @click.argument("name")
 def path(name: str) -> None:
     """Print the folder of model NAME, fetched first if need be."""
-    from structgen import models
-
     click.echo(models.path(name))
 
 
-@models.command()
+@shelf.command()
 @click.argument("name")
 def rm(name: str) -> None:
     """Delete model NAME from the cache."""
-    from structgen import models
     from structgen.models.progress import megabytes
 
     click.echo(f"Removed {name}: {megabytes(models.remove(name))} are free again.")
@@ -194,13 +181,7 @@ def facts(model: ModelInfo) -> str:
         ("note", model.notes),
     )
     return "\n".join(
-        textwrap.fill(
-            f"{title:<12}{text or 'not known'}",
-            _WIDTH,
-            subsequent_indent=" " * 12,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        _wrapped(f"{title:<12}{text or 'not known'}", " " * 12)
         for title, text in rows
         if text or title not in ("commit", "note", "what")
     )
@@ -286,25 +267,22 @@ _MARKS = {"problem": "PROBLEM", "warning": "warning", "note": "note"}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@_json_option
 def doctor(as_json: bool) -> int:
     """Show versions, processor, cache, and what would go wrong, with the cure.
 
     The exit code is 1 if something will fail, else 0.
     """
-    from structgen import models
-
     found = models.doctor()
     if as_json:
-        shown = {**dataclasses.asdict(found), "is_fine": found.is_fine}
-        click.echo(json.dumps(shown, indent=1, default=str, ensure_ascii=False))
+        _print_json({**dataclasses.asdict(found), "is_fine": found.is_fine})
     else:
         click.echo(_text(found))
     return 0 if found.is_fine else 1
 
 
 def _text(health: Health) -> str:
-    lines = [_finding_line(title, value) for title, value in _facts(health.facts)]
+    lines = [_wrapped(f"{title:<11}{value}", " " * 11) for title, value in _facts(health.facts)]
     for finding in health.findings:
         lines += ["", _wrapped(f"{_MARKS[finding.severity]}: {finding.says}", "  ")]
         lines.append(_wrapped(f"  Do: {finding.cure}", "      "))
@@ -314,7 +292,6 @@ def _text(health: Health) -> str:
 
 
 def _facts(facts: Any) -> list[tuple[str, str]]:
-
     flags = [name for name in ("avx", "avx2", "avx512f", "asimd") if name in facts["instructions"]]
     return [
         ("structgen", facts["structgen"]),
@@ -334,10 +311,6 @@ def _facts(facts: Any) -> list[tuple[str, str]]:
         ),
         ("models", ", ".join(facts["models"]) or "none"),
     ]
-
-
-def _finding_line(title: str, value: str) -> str:
-    return _wrapped(f"{title:<11}{value}", " " * 11)
 
 
 def _wrapped(text: str, indent: str) -> str:

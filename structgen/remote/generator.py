@@ -1,13 +1,16 @@
 """Generators of remote models, synchronous and asynchronous: the same calls as of any other.
 
-Owns the calls, and how several outputs are asked for side by side. What is asked is `Task`'s, one
-output an `Exchange`, sent by `drivers`.
+Owns the calls, how several outputs are asked for side by side, the two loops that send what an
+`Exchange` says, with a synchronous client of ``openai`` and with an asynchronous one, and what
+errors of the client become. What is asked is `Task`'s, all else of an output the exchange's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import Generator as Pieces
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
@@ -20,7 +23,6 @@ from structgen.decoding import (
     GenerationResult,
     Output,
     Prompt,
-    SectionName,
     Stream,
     Take,
     ValueStream,
@@ -28,19 +30,204 @@ from structgen.decoding import (
     check_by_name,
     gathered,
 )
-from structgen.errors import OptionError, StructgenError
+from structgen.errors import OptionError, RemoteError, StructgenError
 from structgen.generator import Generator, Maker
 from structgen.options import CallOptions
 from structgen.types import T_co
 from structgen.values import shapes_of
 
-from .drivers import chunks, chunks_async, make, make_async
 from .exchange import Exchange
 from .task import Served, Task
 
 if TYPE_CHECKING:
     import openai
     from typing_extensions import Never, Unpack
+
+_SHOWN = 300
+_POLL_SECONDS = 0.05
+"""How often it is looked whether a call is cancelled, while nothing comes."""
+
+
+def make(client: openai.OpenAI, exchange: Exchange) -> None:
+    """Make one output.
+
+    Raises:
+        StructgenError: as `Exchange` says, and `RemoteError`.
+    """
+    while True:
+        if exchange.is_timed:
+            for _ in _reply(client, exchange):
+                pass
+        else:
+            with _translated(client, exchange):
+                exchange.take(client.chat.completions.create(**exchange.request(in_pieces=False)))
+        if exchange.conclude() is not None:
+            return
+
+
+def chunks(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, None]:
+    """Make one output piece by piece; it is asked for once.
+
+    Raises:
+        StructgenError: as `Exchange` says, and `RemoteError`.
+    """
+    try:
+        yield from _reply(client, exchange)
+        yield from exchange.conclude() or ()
+    finally:
+        exchange.stop()
+
+
+def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, None]:
+    """One reply in pieces, up to its end or to where it is interrupted."""
+    arguments = exchange.request(in_pieces=True)
+    if exchange.is_interrupted:
+        return
+    with (
+        _translated(client, exchange),
+        _once(client, exchange).chat.completions.create(**arguments) as stream,
+    ):
+        for piece in stream:
+            yield from exchange.take_piece(piece)
+            if exchange.is_interrupted:
+                return
+
+
+async def make_async(client: openai.AsyncOpenAI, exchange: Exchange) -> None:
+    """Make one output. Cancelling the task closes the connection.
+
+    Raises:
+        StructgenError: as `Exchange` says, and `RemoteError`.
+    """
+    while True:
+        if exchange.is_timed:
+            async for _ in _reply_async(client, exchange):
+                pass
+        else:
+            arguments = exchange.request(in_pieces=False)
+            with _translated(client, exchange):
+                exchange.take(await client.chat.completions.create(**arguments))
+        if exchange.conclude() is not None:
+            return
+
+
+async def chunks_async(
+    client: openai.AsyncOpenAI, exchange: Exchange
+) -> AsyncGenerator[Chunk, None]:
+    """Make one output piece by piece; it is asked for once.
+
+    Raises:
+        StructgenError: as `Exchange` says, and `RemoteError`.
+    """
+    try:
+        async with contextlib.aclosing(_reply_async(client, exchange)) as reply:
+            async for chunk in reply:
+                yield chunk
+        for chunk in exchange.conclude() or ():
+            yield chunk
+    finally:
+        exchange.stop()
+
+
+async def _reply_async(
+    client: openai.AsyncOpenAI, exchange: Exchange
+) -> AsyncGenerator[Chunk, None]:
+    arguments = exchange.request(in_pieces=True)
+    if exchange.is_interrupted:
+        return
+    with _translated(client, exchange):
+        asked = _once(client, exchange).chat.completions.create(**arguments)
+        async with await _within(asked, exchange) as stream:
+            pieces = stream.__aiter__()
+            while True:
+                try:
+                    piece = await _within(pieces.__anext__(), exchange)
+                except StopAsyncIteration:
+                    return
+                for chunk in exchange.take_piece(piece):
+                    yield chunk
+                if exchange.is_interrupted:
+                    return
+
+
+async def _within(waiting: Any, exchange: Exchange) -> Any:
+    """What is awaited, unless the call ends before.
+
+    Raises:
+        TimeoutError: so it does.
+    """
+    if not exchange.is_timed:
+        return await waiting
+    step = asyncio.ensure_future(waiting)
+    try:
+        while not step.done():
+            if exchange.is_interrupted:
+                raise TimeoutError
+            left = exchange.seconds_left
+            seconds = _POLL_SECONDS if left is None else min(left, _POLL_SECONDS)
+            await asyncio.wait([step], timeout=max(seconds, 0.001))
+        return step.result()
+    finally:
+        if not step.done():
+            step.cancel()
+            await asyncio.wait([step])
+
+
+def _once(client: Any, exchange: Exchange) -> Any:
+    """The client, without attempts of its own where time is short: each would take all of it."""
+    return client if exchange.seconds_left is None else client.with_options(max_retries=0)
+
+
+@contextlib.contextmanager
+def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
+    """Errors of the client become ours. That the time of the call is up is none."""
+    import openai
+
+    where = f"The server at {client.base_url}"
+    try:
+        yield
+    except StructgenError:
+        raise
+    except openai.APIStatusError as error:
+        raise RemoteError(
+            f"{where} refused the request (status {error.status_code}): {_said(error)}",
+            status=error.status_code,
+        ) from error
+    except Exception as error:
+        is_timeout = isinstance(error, (TimeoutError, asyncio.TimeoutError)) or any(
+            "Timeout" in kind.__name__ for kind in type(error).__mro__
+        )
+        if is_timeout and exchange.is_interrupted:
+            return
+        if is_timeout:
+            raise RemoteError(
+                f"{where} did not answer in time. timeout= of its client says how long that is."
+            ) from error
+        if isinstance(error, openai.APIConnectionError) or _is_of_transport(error):
+            cause = error.__cause__ or error
+            why = str(cause) or type(cause).__name__
+            raise RemoteError(f"{where} cannot be reached, or broke off: {why}.") from error
+        # The client lets through what reading an answer raises: no JSON, no UTF-8.
+        if isinstance(error, (openai.OpenAIError, ValueError)):
+            raise RemoteError(f"{where} gave an answer that is not understood: {error}") from error
+        raise
+
+
+def _said(error: openai.APIStatusError) -> str:
+    """What the server says of an error, which the client knows of errors in OpenAI's form only."""
+    if isinstance(error.body, dict) and error.body.get("message"):
+        return error.message
+    try:
+        written = error.response.text[:_SHOWN].strip()
+    except Exception:  # it was not read
+        written = ""
+    return written if written and written not in error.message else error.message
+
+
+def _is_of_transport(error: Exception) -> bool:
+    """Whether it comes from what the client is built on, which it does not wrap in streams."""
+    return type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
+
 
 SIDE_BY_SIDE = 8
 """Most requests at once of a call for several outputs, where ``batch_size`` does not say."""
@@ -222,17 +409,14 @@ class RemoteStream(AsyncStream[T_co]):
         """Read ``pieces``, of which the exchange is made."""
         self._exchange = exchange
         self._pieces = pieces
-        self._section: SectionName | None = None
         self._is_over = False
         self._step: asyncio.Task[Chunk] | None = None
 
-    async def __anext__(self) -> Chunk:
-        if self._step is not None:
-            raise StructgenError("This stream is being read by another task. It has one reader.")
+    async def _next(self) -> Chunk:
         if self._is_over:
             raise StopAsyncIteration
         # In a task of its own, so that `aclose` can end it and not the task that reads.
-        self._step = step = asyncio.ensure_future(self._next())
+        self._step = step = asyncio.ensure_future(anext(self._pieces))
         try:
             await asyncio.wait([step])
         except BaseException:
@@ -245,15 +429,10 @@ class RemoteStream(AsyncStream[T_co]):
         if step.cancelled():
             raise StopAsyncIteration
         try:
-            chunk = step.result()
+            return step.result()
         except BaseException:
             self._is_over = True
             raise
-        self._section = chunk.section
-        return chunk
-
-    async def _next(self) -> Chunk:
-        return await self._pieces.__anext__()
 
     async def aclose(self) -> None:
         """Stop: the connection is closed, and its reader at the end. A second call does nothing."""
@@ -265,17 +444,6 @@ class RemoteStream(AsyncStream[T_co]):
         self._exchange.stop()
 
     @property
-    def section(self) -> SectionName | None:
-        """Which section the latest piece belongs to: ``"reasoning"`` or ``"answer"``."""
-        return self._section
-
-    @property
     def result(self) -> GenerationResult[T_co]:
-        """What came, once the stream has been read to its end.
-
-        Raises:
-            StructgenError: it has not.
-        """
-        if not self._is_over:
-            raise StructgenError("The stream has not been read to its end, so it has no result.")
-        return self._exchange.result
+        """What came; see `AsyncStream`."""
+        return self._exchange.result if self._is_over else super().result

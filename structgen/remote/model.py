@@ -28,8 +28,23 @@ _OURS = frozenset(
 )
 
 
+class _Remote:
+    """What both kinds have."""
+
+    def __init__(
+        self, client: Any, name: str, dialect: Dialect, request: Mapping[str, Any]
+    ) -> None:
+        self.client = client
+        self.name = name
+        self.dialect = dialect
+        self.request = request
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, dialect={self.dialect.name!r})"
+
+
 @final
-class RemoteModel(Asked):
+class RemoteModel(_Remote, Asked):
     """A model behind a server, asked by a synchronous client. Safe to share by threads.
 
     Make one with `structgen.from_openai`. Ask it for values directly, ``model(prompt, T)``, or make
@@ -42,13 +57,7 @@ class RemoteModel(Asked):
         request: what every request has beside.
     """
 
-    def __init__(
-        self, client: openai.OpenAI, name: str, dialect: Dialect, request: Mapping[str, Any]
-    ) -> None:
-        self.client = client
-        self.name = name
-        self.dialect = dialect
-        self.request = request
+    client: openai.OpenAI
 
     def make_generator(self, output_type: Any = None, **options: Any) -> Generator[Any]:
         """What ``Generator(model, output_type)`` returns."""
@@ -56,21 +65,12 @@ class RemoteModel(Asked):
 
     _make = make_generator
 
-    def __repr__(self) -> str:
-        return f"RemoteModel({self.name!r}, dialect={self.dialect.name!r})"
-
 
 @final
-class AsyncRemoteModel(AskedAsync):
+class AsyncRemoteModel(_Remote, AskedAsync):
     """A model behind a server, asked by an asynchronous client; see `RemoteModel`."""
 
-    def __init__(
-        self, client: openai.AsyncOpenAI, name: str, dialect: Dialect, request: Mapping[str, Any]
-    ) -> None:
-        self.client = client
-        self.name = name
-        self.dialect = dialect
-        self.request = request
+    client: openai.AsyncOpenAI
 
     def make_generator(self, output_type: Any = None, **options: Any) -> AsyncTypedGenerator[Any]:
         """What ``Generator(model, output_type)`` returns."""
@@ -80,9 +80,6 @@ class AsyncRemoteModel(AskedAsync):
 
     def _mine(self, generator: Any) -> Any:
         return generator
-
-    def __repr__(self) -> str:
-        return f"AsyncRemoteModel({self.name!r}, dialect={self.dialect.name!r})"
 
 
 @overload

@@ -13,14 +13,14 @@ from typing import Literal
 
 from structgen.constraint import Constraint, Cursor
 from structgen.errors import TokenNotAllowed
-from structgen.insight import Unescaper, why_barred
+from structgen.insight import Closed, Grown, JsonReader, Opened, why_barred
 from structgen.vocabulary import Vocabulary
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids=[256])
 """A vocabulary of single bytes: a constraint over it reads any text."""
 
 _END = 256
-_BLANK = frozenset(b" \t\n\r")
+_BLANK = b" \t\n\r"
 _LONGEST_OPENING = 4096
 _OPENING = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"value"[ \t\n\r]*:[ \t\n\r]*')
 _MAY_OPEN = re.compile(
@@ -92,11 +92,9 @@ class _Object:
     def __init__(self, is_text: bool) -> None:
         self._is_text = is_text
         self._before: bytearray | None = bytearray()
-        self._string: Unescaper | None = None
-        self._depth = 0
-        self._in_string = self._escaped = False
-        self._state: Literal["first", "inside", "behind", "closed"] = "first"
-        self._is_scalar = False
+        self._reader = JsonReader()
+        self._reader.feed(b'{"value":')
+        self._state: Literal["inside", "behind", "closed"] = "inside"
 
     def feed(self, data: bytes) -> bytes:
         if self._before is not None:
@@ -108,64 +106,44 @@ class _Object:
                     raise self._wrong(bytes(self._before))
                 return b""
             data, self._before = bytes(self._before[opening.end() :]), None
-        out = bytearray()
-        for byte in data:
-            if self._state == "first":
-                if self._is_text and byte != 0x22:
-                    raise self._wrong(bytes([byte]))
-                self._string = Unescaper() if self._is_text else None
-                self._is_scalar = byte not in b'{["'
-                self._state = "inside"
-                if self._is_text:
-                    continue
-            if self._state == "inside":
-                if self._string is not None:
-                    out += self._unescape(self._string, byte)
-                    continue
-                if self._is_scalar and (byte in _BLANK or byte in b"},"):
-                    self._state = "behind"
-                else:
-                    out.append(byte)
-                    self._follow(byte)
-                    continue
-            if byte in _BLANK:
-                continue
-            if byte != 0x7D or self._state == "closed":
-                raise self._wrong(bytes([byte]))
+        out = b""
+        if self._state == "inside":
+            out, data = self._inside(data)
+        behind = data.strip(_BLANK)
+        if behind:
+            if behind != b"}" or self._state != "behind":
+                raise self._wrong(behind)
             self._state = "closed"
-        return bytes(out)
+        return out
 
     def finish(self) -> None:
         if self._state != "closed":
             raise NotOfType('The answer ended before its object {"value": …} was whole.')
 
-    def _unescape(self, string: Unescaper, byte: int) -> bytes:
-        if string.in_escape or byte == 0x5C:
-            text = string.escape(byte)
-        elif byte == 0x22:
-            text = string.end()
-            self._state = "behind"
-        else:
-            text = string.plain(bytes([byte]))
-        return text.encode("utf-8", "surrogatepass")
+    def _inside(self, data: bytes) -> tuple[bytes, bytes]:
+        """What of the value comes, and what comes behind it."""
+        begin = self._reader.n_bytes
+        text = ""
+        try:
+            events = self._reader.feed(data)
+        except (IndexError, ValueError):
+            raise self._wrong(data) from None
+        for event in events:
+            if event.path[:1] != ("value",):
+                raise self._wrong(data)
+            if isinstance(event, Grown):
+                text += event.text
+            elif len(event.path) == 1:
+                if isinstance(event, Closed):
+                    self._state = "behind"
+                    end = event.end - begin
+                    return self._given(text, data[:end]), data[end:]
+                if self._is_text and event.kind != "string":
+                    raise self._wrong(data[event.start - begin :])
+        return self._given(text, data), b""
 
-    def _follow(self, byte: int) -> None:
-        """Find the end of a value in JSON."""
-        if self._in_string:
-            if self._escaped:
-                self._escaped = False
-            elif byte == 0x5C:
-                self._escaped = True
-            elif byte == 0x22:
-                self._in_string = False
-        elif byte == 0x22:
-            self._in_string = True
-        elif byte in b"{[":
-            self._depth += 1
-        elif byte in b"}]":
-            self._depth -= 1
-        if not self._is_scalar and not self._in_string and self._depth == 0:
-            self._state = "behind"
+    def _given(self, text: str, data: bytes) -> bytes:
+        return text.encode("utf-8", "surrogatepass") if self._is_text else data
 
     def _wrong(self, found: bytes) -> NotOfType:
         shown = found.decode("utf-8", "replace")[:60]
@@ -209,97 +187,77 @@ class _WithoutNulls(_Checked):
 
     def __init__(self, constraint: Constraint) -> None:
         super().__init__(constraint)
-        self._members: list[int] = []  # of each open container: how many were kept; -1: an array
-        self._written: list[int] = []  # the same, with those that were left out
-        self._held: bytearray | None = None
-        self._in_key = self._in_string = self._escaped = self._has_colon = False
-        self._rest = b""  # of a null that is left out
+        self._reader = JsonReader()
+        self._held = b""
+        # Of each open object: how many members were written, and how many kept; None: an array.
+        self._open: list[list[int] | None] = []
+        self._is_null = False  # whether what is held is a null that is left out
 
     def feed(self, data: bytes) -> bytes:
         out = bytearray()
-        for byte in data:
-            if self._rest:
-                if byte != self._rest[0]:
-                    raise NotOfType(self._why(b"n" + bytes([byte])))
-                self._rest = self._rest[1:]
-                if not self._rest:
-                    self._hold()
-            elif self._held is not None:
-                self._hold_back(self._held, byte, out)
-            elif self._in_string:
-                self._put(bytes([byte]), out)
-                if self._ends_string(byte):
-                    self._in_string = False
-                    self._after_value()
-            elif self._members and self._members[-1] >= 0 and (byte in _BLANK or byte in b",}"):
-                self._hold()  # a number or a word has ended
-                assert self._held is not None
-                self._hold_back(self._held, byte, out)
-            else:
-                self._put(bytes([byte]), out)
-                self._structure(byte)
+        self._held += data
+        try:
+            events = self._reader.feed(data)
+        except (IndexError, ValueError):  # no JSON
+            self._accept(self._held)
+            raise NotOfType("The answer is no JSON.") from None
+        at = self._reader.n_bytes - len(self._held)  # where in the answer what is held begins
+
+        def take(end: int) -> bytes:
+            nonlocal at
+            taken, self._held = self._held[: end - at], self._held[end - at :]
+            at = end
+            return taken
+
+        for event in events:
+            if isinstance(event, Opened):
+                if self._open and self._open[-1] is not None:
+                    self._begin(self._open[-1], take(event.start), out)
+                if event.kind in ("object", "array"):
+                    self._put(take(event.start + 1), out)
+                    self._open.append([0, 0] if event.kind == "object" else None)
+            elif isinstance(event, Closed):
+                if event.kind in ("object", "array"):
+                    self._open.pop()
+                self._end(take(event.end), out)
+        is_between = self._reader.open_start < 0 and self._open and self._open[-1] is not None
+        if not is_between and not self._is_null:
+            self._put(take(self._reader.n_bytes), out)
         return bytes(out)
 
     def finish(self) -> None:
-        if self._held:
-            self._accept(bytes(self._held))
+        if self._held and not self._is_null:
+            self._accept(self._held)
         super().finish()
 
     def _put(self, data: bytes, out: bytearray) -> None:
         self._accept(data)
         out += data
 
-    def _hold(self) -> None:
-        self._held = bytearray()
-        self._in_key = self._has_colon = False
-
-    def _ends_string(self, byte: int) -> bool:
-        if self._escaped:
-            self._escaped = False
-        elif byte == 0x5C:
-            self._escaped = True
-        else:
-            return byte == 0x22
-        return False
-
-    def _hold_back(self, held: bytearray, byte: int, out: bytearray) -> None:
-        """Between two values of an object: a comma, a name, a colon, or the object's end."""
-        if self._in_key:
-            held.append(byte)
-            self._in_key = not self._ends_string(byte)
-        elif byte == 0x22 and not self._has_colon:
-            held.append(byte)
-            self._in_key = True
-        elif byte == 0x3A and not self._has_colon:
-            held.append(byte)
-            self._has_colon = True
-        elif byte in _BLANK or (byte == 0x2C and not self._has_colon):
-            held.append(byte)
-        elif self._has_colon:
-            self._begin_value(bytes(held), byte, out)
-        else:  # the object's end, or what does not belong here
-            self._held = None
-            self._put(bytes(held) + bytes([byte]), out)
-            self._structure(byte)
-
-    def _begin_value(self, before: bytes, byte: int, out: bytearray) -> None:
-        if self._written[-1] and not self._members[-1]:
+    def _begin(self, members: list[int], before: bytes, out: bytearray) -> None:
+        """A member's value begins; ``before``: a comma, its name and a colon."""
+        if members[0] and not members[1]:
             # What stood before it was left out, the comma between them is still there.
-            stripped = before.lstrip(b" \t\n\r")
+            stripped = before.lstrip(_BLANK)
             if stripped[:1] != b",":
-                raise NotOfType(self._why(stripped[:1]))
+                raise NotOfType(self._why((stripped + self._held)[:1]))
             before = stripped[1:]
-        self._written[-1] += 1
-        self._held = None
+        members[0] += 1
         self._put(before, out)
-        if byte == 0x6E and not self._takes(byte):
+        has_colon = before.rstrip(_BLANK).endswith(b":")
+        self._is_null = has_colon and self._held[:1] == b"n" and not self._takes(0x6E)
+        members[1] += not self._is_null
+        if self._is_null:
             self._cursor.rollback(len(before))
             del self._read[len(self._read) - len(before) :], out[len(out) - len(before) :]
-            self._rest = b"ull"
-            return
-        self._members[-1] += 1
-        self._put(bytes([byte]), out)
-        self._structure(byte)
+
+    def _end(self, value: bytes, out: bytearray) -> None:
+        """A value ends, of which this has not been given out yet."""
+        if not self._is_null:
+            self._put(value, out)
+        elif value != b"null":
+            raise NotOfType(self._why(value))
+        self._is_null = False
 
     def _takes(self, byte: int) -> bool:
         try:
@@ -308,23 +266,3 @@ class _WithoutNulls(_Checked):
             return False
         self._cursor.rollback(1)
         return True
-
-    def _structure(self, byte: int) -> None:
-        """What a byte outside of strings opens or closes."""
-        if byte == 0x22:
-            self._in_string = True
-        elif byte == 0x7B:
-            self._members.append(0)
-            self._written.append(0)
-            self._hold()
-        elif byte == 0x5B:
-            self._members.append(-1)
-            self._written.append(-1)
-        elif byte in b"}]":
-            self._members.pop()
-            self._written.pop()
-            self._after_value()
-
-    def _after_value(self) -> None:
-        if self._members and self._members[-1] >= 0:
-            self._hold()

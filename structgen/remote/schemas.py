@@ -17,12 +17,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from structgen.errors import OutputTypeError
 from structgen.grammar import ir, regex
 from structgen.grammar import regex as regexes
-from structgen.grammar.json_schema import DIGITS_ONLY, child_path
+from structgen.grammar.json_schema import DIGITS_ONLY, child_path, rewritten
 
 from .dialects import Dialect
 
@@ -49,16 +50,7 @@ def as_pattern(grammar: ir.Grammar) -> str:
     Raises:
         CannotSay: it has rules, or a part that plain regular expressions cannot say.
     """
-    return _plain(regex_of(grammar))
-
-
-def pattern_of(regex: ir.Regex) -> str:
-    """A regular expression in plain syntax.
-
-    Raises:
-        CannotSay: it has a part that has no such syntax.
-    """
-    return _plain(regex)
+    return pattern_of(regex_of(grammar))
 
 
 def regex_of(grammar: ir.Grammar) -> ir.Regex:
@@ -91,7 +83,12 @@ def _scalar(schema: Any) -> ir.Regex:
 _SAYS_NOTHING = {"type", "title", "description", "default", "examples", "$structgen-digits"}
 
 
-def _plain(regex: ir.Regex) -> str:
+def pattern_of(regex: ir.Regex) -> str:
+    """A regular expression in plain syntax.
+
+    Raises:
+        CannotSay: it has a part that has no such syntax.
+    """
     return _PatternWriter(_plain_literal, _plain_class, group="(?:{})", between="").whole(regex)
 
 
@@ -215,21 +212,17 @@ def _character(char: str, special: frozenset[str]) -> str:
 
 
 def _plain_class(chars: ir.CharSet) -> str:
+    return _class(chars, r"[\s\S]", lambda char: _character(char, _CLASS_SPECIAL))
+
+
+def _class(chars: ir.CharSet, every: str, write: Callable[[str], str]) -> str:
+    """A set of characters, by what it leaves out where it is open; ``every``: all there are."""
     others = ir.negate(chars)
     if not others.ranges:
-        return r"[\s\S]"
-    if _is_open(chars):
-        return f"[^{_ranges(others, _in_class)}]"
-    return f"[{_ranges(chars, _in_class)}]"
-
-
-def _is_open(chars: ir.CharSet) -> bool:
-    """Whether the set is said by what it leaves out."""
-    return chars.ranges[-1][1] == ir.MAX_CODE_POINT
-
-
-def _in_class(char: str) -> str:
-    return _character(char, _CLASS_SPECIAL)
+        return every
+    if chars.ranges[-1][1] == ir.MAX_CODE_POINT:
+        return f"[^{_ranges(others, write)}]"
+    return f"[{_ranges(chars, write)}]"
 
 
 def _ranges(chars: ir.CharSet, write: Callable[[str], str]) -> str:
@@ -277,12 +270,8 @@ def _quoted(text: str) -> str:
 
 
 def _gbnf_class(chars: ir.CharSet) -> str:
-    others = ir.negate(chars)
-    if not others.ranges:
-        return r"[^\x00]"  # there is no way to say all of them, and no text has this one
-    if _is_open(chars):
-        return f"[^{_ranges(others, _in_gbnf_class)}]"
-    return f"[{_ranges(chars, _in_gbnf_class)}]"
+    # There is no way to say all of them, and no text has this one.
+    return _class(chars, r"[^\x00]", _in_gbnf_class)
 
 
 def _in_gbnf_class(char: str) -> str:
@@ -340,27 +329,15 @@ def is_left_recursive(grammar: ir.Grammar) -> bool:
             first.setdefault(number, set()).add(~symbol)
             if ~symbol not in empty:
                 break
-    for number in first:
-        seen: set[int] = set()
-        stack = list(first[number])
-        while stack:
-            at = stack.pop()
-            if at not in seen:
-                seen.add(at)
-                stack.extend(first.get(at, ()))
-        if number in seen:
-            return True
+    try:
+        TopologicalSorter(first).prepare()
+    except CycleError:
+        return True
     return False
 
 
 _REGEX = regex.algebra.KEYWORD
 
-_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
-_ONE = (
-    *("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"),
-    *("unevaluatedProperties", "unevaluatedItems", "additionalItems"),
-)
 _NOT_ASSERTIONS = frozenset(
     (
         *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
@@ -510,27 +487,14 @@ class _Writer:
             return schema
         if "$ref" in schema:
             self._check_reference(schema["$ref"], path)
-        out: dict[str, Any] = {}
-        for key, value in schema.items():
-            inside = child_path(path, key)
-            if key in ("pattern", _REGEX, "$schema"):
-                continue
-            if key == DIGITS_ONLY:
-                self.left_out.add((path, key))
-                continue
-            if key not in self._dialect.keywords and key not in _NOT_ASSERTIONS:
-                self.left_out.add((path, key))
-            if key in _MAPS and isinstance(value, Mapping):
-                out[key] = {
-                    name: self._as_it_is(part, child_path(inside, name))
-                    for name, part in value.items()
-                }
-            elif key in _LISTS and isinstance(value, list):
-                out[key] = [self._as_it_is(part, f"{inside}[{i}]") for i, part in enumerate(value)]
-            elif key in _ONE:
-                out[key] = self._as_it_is(value, inside)
-            else:
-                out[key] = value
+        unsaid = ("pattern", _REGEX, "$schema", DIGITS_ONLY)
+        out = rewritten(
+            {key: value for key, value in schema.items() if key not in unsaid},
+            lambda part, *steps: self._as_it_is(part, child_path(path, *steps)),
+        )
+        known = {*self._dialect.keywords, *_NOT_ASSERTIONS}
+        self.left_out |= {(path, key) for key in out if key not in known}
+        self.left_out |= {(path, key) for key in (DIGITS_ONLY,) if key in schema}
         pattern = self._pattern(schema, path)
         if pattern is not None:
             out["pattern"] = pattern

@@ -24,7 +24,6 @@ from structgen.types import OutputType, ToolCalls, ToolsOffered
 from .dialects import Dialect
 from .schemas import (
     CannotSay,
-    SentSchema,
     as_gbnf,
     as_pattern,
     is_left_recursive,
@@ -214,6 +213,3 @@ def _format(schema: dict[str, Any], dialect: Dialect, output: OutputType) -> dic
 
 def _path(dialect: Dialect, kind: str) -> str:
     return ".".join(dialect.body[kind])
-
-
-__all__ = ["Sent", "SentSchema", "sent"]

@@ -14,17 +14,12 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from structgen.errors import OptionError, SchemaError
+from structgen.grammar.json_schema import rewritten
 from structgen.types import networks
 
 Part: TypeAlias = Literal["request", "response"]
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
-_SINGLE = (
-    *("items", "additionalItems", "unevaluatedItems", "contains", "propertyNames", "not"),
-    *("additionalProperties", "unevaluatedProperties", "if", "then", "else"),
-)
-_LISTS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
-_MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
 _BITS = {"int32": 31, "int64": 63}
 
 
@@ -186,19 +181,10 @@ class _Reader:
         return name
 
     def _parts(self, schema: Mapping[str, Any], place: list[str]) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for key, value in schema.items():
-            where = [*place, key]
-            if key == "$ref":
-                continue
-            if key in _SINGLE and isinstance(value, Mapping):
-                out[key] = self._read(value, where)
-            elif key in _LISTS and isinstance(value, list):
-                out[key] = [self._read(one, [*where, str(i)]) for i, one in enumerate(value)]
-            elif key in _MAPS and isinstance(value, Mapping):
-                out[key] = {name: self._read(one, [*where, name]) for name, one in value.items()}
-            else:
-                out[key] = value
+        out = rewritten(
+            {key: value for key, value in schema.items() if key != "$ref"},
+            lambda part, *steps: self._read(part, [*place, *map(str, steps)]),
+        )
         self._one_way_only(schema, out, place)
         kind = out.get("type")
         if self.is_own_draft and schema.get("nullable") is True and isinstance(kind, str):

@@ -16,6 +16,7 @@ from .dialects import (
     closed,
     is_keyword,
     is_latest,
+    rewritten,
     subschemas,
 )
 from .documents import Place
@@ -89,6 +90,7 @@ __all__ = [
     "is_latest",
     "json_key",
     "lower",
+    "rewritten",
     "subschemas",
     "to_decimal",
 ]

@@ -11,7 +11,7 @@ compatibility. Here every draft has it, as in other validators: an author who wr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -195,6 +195,24 @@ def subschemas(raw: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
         elif keyword in _MAPS and isinstance(value, Mapping):
             for name, item in value.items():
                 yield item, child_path(path, keyword, name)
+
+
+def rewritten(raw: Mapping[str, Any], rewrite: Callable[..., Any]) -> dict[str, Any]:
+    """A copy of a schema with what ``rewrite`` makes of each of its `subschemas`.
+
+    Args:
+        raw: the schema.
+        rewrite: called with a part, and the steps that lead to it from the schema.
+    """
+    made = dict(raw)
+    for keyword, value in raw.items():
+        if keyword in _SINGLE and isinstance(value, Mapping):
+            made[keyword] = rewrite(value, keyword)
+        elif keyword in _LISTS and isinstance(value, list):
+            made[keyword] = [rewrite(item, keyword, i) for i, item in enumerate(value)]
+        elif keyword in _MAPS and isinstance(value, Mapping):
+            made[keyword] = {name: rewrite(item, keyword, name) for name, item in value.items()}
+    return made
 
 
 _COMPOSED = ("allOf", "not", "if", "dependentSchemas", "unevaluatedProperties")
