@@ -366,17 +366,17 @@ class Asker:
     def ask(self, state: str, questions: Mapping[str, Question]) -> Passes[Found]:
         """Read the distributions of some questions about a state.
 
-        It yields after each prompt that it makes, too: there may be thousands of them.
+        It yields after each question and prompt, too: there may be thousands of them.
 
         Raises:
             PromptError: something does not fit the context, or there are too many tokens in all.
         """
         orders = {name: self._orders_of(question) for name, question in questions.items()}
-        priors = {
-            question: self._once(question, _Prior)
-            for question in questions.values()
-            if self._settings.debias_of(question) in ("prior", "contextual")
-        }
+        priors: dict[Question, _Prior] = {}
+        for question in questions.values():
+            if self._settings.debias_of(question) in ("prior", "contextual"):
+                priors[question] = self._once(question, _Prior)
+                yield
         asked = yield from _made(
             self._reading(state, questions[name], labels)
             for name, some in orders.items()
@@ -412,6 +412,7 @@ class Asker:
                 changes[name] = distributions.distance(found[name], prior.distribution)
                 found[name] = distributions.without_prior(found[name], prior.distribution)
             trace[name] = tuple(map(self._shown, prompts))
+            yield
         return Found(found, changes, usage, trace)
 
     def prompt_ids(self, state: str, question: Question) -> TokenIds:

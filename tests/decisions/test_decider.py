@@ -374,6 +374,19 @@ class Cancelled:
         return self.left < 0
 
 
+def test_many_questions_are_taken_one_by_one(monkeypatch):
+    """Others have a pass between them: there may be thousands in one request."""
+    made = []
+    prior = asking._Prior
+    monkeypatch.setattr(asking, "_Prior", lambda question: made.append(question) or prior(question))
+    questions = {str(i): Choice(f"{i}?", ["a", "b"]) for i in range(50)}
+    passes = Asking("s", questions, Settings(SHORT, debias="prior"), False).begin(FakeModel())
+    for number in range(1, 51):
+        next(passes)
+        assert len(made) == number
+    passes.close()
+
+
 def test_a_call_can_be_given_up():
     model = FakeModel()
     decider = undebiased(model, template=SHORT)
