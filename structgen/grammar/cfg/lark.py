@@ -24,6 +24,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from structgen.errors import CompileLimitExceeded, GrammarError, PatternError, UnsupportedFeature
@@ -178,23 +179,12 @@ def _check_terminals(terminals: list[Statement]) -> None:
     # With each terminal how many parts it has, and how many there are in all its parts together:
     # Lark goes through a terminal once for each part of it.
     known: dict[str, tuple[int, int]] = {}
-    under_way: set[str] = set()
-    for name in inner:
-        todo = [(name, iter(inner[name]))]
-        while todo:
-            name, names = todo[-1]
-            following = next(names, None)
-            if following in under_way:
-                return  # a terminal in itself, which Lark refuses
-            if following is not None:
-                if following in inner and following not in known:
-                    under_way.add(following)
-                    todo.append((following, iter(inner[following])))
-                continue
-            todo.pop()
-            under_way.discard(name)
-            if name in known:
-                continue
+    try:
+        in_order = [*TopologicalSorter(inner).static_order()]
+    except CycleError:
+        return  # a terminal in itself, which Lark refuses
+    for name in in_order:
+        if name in inner:
             parts = [known[part] for part in inner[name] if part in known]
             size = min(own[name] + sum(part[0] for part in parts), _MOST_NODES)
             work = min(size + sum(part[1] for part in parts), _MOST_NODES)

@@ -14,7 +14,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote, urldefrag, urljoin
 
 from structgen.errors import SchemaError
@@ -67,6 +67,7 @@ def old_anchor(root: Any, dialect: Dialect, name: str) -> str:
     return ""
 
 
+@dataclass(slots=True, eq=False)
 class Resource:
     """A schema with an identifier of its own, or a whole document.
 
@@ -78,37 +79,62 @@ class Resource:
         is_stated: whether the draft was asked for: by a ``$schema``, or by the caller.
     """
 
-    __slots__ = ("dialect", "is_stated", "path", "root", "uri")
-
-    def __init__(self, uri: str, root: Any, dialect: Dialect, path: str, is_stated: bool) -> None:
-        self.uri = uri
-        self.root = root
-        self.dialect = dialect
-        self.path = path
-        self.is_stated = is_stated
+    uri: str
+    root: Any
+    dialect: Dialect
+    path: str
+    is_stated: bool
 
 
-@dataclass(slots=True)
-class Target:
-    """What a reference leads to.
+@dataclass(slots=True, eq=False)
+class Place:
+    """Where a raw schema stands. Paths are written out when a message asks for them.
 
     Attributes:
-        raw: the raw schema.
-        above: JSON path, for messages,
-        resource: the resource it belongs to.
-        steps: and the way down from ``above``.
+        above: JSON path, or the place of the schema that holds this one.
+        resource: the resource the schema belongs to.
+        scope: the resources with dynamic anchors that were entered on the way to it.
+        steps: from ``above`` to here.
+        depth: how many schemas hold this one, from where a reference leads.
+        base: the number of that place; 0 where the document begins.
     """
 
-    raw: Any
-    above: str
+    above: str | Place
     resource: Resource
+    scope: tuple[Resource, ...] = ()
     steps: tuple[str | int, ...] = ()
+    depth: int = 0
+    base: int = 0
+
+    def below(self, *steps: str | int) -> Place:
+        """The place ``steps`` below, as far as nothing is known of what stands there."""
+        return Place(self, self.resource, self.scope, steps, self.depth + 1, self.base)
 
     @property
     def path(self) -> str:
-        """JSON path of the raw schema."""
-        return child_path(self.above, *self.steps)
+        """JSON path, for messages."""
+        if self.steps or not isinstance(self.above, str):
+            ways: list[tuple[str | int, ...]] = []
+            place: str | Place = self
+            while isinstance(place, Place):
+                ways.append(place.steps)
+                place = place.above
+            self.above = child_path(place, *(step for way in reversed(ways) for step in way))
+            self.steps = ()
+        return self.above
 
+    def at(self, *steps: str | int) -> str:
+        """The path of a keyword, or of something inside one."""
+        return child_path(self.path, *steps)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The draft that the schema is written in."""
+        return self.resource.dialect
+
+
+Target: TypeAlias = "tuple[Any, Place]"
+"""What a reference leads to: a raw schema, and where it stands."""
 
 _IDENTIFYING = frozenset(["$schema", "$id", "id"])
 
@@ -368,7 +394,7 @@ class Documents:
             is_object = type(raw) is dict or isinstance(raw, Mapping)
             if is_object and ("$schema" in raw or resource.dialect.id_keyword in raw):
                 resource = self.enter(raw, resource, child_path(above, *steps))
-        return Target(raw, above, resource, tuple(steps))
+        return raw, Place(above, resource, (), tuple(steps))
 
     # -- anchors and identifiers --------------------------------------------------------------
 
@@ -394,10 +420,10 @@ class Documents:
             for keyword, table in (("$anchor", self._anchors), ("$dynamicAnchor", self._dynamic)):
                 name = raw.get(keyword)
                 if isinstance(name, str) and owner.dialect.year >= 2019:
-                    target = Target(raw, path, owner)
-                    found = self._anchors.setdefault((owner.uri, name), target)
-                    if found.raw is not raw and found.raw != raw:
-                        first, second = sorted((found.path, path))
+                    target = raw, Place(path, owner)
+                    known, place = self._anchors.setdefault((owner.uri, name), target)
+                    if known is not raw and known != raw:
+                        first, second = sorted((place.path, path))
                         raise SchemaError(
                             f"the anchor {name!r} stands at two places, {first} and {second}. "
                             "Give one of them another name.",
@@ -409,10 +435,10 @@ class Documents:
             if isinstance(identifier, str) and "#" in identifier and owner.dialect.year <= 7:
                 name = urldefrag(urljoin(owner.uri, identifier))[1]
                 if name:
-                    target = Target(raw, path, owner)
-                    found = self._anchors.setdefault((owner.uri, name), target)
-                    if found.raw is not raw and found.raw != raw:
-                        first, second = sorted((found.path, path))
+                    target = raw, Place(path, owner)
+                    known, place = self._anchors.setdefault((owner.uri, name), target)
+                    if known is not raw and known != raw:
+                        first, second = sorted((place.path, path))
                         self._doubled[f"{owner.uri}#{name}"] = (first, second)
             stack.extend((child, owner, where) for child, where in subschemas(raw, path))
 
@@ -481,66 +507,3 @@ def _nowhere(keyword: str, reference: str, path: str, reason: str, hint: str) ->
         path=path,
         keyword=keyword,
     )
-
-
-class Place:
-    """Where a raw schema stands.
-
-    Args:
-        above: JSON path, or the place of the schema that holds this one.
-        resource: see below.
-        scope: see below.
-        steps: from ``above`` to here. Paths are written out when a message asks for them.
-        depth: see below.
-        base: see below.
-
-    Attributes:
-        resource: the resource the schema belongs to.
-        scope: the resources with dynamic anchors that were entered on the way to it.
-        depth: how many schemas hold this one, from where a reference leads.
-        base: the number of that place; 0 where the document begins.
-    """
-
-    __slots__ = ("_above", "_steps", "base", "depth", "resource", "scope")
-
-    def __init__(
-        self,
-        above: str | Place,
-        resource: Resource,
-        scope: tuple[Resource, ...],
-        steps: tuple[str | int, ...] = (),
-        depth: int = 0,
-        base: int = 0,
-    ) -> None:
-        self._above = above
-        self._steps = steps
-        self.resource = resource
-        self.scope = scope
-        self.depth = depth
-        self.base = base
-
-    def below(self, *steps: str | int) -> Place:
-        """The place ``steps`` below, as far as nothing is known of what stands there."""
-        return Place(self, self.resource, self.scope, steps, self.depth + 1, self.base)
-
-    @property
-    def path(self) -> str:
-        """JSON path, for messages."""
-        if self._steps or not isinstance(self._above, str):
-            ways: list[tuple[str | int, ...]] = []
-            place: str | Place = self
-            while isinstance(place, Place):
-                ways.append(place._steps)
-                place = place._above
-            self._above = child_path(place, *(step for way in reversed(ways) for step in way))
-            self._steps = ()
-        return self._above
-
-    def at(self, *steps: str | int) -> str:
-        """The path of a keyword, or of something inside one."""
-        return child_path(self.path, *steps)
-
-    @property
-    def dialect(self) -> Dialect:
-        """The draft that the schema is written in."""
-        return self.resource.dialect

@@ -474,7 +474,7 @@ class Reader:
         reference = text("$dynamicRef", value, place)
         target = self._documents.resolve(reference, place.resource, place, "$dynamicRef")
         name = reference.partition("#")[2]
-        raw = target.raw
+        raw = target[0]
         if isinstance(raw, Mapping) and name and raw.get("$dynamicAnchor") == name:
             for resource in place.scope:
                 found = self._documents.dynamic_anchor(resource, name)
@@ -496,18 +496,19 @@ class Reader:
                 if isinstance(outer.root, Mapping) and outer.root.get("$recursiveAnchor") is True:
                     resource = outer
                     break
-        return self._follow(Target(resource.root, resource.path, resource), place)
+        return self._follow((resource.root, Place(resource.path, resource)), place)
 
     def _follow(self, target: Target, place: Place, depth: int = 0) -> int:
         """The requirement that a reference ``depth`` levels below ``place`` leads to."""
+        raw, there = target
         scope = place.scope
         if self._follows_dynamic:
-            scope = self._enter(scope, target.resource)
+            scope = self._enter(scope, there.resource)
         heights = self._heights
         base, number = len(heights.of), len(self._nodes)
-        to = Place(target.above, target.resource, scope, target.steps, 0, base)
+        to = Place(there, there.resource, scope, (), 0, base)
         heights.of.append(0)
-        requirement = self.child(target.raw, to)
+        requirement = self.child(raw, to)
         if requirement == 2 * number:
             heights.bases[number] = base
         else:
