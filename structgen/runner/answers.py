@@ -363,7 +363,7 @@ async def chat(
     whole = ChatResponse(
         **chunk.keywords, choices=[_empty(index, request) for index in range(work.n)], usage=Usage()
     )
-    outputs = [_Output(work, request, streams) for _ in range(work.made)]
+    outputs = [_Output(index, work, request, streams) for index in range(work.made)]
     results: dict[int, GenerationResult[Any]] = {}
     heads = range(work.n if streams else 0)  # before all else, but not before there is something
     # Of thousands of tokens, scores that come at once take seconds.
@@ -378,8 +378,8 @@ async def chat(
                     first = Delta(role="assistant", content="")
                     yield chunk(choices=[ChunkChoice(index=index, delta=first)])
                 heads = range(0)
-                places = range(made, work.n, work.made)
-                choices = [one.model_copy(update={"index": place}) for place in places]
+                others = range(made + work.made, work.n, work.made)
+                choices = [one, *(one.model_copy(update={"index": place}) for place in others)]
                 for choice in choices:
                     _add(whole.choices[choice.index], choice)
                 yield chunk(choices=choices)
@@ -429,7 +429,8 @@ def _add(choice: Choice, more: ChunkChoice) -> None:
 class _Output:
     """One output of a chat, as what chunks have of it."""
 
-    def __init__(self, work: Work, request: ChatRequest, streams: bool) -> None:
+    def __init__(self, index: int, work: Work, request: ChatRequest, streams: bool) -> None:
+        self._index = index
         self._work = work
         self._request = request
         self._streams = streams
@@ -472,6 +473,7 @@ class _Output:
     def _choice(self, delta: Delta) -> ChunkChoice:
         scores = self._scores.take()
         return ChunkChoice(
+            index=self._index,
             delta=delta,
             trace=self._steps.take(),
             logprobs=chat_logprobs(scores) if scores else None,
