@@ -231,15 +231,8 @@ def constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
 
 def checked(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
     """``result``, marked if it is code that looks at the value."""
-    return _noted(result, [title(schema)] if known(schema) is Kind.LIMIT else looked_at_by(schema))
-
-
-def looked_at(result: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
-    """``result``, marked with what code looks at the value, but for functions."""
-    return _noted(result, looked_at_by(schema))
-
-
-def _noted(result: JsonSchemaValue, code: list[str]) -> JsonSchemaValue:
+    is_limit = schema["type"] in FUNCTIONS and known(schema) is Kind.LIMIT
+    code = [title(schema)] if is_limit else looked_at_by(schema)
     return {**result, CHECKED: [*result.get(CHECKED, ()), *code]} if code else result
 
 
@@ -397,7 +390,7 @@ class ExactSchema(GenerateJsonSchema):
 
     def _class(self, schema: Any) -> JsonSchemaValue:
         with self._under(schema.get("config")):
-            return looked_at(closed(self._as_pydantic(schema)), schema)
+            return checked(closed(self._as_pydantic(schema)), schema)
 
     model_schema = dataclass_schema = _class
 
@@ -443,17 +436,17 @@ class ExactSchema(GenerateJsonSchema):
             last = min(last, lt - dt.timedelta(days=1))
         if first > last:
             return {"not": {}}
-        return looked_at(text_of(date_pattern(first, last)), schema)
+        return checked(text_of(date_pattern(first, last)), schema)
 
     def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:  # noqa: D102
-        return looked_at(text_of(time_pattern(_zone(schema))), schema)
+        return checked(text_of(time_pattern(_zone(schema))), schema)
 
     def datetime_schema(self, schema: core_schema.DatetimeSchema) -> JsonSchemaValue:  # noqa: D102
         first, last = _days(schema)
-        return looked_at(text_of(datetime_pattern(_zone(schema), first, last)), schema)
+        return checked(text_of(datetime_pattern(_zone(schema), first, last)), schema)
 
     def timedelta_schema(self, schema: core_schema.TimedeltaSchema) -> JsonSchemaValue:  # noqa: D102
-        return looked_at(text_of(duration_pattern()), schema)
+        return checked(text_of(duration_pattern()), schema)
 
     def uuid_schema(self, schema: core_schema.UuidSchema) -> JsonSchemaValue:  # noqa: D102
         return text_of(uuid_pattern(schema.get("version")))

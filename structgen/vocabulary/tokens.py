@@ -189,28 +189,13 @@ class RopeTokens:
 
     def _steps(self, text: bytes, after: Window) -> tuple[_Before, list[tuple[int, int]]]:
         """What ``text`` comes to; and for each place in it the first token, and its length."""
-        trie = self._trie
-        child, token_start = trie.child, trie.token_start
         ahead, known = after
         data = text + ahead
-        end, inner = len(data), len(text)
-        costs = [_NEVER] * inner + list(known)
-        steps = [(0, 1)] * inner
-        for start in range(inner - 1, -1, -1):
-            node, at, best, first = 0, start, _NEVER, (0, 1)
-            while at < end:
-                step = child.get(node << 8 | data[at])
-                if step is None:
-                    break
-                node, at = step, at + 1
-                # `<=` lets the longest token win among equals.
-                if costs[at] < best and token_start[node] < token_start[node + 1]:
-                    best = costs[at] + 1
-                    first = (node, at - start)
-            costs[start] = best
-            steps[start] = first
-        longest = trie.max_depth
-        near = costs[: longest + 1]
+        fewest, chosen = list(known[::-1]), [(0, 1)] * len(known)
+        _extend(self._trie, data, fewest, chosen)
+        steps = chosen[::-1][: len(text)]
+        longest = self._trie.max_depth
+        near = fewest[::-1][: longest + 1]
         least = min(near)
         if least >= _NEVER:
             return _Before(0, (data[:longest], (_NEVER,) * len(near))), steps
@@ -219,9 +204,6 @@ class RopeTokens:
             if cost >= _NEVER:
                 relative[i] = _NEVER
         return _Before(least, (data[:longest], tuple(relative))), steps
-
-
-_UNREACHABLE = 1 << 60
 
 
 @final
@@ -244,7 +226,7 @@ class FewestTokens:
     def count(self, data: bytes) -> int | None:
         """Return how many tokens `__call__` would take, which costs less."""
         needed = self._table(data)[0][len(data)]
-        return needed if needed < _UNREACHABLE else None
+        return needed if needed < _NEVER else None
 
     def __call__(self, data: bytes, most: int | None = None) -> list[int] | None:
         """Return the nodes of the fewest tokens that concatenate to ``data``; None if none do.
@@ -255,7 +237,7 @@ class FewestTokens:
         """
         fewest, chosen = self._table(data)
         left = len(data)
-        if fewest[left] >= _UNREACHABLE:
+        if fewest[left] >= _NEVER:
             return None
         out: list[int] = []
         while left and (most is None or len(out) < most):
@@ -266,29 +248,40 @@ class FewestTokens:
 
     def _table(self, data: bytes) -> tuple[list[int], list[tuple[int, int]]]:
         """For each number of last bytes: the fewest tokens, and the first of these."""
-        trie = self._trie
-        child, token_start = trie.child, trie.token_start
         known, fewest, chosen = self._last
         if known == data:
             return fewest, chosen
         alike = _common_end(known, data)
         fewest, chosen = fewest[: alike + 1], chosen[: alike + 1]
-        end = len(data)
-        for left in range(alike + 1, end + 1):
-            node, at, best, first = 0, end - left, _UNREACHABLE, (0, 0)
-            while at < end:
-                step = child.get(node << 8 | data[at])
-                if step is None:
-                    break
-                node, at = step, at + 1
-                # `<=` lets the longest token win among equals.
-                if fewest[end - at] < best and token_start[node] < token_start[node + 1]:
-                    best = fewest[end - at] + 1
-                    first = (node, at - end + left)
-            fewest.append(best)
-            chosen.append(first)
+        _extend(self._trie, data, fewest, chosen)
         self._last = (data, fewest, chosen)
         return fewest, chosen
+
+
+def _extend(trie: Trie, data: bytes, fewest: list[int], chosen: list[tuple[int, int]]) -> None:
+    """Add to what is known of some last bytes of ``data`` the same of more of them, up to all.
+
+    Args:
+        trie: the tokens.
+        data: the bytes.
+        fewest: for each number of last bytes the fewest tokens that spell them.
+        chosen: node and length of the first of these.
+    """
+    child, token_start = trie.child, trie.token_start
+    end = len(data)
+    for left in range(len(fewest), end + 1):
+        node, at, best, first = 0, end - left, _NEVER, (0, 1)
+        while at < end:
+            step = child.get(node << 8 | data[at])
+            if step is None:
+                break
+            node, at = step, at + 1
+            # `<=` lets the longest token win among equals.
+            if fewest[end - at] < best and token_start[node] < token_start[node + 1]:
+                best = fewest[end - at] + 1
+                first = (node, at - end + left)
+        fewest.append(best)
+        chosen.append(first)
 
 
 def _common_end(a: bytes, b: bytes) -> int:

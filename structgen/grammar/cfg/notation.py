@@ -503,8 +503,79 @@ NO_CODE = (
 )
 
 
-class Scanner:
-    """A place in a text.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
+_HEAD = re.compile(rf"({_NAME.pattern})(?:\[[^\]\n]*\])?\s*::=")
+_OTHER_HEAD = re.compile(r"[ \t]*(?:[:=→←]|->|<-)")
+_RULE = re.compile(rf"^[ \t]*(?={_HEAD.pattern})", re.MULTILINE)
+_JUNK = re.compile(r"'[^'\n]*'|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|\\.|[^\s\"'\[(|);<A-Za-z_]+|.")
+_COUNT = re.compile(r"\{\s*(\d+)\s*(?:(,)\s*(\d+)?\s*)?\}")
+_MAX_DEPTH = 150
+
+
+def parse(
+    text: str,
+    start: str | None,
+    dialect: str,
+    given: Mapping[str, Given] | None = None,
+    errors: Errors = None,
+) -> ir.ContextFree:
+    """The grammar of a GBNF or EBNF text.
+
+    Args:
+        text: the grammar.
+        start: the rule to begin with; None for ``root``, or in EBNF the first rule.
+        dialect: ``"gbnf"`` or ``"ebnf"``.
+        given: rules that the text leaves open.
+        errors: see `read.parse`.
+
+    Raises:
+        GrammarError: the grammar is malformed.
+    """
+    reader = _Reader(text, dialect, errors)
+    rules = reader.rules()
+    for name, terminal in (given or {}).items():
+        if name in rules:
+            raise GrammarError(
+                f"Rule {name!r} is given by terminals= and defined. Leave one of them out."
+            )
+        rules[name] = Placed(_given(name, terminal))
+    if not rules:
+        raise GrammarError("The grammar has no rules. A rule is written: name ::= expression")
+    if start is None:
+        start = "root" if dialect == "gbnf" or "root" in rules else next(iter(rules))
+    if start not in rules:
+        error = GrammarError(
+            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
+            "Name one of them as start."
+        )
+        if not errors or _RULE.search(text):
+            embedded.report(errors, error)
+        start = next(iter(rules))
+    # What stands in a rule that could not be read is defined, too.
+    for head in _RULE.finditer(text) if errors else ():
+        rules.setdefault(head[1], Literal(embedded.MADE_UP))
+    for name, position in reader.references:
+        if name not in rules:
+            error = reader.error(
+                f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
+            )
+            embedded.report(errors, error)
+            rules[name] = Literal(embedded.MADE_UP)
+    return build(rules, start, reader.wrong)
+
+
+def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
+    if not isinstance(terminal, str):
+        return terminal
+    try:
+        pattern = regex.parse_python(terminal)
+    except PatternError as error:
+        raise GrammarError(f"Terminal {name}: {error}") from error
+    return ir.Embedded(f"terminal {name}", ir.Pattern(pattern, terminal))
+
+
+class _Reader:
+    """Reads a text, from a place in it on.
 
     Args:
         text: the text.
@@ -517,15 +588,12 @@ class Scanner:
         self.dialect = dialect
         self.errors = errors
         self.at = 0
+        self.depth = 0
+        self.references: list[tuple[str, int]] = []
 
     def error(self, message: str, position: int | None = None) -> GrammarError:
         """An error at a position, the current one by default."""
-        at = self.at if position is None else position
-        before = self.text[:at]
-        line = before.count("\n") + 1
-        return GrammarError(
-            message, text=self.text, line=line, column=at - (before.rfind("\n") + 1) + 1
-        )
+        return embedded.placed(message, self.text, self.at if position is None else position)
 
     def wrong(self, message: str, position: int | None = None) -> None:
         """Tell an error: collect it, and then what follows is read as well as can be; or raise."""
@@ -645,84 +713,6 @@ class Scanner:
             code = 0
         self.at = at + len(found)
         return code
-
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
-_HEAD = re.compile(rf"({_NAME.pattern})(?:\[[^\]\n]*\])?\s*::=")
-_OTHER_HEAD = re.compile(r"[ \t]*(?:[:=→←]|->|<-)")
-_RULE = re.compile(rf"^[ \t]*(?={_HEAD.pattern})", re.MULTILINE)
-_JUNK = re.compile(r"'[^'\n]*'|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|\\.|[^\s\"'\[(|);<A-Za-z_]+|.")
-_COUNT = re.compile(r"\{\s*(\d+)\s*(?:(,)\s*(\d+)?\s*)?\}")
-_MAX_DEPTH = 150
-
-
-def parse(
-    text: str,
-    start: str | None,
-    dialect: str,
-    given: Mapping[str, Given] | None = None,
-    errors: Errors = None,
-) -> ir.ContextFree:
-    """The grammar of a GBNF or EBNF text.
-
-    Args:
-        text: the grammar.
-        start: the rule to begin with; None for ``root``, or in EBNF the first rule.
-        dialect: ``"gbnf"`` or ``"ebnf"``.
-        given: rules that the text leaves open.
-        errors: see `read.parse`.
-
-    Raises:
-        GrammarError: the grammar is malformed.
-    """
-    reader = _Reader(text, dialect, errors)
-    rules = reader.rules()
-    for name, terminal in (given or {}).items():
-        if name in rules:
-            raise GrammarError(
-                f"Rule {name!r} is given by terminals= and defined. Leave one of them out."
-            )
-        rules[name] = Placed(_given(name, terminal))
-    if not rules:
-        raise GrammarError("The grammar has no rules. A rule is written: name ::= expression")
-    if start is None:
-        start = "root" if dialect == "gbnf" or "root" in rules else next(iter(rules))
-    if start not in rules:
-        error = GrammarError(
-            f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
-            "Name one of them as start."
-        )
-        if not errors or _RULE.search(text):
-            embedded.report(errors, error)
-        start = next(iter(rules))
-    # What stands in a rule that could not be read is defined, too.
-    for head in _RULE.finditer(text) if errors else ():
-        rules.setdefault(head[1], Literal(embedded.MADE_UP))
-    for name, position in reader.references:
-        if name not in rules:
-            error = reader.error(
-                f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
-            )
-            embedded.report(errors, error)
-            rules[name] = Literal(embedded.MADE_UP)
-    return build(rules, start, reader.wrong)
-
-
-def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
-    if not isinstance(terminal, str):
-        return terminal
-    try:
-        pattern = regex.parse_python(terminal)
-    except PatternError as error:
-        raise GrammarError(f"Terminal {name}: {error}") from error
-    return ir.Embedded(f"terminal {name}", ir.Pattern(pattern, terminal))
-
-
-class _Reader(Scanner):
-    def __init__(self, text: str, dialect: str, errors: Errors) -> None:
-        super().__init__(text, dialect, errors)
-        self.depth = 0
-        self.references: list[tuple[str, int]] = []
 
     def rules(self) -> dict[str, Expression]:
         """The rules; where errors are collected, those with mistakes, too."""

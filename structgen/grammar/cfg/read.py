@@ -22,11 +22,10 @@ DIALECTS = ("lark", "gbnf", "ebnf")
 BYTE_ORDER_MARK = "\ufeff"
 """What some editors put before a text in UTF-8; no part of it."""
 
-_DECIDED = (".lark", ".gbnf", ".ebnf")
 NAMES = {"lark": "Lark", "gbnf": "GBNF", "ebnf": "EBNF"}
 """What the dialects are called in messages."""
 
-_EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf"}
+_EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
 
 
 def parse(
@@ -73,7 +72,7 @@ def parse(
 
 def is_decided(dialect: str | None, path: str | None) -> bool:
     """Whether how a grammar is written has been said, and need not be told from its look."""
-    return dialect is not None or str(path).endswith(_DECIDED)
+    return dialect is not None or str(path).endswith(tuple(_EXTENSIONS))
 
 
 def _parse(
@@ -119,8 +118,6 @@ def dialect_of(text: str, path: str | None = None) -> str:
     for extension, dialect in _EXTENSIONS.items():
         if path is not None and path.endswith(extension):
             return dialect
-    if str(path).endswith(".ebnf"):
-        return "ebnf"
     if not re.search(r"^[^\S\n]*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
         return "lark"
     return "gbnf" if re.search(r"^[^\S\n]*root\s*::=", text, re.MULTILINE) else "ebnf"
