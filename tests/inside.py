@@ -89,7 +89,7 @@ def last_lines(server: Any) -> Any:
 
 def machine(holder: Any) -> Any:
     """The automaton of a constraint, an engine or a cursor."""
-    return holder._machine
+    return holder._machine if hasattr(holder, "_machine") else holder._engine.machine
 
 
 def rules(holder: Any) -> Any:
@@ -104,7 +104,7 @@ def lexer_walks(holder: Any) -> Any:
 
 def masks(holder: Any) -> Any:
     """What makes the masks of an engine."""
-    return holder._masks
+    return holder._masks if hasattr(holder, "_masks") else holder._engine.masks
 
 
 def model(holder: Any) -> Any:

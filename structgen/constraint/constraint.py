@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, overload
 import numpy as np
 
 from structgen.automaton import Built, build
-from structgen.automaton.core import Machine
 from structgen.automaton.json import CompileOptions
 from structgen.errors import (
     OptionError,
@@ -30,7 +29,6 @@ from structgen.errors import (
 from structgen.grammar import reading
 from structgen.grammar.cfg import cache as grammar_facts
 from structgen.grammar.formats import format_regex
-from structgen.masks import MaskEngine
 from structgen.types import (
     Call,
     Cfg,
@@ -223,14 +221,6 @@ class Constraint(Typed[T_co]):
     @property
     def _engine(self) -> Engine:
         return self._engines.newest
-
-    @property
-    def _machine(self) -> Machine:
-        return self._engine.machine
-
-    @property
-    def _masks(self) -> MaskEngine:
-        return self._engine.masks
 
     def allows(self, text: str) -> bool:
         """Whether ``text`` is a whole output. Costs what accepting its tokens does.

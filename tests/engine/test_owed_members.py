@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import inside
 import numpy as np
 import pytest
 
@@ -211,6 +212,6 @@ def test_constants_that_unique_items_owe() -> None:
     for byte in b"[7, 3,":
         cursor.fill_mask(row)
         cursor.accept(byte)
-    language = constraint._machine.languages[0]  # type: ignore[union-attr]
+    language = inside.machine(constraint).languages[0]
     # One for each constant and each of the states between; before, for each set of others, too.
     assert len(language.nodes) < 400
