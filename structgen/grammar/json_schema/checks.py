@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from structgen.errors import (
     CompileLimitExceeded,
@@ -26,18 +26,10 @@ from structgen.grammar import ir
 from structgen.grammar.regex.read import parse_ecma
 
 from .dialects import Dialect, how_to_choose
-from .graph import TYPE_BITS, to_decimal
+from .graph import TYPE_BITS, HasPath, to_decimal
 
 
-class HasPaths(Protocol):
-    """Knows its path, and those below."""
-
-    def at(self, *steps: str | int) -> str:
-        """The path of a keyword, or of something inside one."""
-        ...
-
-
-def pattern(keyword: str, value: str, place: HasPaths, *inside: str) -> ir.Regex:
+def pattern(keyword: str, value: str, place: HasPath, *inside: str) -> ir.Regex:
     """The strings in which the ECMA-262 pattern ``value`` is found."""
     try:
         return _parse(value)
@@ -71,28 +63,28 @@ def _parse(source: str) -> ir.Regex:
     return parse_ecma(source)
 
 
-def text(keyword: str, value: Any, place: HasPaths) -> str:
+def text(keyword: str, value: Any, place: HasPath) -> str:
     """A string."""
     if not isinstance(value, str):
         raise wrong(keyword, "a string", value, place)
     return value
 
 
-def array(keyword: str, value: Any, place: HasPaths, *inside: str) -> list[Any]:
+def array(keyword: str, value: Any, place: HasPath, *inside: str) -> list[Any]:
     """An array."""
     if not isinstance(value, list):
         raise wrong(keyword, "an array", value, place, *inside)
     return value
 
 
-def mapping(keyword: str, value: Any, place: HasPaths) -> Mapping[str, Any]:
+def mapping(keyword: str, value: Any, place: HasPath) -> Mapping[str, Any]:
     """An object."""
     if type(value) is not dict and not isinstance(value, Mapping):
         raise wrong(keyword, "an object", value, place)
     return value
 
 
-def members(keyword: str, value: Any, place: HasPaths) -> None:
+def members(keyword: str, value: Any, place: HasPath) -> None:
     """An object whose names are Unicode text."""
     if type(value) is not dict:
         mapping(keyword, value, place)
@@ -100,7 +92,7 @@ def members(keyword: str, value: Any, place: HasPaths) -> None:
         unicode(keyword, list(value), place)
 
 
-def count(keyword: str, value: Any, place: HasPaths) -> int:
+def count(keyword: str, value: Any, place: HasPath) -> int:
     """A whole number of at least 0; 2.0 will do."""
     whole = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1
     if not whole or value < 0:
@@ -108,14 +100,14 @@ def count(keyword: str, value: Any, place: HasPaths) -> int:
     return int(value)
 
 
-def boolean(keyword: str, value: Any, place: HasPaths) -> bool:
+def boolean(keyword: str, value: Any, place: HasPath) -> bool:
     """A boolean."""
     if not isinstance(value, bool):
         raise wrong(keyword, "a boolean", value, place)
     return value
 
 
-def types(keyword: str, value: Any, place: HasPaths) -> int:
+def types(keyword: str, value: Any, place: HasPath) -> int:
     """The type bits of a type's name or of a list of them; ``integer`` as later drafts have it."""
     bits = 0
     for i, name in enumerate(value if isinstance(value, list) else [value]):
@@ -163,7 +155,7 @@ _TYPE_NAMES = {
 }
 
 
-def names(keyword: str, value: Any, place: HasPaths, *inside: str) -> tuple[str, ...]:
+def names(keyword: str, value: Any, place: HasPath, *inside: str) -> tuple[str, ...]:
     """An array of strings; repeated ones count once."""
     try:
         if type(value) is list and "".join(value).isascii():  # as nearly always
@@ -190,7 +182,7 @@ def names(keyword: str, value: Any, place: HasPaths, *inside: str) -> tuple[str,
     return tuple(dict.fromkeys(value))
 
 
-def number(keyword: str, value: Any, place: HasPaths) -> Decimal:
+def number(keyword: str, value: Any, place: HasPath) -> Decimal:
     """A number, as its decimal spelling has it."""
     if type(value) is int:
         return Decimal(value)
@@ -202,7 +194,7 @@ def number(keyword: str, value: Any, place: HasPaths) -> Decimal:
     return exact
 
 
-def unicode(keyword: str, value: Any, place: HasPaths, *inside: str) -> None:
+def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
     """Refuse strings that are no Unicode text: no token stands for half a surrogate pair."""
     try:
         (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
@@ -217,7 +209,7 @@ def unicode(keyword: str, value: Any, place: HasPaths, *inside: str) -> None:
         ) from None
 
 
-def wrong(keyword: str, wanted: str, value: Any, place: HasPaths, *inside: str) -> SchemaError:
+def wrong(keyword: str, wanted: str, value: Any, place: HasPath, *inside: str) -> SchemaError:
     """The error that ``keyword`` is not what it must be."""
     path = place.at(keyword, *inside)
     return SchemaError(
@@ -226,7 +218,7 @@ def wrong(keyword: str, wanted: str, value: Any, place: HasPaths, *inside: str) 
 
 
 def of_another_draft(
-    keyword: str, value: Any, place: HasPaths, dialect: Dialect, draft: str
+    keyword: str, value: Any, place: HasPath, dialect: Dialect, draft: str
 ) -> SchemaError:
     """The error that ``keyword`` is written as the draft called ``draft`` has it."""
     path = place.at(keyword)
@@ -244,7 +236,7 @@ def of_another_draft(
     )
 
 
-def no_names(keyword: str, value: Any, place: HasPaths, name: str) -> SchemaError:
+def no_names(keyword: str, value: Any, place: HasPath, name: str) -> SchemaError:
     """The error that ``keyword`` has no array of names for ``name``."""
     path = place.at(keyword, name)
     hint = ""

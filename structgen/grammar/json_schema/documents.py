@@ -20,9 +20,8 @@ from urllib.parse import unquote, urldefrag, urljoin
 from structgen.errors import SchemaError
 from structgen.storage import IdentityMap
 
-from .checks import HasPaths
 from .dialects import DEFAULT, DIALECTS, Dialect, by_uri, how_to_choose, is_latest, subschemas
-from .graph import child_path
+from .graph import HasPath, child_path
 
 _MOST_NAMED = 8
 """Most names that are listed where none is near."""
@@ -227,7 +226,7 @@ class Documents:
             return identifier  # what follows comes to this, in a dozen calls
         return urldefrag(urljoin(base, identifier))[0]
 
-    def check_dialect(self, raw: Mapping[str, Any], place: HasPaths) -> None:
+    def check_dialect(self, raw: Mapping[str, Any], place: HasPath) -> None:
         """Refuse a ``$schema`` at ``place`` that says nothing about how to read the schema.
 
         Raises:
@@ -287,7 +286,7 @@ class Documents:
     # -- resolution -------------------------------------------------------------------------
 
     def resolve(
-        self, reference: str, resource: Resource, place: HasPaths, keyword: str = "$ref"
+        self, reference: str, resource: Resource, place: HasPath, keyword: str = "$ref"
     ) -> Target:
         """What ``reference``, found in ``resource`` at ``place``, leads to.
 
@@ -300,7 +299,7 @@ class Documents:
             found = self._resolved[key] = self._resolve(reference, resource, place, keyword)
         return found
 
-    def _resolve(self, reference: str, resource: Resource, place: HasPaths, keyword: str) -> Target:
+    def _resolve(self, reference: str, resource: Resource, place: HasPath, keyword: str) -> Target:
         if reference.startswith("#") and (len(reference) == 1 or reference[1] == "/"):
             pointer = unquote(reference[1:]) if "%" in reference else reference[1:]
             return self._pointer(resource, pointer, reference, place, keyword)
@@ -374,7 +373,7 @@ class Documents:
         return found
 
     def _pointer(
-        self, resource: Resource, pointer: str, reference: str, place: HasPaths, keyword: str
+        self, resource: Resource, pointer: str, reference: str, place: HasPath, keyword: str
     ) -> Target:
         raw, above = resource.root, resource.path
         steps: list[str | int] = []
