@@ -5,12 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from structgen.errors import OptionError
+
 from .generation import FLAGS, Form, with_form
 from .terminal import json_in
+
+if TYPE_CHECKING:
+    from structgen.jobs import Source
 
 
 def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,6 +71,8 @@ def batch(
     INPUT is a .jsonl, .csv, .tsv, .parquet or .txt file, a pattern of such, or "-": JSON lines on
     standard input. Results are written in parts, which survive whatever ends the process: the same
     command goes on where it stopped.
+
+    A file of requests in the format of OpenAI's batch API gives answers in that format.
     """
     if form.lowered()[1]:
         raise click.UsageError("--whitespace is not supported here.")
@@ -77,9 +84,38 @@ def batch(
     # Imported late: --help should not wait for it.
     from structgen import jobs
 
+    source = jobs.Source.of(list(inputs))
     try:
-        folder = jobs.batch(list(inputs), form.output_type(), **options)
+        if inputs != ("-",) and _are_requests(source, options):
+            folder = _answered(source, **options)
+        else:
+            folder = jobs.batch(source, form.output_type(), **options)
     except KeyboardInterrupt:
         click.echo("\nStopped. The same command goes on from here.", err=True)
         sys.exit(130)
     click.echo(f"Wrote {folder}.", err=True)
+
+
+def _are_requests(source: Source, options: dict[str, Any]) -> bool:
+    """Whether INPUT are lines of OpenAI's batch files, and nothing says otherwise."""
+    if options.keys() & {"column", "prompt", "messages", "questions"} or options["embed"]:
+        return False
+    first = next(source.read(), None)
+    return isinstance(first, dict) and {"custom_id", "url", "body"} <= first.keys()
+
+
+def _answered(source: Source, output: Path, **options: Any) -> Path:
+    try:
+        from structgen.server import request_files
+    except ImportError as error:
+        raise OptionError(str(error)) from None
+    given = {name: options.pop(name) for name in ("model", "workers") if name in options}
+    usual = {"format": "jsonl", "embed": False, "result": "output", "on_error": "row"}
+    others = [name for name, value in options.items() if usual.get(name) != value]
+    if others:
+        raise OptionError(
+            f"--{others[0].replace('_', '-')} goes with rows. Lines of requests say themselves "
+            "what they ask."
+        )
+    request_files.answer_files(source, output, **given)
+    return output

@@ -7,8 +7,8 @@ their results in order). It knows no server and no command line.
 
 from __future__ import annotations
 
-from .job import Job, batch
+from .job import Job, batch, shown
 from .parts import Parts
 from .rows import BadRow, Prompts, Row, Source
 
-__all__ = ["BadRow", "Job", "Parts", "Prompts", "Row", "Source", "batch"]
+__all__ = ["BadRow", "Job", "Parts", "Prompts", "Row", "Source", "batch", "shown"]

@@ -75,6 +75,8 @@ class Source:
         Raises:
             OptionError: there is no such file, or it is none of these.
         """
+        if isinstance(given, cls):
+            return given
         if isinstance(given, (str, os.PathLike)):
             return cls._of_files([os.fspath(given)])
         if hasattr(given, "to_pylist") and hasattr(given, "schema"):  # Arrow

@@ -1,0 +1,62 @@
+"""Files of requests in the format of OpenAI's batch API, answered by the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+import structgen
+from structgen.cli.commands import cli
+
+CHAT = "/v1/chat/completions"
+
+
+def line(custom_id: Any, url: str, body: Any, method: str = "POST") -> str:
+    return json.dumps({"custom_id": custom_id, "method": method, "url": url, "body": body})
+
+
+def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.TextModel) -> None:
+    chat = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Yes or no?"}]}
+    lines = [
+        line("a", CHAT, {**chat, "grammar": "yes|no", "grammar_type": "regex"}),
+        line("b", CHAT, {"messages": []}),
+        line("c", "/v1/models", {}, "GET"),
+        line("d", CHAT, {**chat, "stream": True}),
+        "no JSON",
+        line("e", "/v1/responses", {"input": "Hello", "max_output_tokens": 3}),
+        line("f", "/v1/completions", {"prompt": "Once", "max_tokens": 2}),
+    ]
+    source, output = tmp_path / "requests.jsonl", tmp_path / "answers"
+    source.write_text("\n".join(lines), encoding="utf-8")
+    command = ["batch", str(source), "-o", str(output), "--model", str(model.folder)]
+    ended = CliRunner().invoke(cli, command, standalone_mode=False)
+    assert ended.exception is None, ended.output
+    (part,) = output.glob("part-*")
+    made = [json.loads(one) for one in part.read_text(encoding="utf-8").splitlines()]
+    assert [one["custom_id"] for one in made] == ["a", "b", "c", "d", None, "e", "f"]
+    statuses = [None if one["response"] is None else one["response"] for one in made]
+    assert [one and one["status_code"] for one in statuses] == [
+        200,
+        400,
+        None,
+        None,
+        None,
+        200,
+        200,
+    ]
+    answer = made[0]["response"]["body"]["choices"][0]["message"]["content"]
+    assert answer in ("yes", "no")
+    assert "messages" in made[1]["response"]["body"]["error"]["message"]
+    assert "POST one of" in made[2]["error"]["message"]
+    assert "without stream" in made[3]["error"]["message"]
+    assert "line 5: it is not JSON" in made[4]["error"]["message"]
+    assert made[5]["response"]["body"]["object"] == "response"
+    assert made[0]["response"]["request_id"].startswith("req_")
+    again = CliRunner().invoke(cli, command, standalone_mode=False)
+    assert again.exception is None
+    assert list(output.glob("part-*")) == [part]
+    other = CliRunner().invoke(cli, [*command, "--seed", "1"], standalone_mode=False)
+    assert "--seed goes with rows" in str(other.exception)
