@@ -181,6 +181,11 @@ def decide(
     type=click.Path(dir_okay=False, path_type=Path),
     help="An SQLite file for what is kept, so that it outlives the server.",
 )
+@click.option(
+    "--files",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for /v1/files and /v1/batches.",
+)
 @click.option("--requests-per-minute", type=int, metavar="N", help="For each key or address.")
 @click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer.")
 @click.option("--request-seconds", type=float, metavar="S", help="Most seconds of an answer.")

@@ -155,7 +155,7 @@ class Job(Iterator[Row]):
 
         Args:
             parts: the folder.
-            progress: called after each row.
+            progress: called after each row; the job ends where it raises.
 
         Raises:
             StructgenError: the job cannot go on, or the folder cannot be written. The same job
@@ -176,22 +176,21 @@ class Job(Iterator[Row]):
                     ) from error
             rows, began = [], time.monotonic()
 
-        while True:
-            try:
-                row = self.step()
-            except StopIteration:
-                break
-            except BaseException:
-                put()
-                raise
-            end += 1
-            if row is not None:
-                rows.append(row)
-            is_large = len(rows) >= _ROWS_PER_PART
-            if is_large or time.monotonic() - began > _SECONDS_PER_PART:
-                put()
-            progress(self)
-        put()
+        try:
+            while True:
+                try:
+                    row = self.step()
+                except StopIteration:
+                    break
+                end += 1
+                if row is not None:
+                    rows.append(row)
+                is_large = len(rows) >= _ROWS_PER_PART
+                if is_large or time.monotonic() - began > _SECONDS_PER_PART:
+                    put()
+                progress(self)
+        finally:
+            put()
 
 
 def _results(

@@ -63,7 +63,7 @@ class Source:
     schema: Any = None
 
     @classmethod
-    def of(cls, given: Any) -> Source:
+    def of(cls, given: Any, kind: str | None = None) -> Source:
         """What ``rows`` of a job may be.
 
         Args:
@@ -71,12 +71,16 @@ class Source:
                 with ``*`` stand for all that match; ``-`` is JSON lines on standard input), a table
                 of pandas, Polars or Arrow, or an iterable of rows: mappings, or texts, which become
                 rows with the column ``text``.
+            kind: ``"jsonl"``: what a file is, whatever its name says.
 
         Raises:
             OptionError: there is no such file, or it is none of these.
         """
         if isinstance(given, cls):
             return given
+        if kind == "jsonl":
+            path = Path(given)
+            return cls(lambda: _rows_in(path, "jsonl"), path.name, _count([path], "jsonl"))
         if isinstance(given, (str, os.PathLike)):
             return cls._of_files([os.fspath(given)])
         if hasattr(given, "to_pylist") and hasattr(given, "schema"):  # Arrow
@@ -161,11 +165,11 @@ def _digest(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
 
 
-def _count(files: Sequence[Path]) -> int | None:
+def _count(files: Sequence[Path], known: str | None = None) -> int | None:
     """How many rows there are, where that can be told without parsing them."""
     total = 0
     for path in files:
-        kind = _KINDS[path.suffix.lower()]
+        kind = known or _KINDS[path.suffix.lower()]
         if kind == "parquet":
             with _told(path):
                 total += pyarrow().parquet.ParquetFile(path).metadata.num_rows
@@ -181,9 +185,9 @@ def _count(files: Sequence[Path]) -> int | None:
     return total
 
 
-def _rows_in(path: Path) -> Iterator[Row | BadRow]:
+def _rows_in(path: Path, kind: str | None = None) -> Iterator[Row | BadRow]:
     """The rows of a file, in order."""
-    kind = _KINDS[path.suffix.lower()]
+    kind = kind or _KINDS[path.suffix.lower()]
     if kind == "parquet":
         with _told(path):
             for batch in pyarrow().parquet.ParquetFile(path).iter_batches(1024):

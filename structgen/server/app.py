@@ -22,6 +22,7 @@ from structgen.errors import StructgenError
 from structgen.runner import Runner, Trials
 
 from . import wire
+from .batches import Batches, Files
 from .errors import ApiError, told
 from .gateway import LOG, Gateway, Keys, keys_in
 from .openapi import Application
@@ -53,9 +54,13 @@ def create_app(
         trials = Trials(settings.compile_seconds, settings.compile_bytes)
         app.state.trials = trials
         loading = asyncio.ensure_future(_load(app, runner, settings))
+        if app.state.batches is not None:
+            app.state.batches.start()
         try:
             yield
         finally:
+            if app.state.batches is not None:
+                await app.state.batches.close(settings.drain_seconds)
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
             await app.state.jobs.close()
@@ -78,6 +83,10 @@ def create_app(
     app.state.runner = runner
     app.state.store = Store(settings.stored_responses, settings.stored_seconds, settings.sessions)
     app.state.jobs = Jobs()
+    app.state.files = app.state.batches = None
+    if settings.files is not None:
+        app.state.files = Files(settings.files, settings.max_files_bytes)
+        app.state.batches = Batches(app, app.state.files)
     app.state.bodies = wire.reader()
     app.state.settings = settings
     app.state.created = int(time.time())

@@ -197,6 +197,11 @@ def needs_no_key(path: str) -> bool:
 _MOST_BODIES = 16
 """How many bodies of the greatest size one key may have under way, or as much in smaller ones."""
 
+OWNER = "structgen.owner"
+"""Where a scope that was made in this process says on whose behalf it asks: no key is asked for."""
+
+_UPLOADS = "/v1/files"
+
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _WHOLE = re.compile("[0-9]+")
 
@@ -268,7 +273,10 @@ class Gateway:
             try:
                 self._admit(scope, headers)
                 by = scope["state"].get("holder")
-                body = await self._body(receive, headers, taken)
+                most = self._settings.max_body_bytes
+                if scope["path"] == _UPLOADS and self._settings.files is not None:
+                    most = self._settings.max_file_bytes
+                body = await self._body(receive, headers, taken, most)
                 with self._stranger(scope):
                     await self._app(scope, _replayed(body, receive), sending)
             except ClientGone:
@@ -292,6 +300,9 @@ class Gateway:
         Raises:
             ApiError: they may not.
         """
+        if OWNER in scope:
+            scope["state"] |= {"owner": scope[OWNER], "holder": "batch"}
+            return
         host = re.sub(r":\d+$", "", headers.get("host", "")).strip("[]").lower()
         if self._hosts and host not in self._hosts:
             raise ApiError(
@@ -332,9 +343,9 @@ class Gateway:
                     headers={"Retry-After": seconds(wait)},
                 )
         if scope["method"] not in ("GET", "HEAD"):
-            self._check_page(headers)
+            self._check_page(path, headers)
 
-    def _check_page(self, headers: Headers) -> None:
+    def _check_page(self, path: str, headers: Headers) -> None:
         """Refuse what a web page of somebody else's sends, where no key says who asks.
 
         Browsers send such requests without asking the server, if their bodies are not JSON.
@@ -342,7 +353,8 @@ class Gateway:
         Raises:
             ApiError: so it is.
         """
-        check_type(headers.get("content-type", ""))
+        if path != _UPLOADS:
+            check_type(headers.get("content-type", ""))
         if self._keys or "*" in self._settings.cors_origins:
             return
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
@@ -370,7 +382,7 @@ class Gateway:
             STRANGER.reset(token)
 
     async def _body(
-        self, receive: Receive, headers: Headers, taken: Callable[[int], None]
+        self, receive: Receive, headers: Headers, taken: Callable[[int], None], most: int
     ) -> bytes:
         """The whole body; ``taken`` is told how many bytes of it are held.
 
@@ -378,10 +390,10 @@ class Gateway:
             ApiError: it is too large, or too slow, or too many are held.
             ClientGone: it ends before it is whole.
         """
-        most = self._settings.max_body_bytes
         too_large = ApiError(
             413,
-            f"The request is larger than {most:,} bytes. Send less, or raise max_body_bytes.",
+            f"The request is larger than {most:,} bytes. Send less, or raise max_body_bytes "
+            "(of files: max_file_bytes).",
             code="request_too_large",
             headers={"Connection": "close"},
         )

@@ -22,7 +22,7 @@ from structgen import models
 from structgen.jobs import BadRow, Job, Parts, Row, Source, shown
 from structgen.runner import ModelConfig, Runner
 
-from .app import create_app
+from .gateway import OWNER
 from .settings import Settings
 
 ENDPOINTS = (
@@ -36,6 +36,7 @@ ENDPOINTS = (
 
 _LINE = {"custom_id", "method", "url", "body"}
 _WINDOW = 16
+_ATTEMPTS = 5
 
 
 def is_request(row: Row | BadRow | None) -> bool:
@@ -43,8 +44,16 @@ def is_request(row: Row | BadRow | None) -> bool:
     return isinstance(row, dict) and row.keys() >= _LINE
 
 
-async def call(app: ASGIApp, url: str, body: bytes) -> tuple[int, str, Any]:
+async def call(
+    app: ASGIApp, url: str, body: bytes, owner: str | None = None
+) -> tuple[int, str, Any]:
     """POST to an application.
+
+    Args:
+        app: the application.
+        url: the path.
+        body: JSON.
+        owner: on whose behalf, who need not show a key again.
 
     Returns:
         The status, the request's id, and the answer's JSON.
@@ -85,6 +94,8 @@ async def call(app: ASGIApp, url: str, body: bytes) -> tuple[int, str, Any]:
         "client": ("127.0.0.1", 0),
         "server": ("localhost", 80),
     }
+    if owner is not None:
+        scope[OWNER] = owner
     await app(scope, receive, send)
     return status, id_, json.loads(b"".join(parts) or b"null")
 
@@ -128,27 +139,47 @@ class Requests:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _answer(self, row: Row | BadRow) -> Row:
-        if isinstance(row, BadRow):
-            return _refused(None, row.error)
-        custom_id, body = row.get("custom_id"), row.get("body")
-        if not is_request(row) or not isinstance(custom_id, str):
-            return _refused(custom_id, f"A line has {', '.join(sorted(_LINE))}.")
-        if row["method"] != "POST" or row["url"] not in ENDPOINTS:
-            listed = ", ".join(ENDPOINTS)
-            return _refused(custom_id, f"{row['method']} {row['url']}: POST one of {listed}.")
-        if not isinstance(body, dict) or body.get("stream"):
-            return _refused(custom_id, "body is an object, without stream: answers come whole.")
-        if self._model is not None:
-            body = {**body, "model": self._model}
-        data = json.dumps(body).encode()
-        status, id_, made = self._wait(call(self._app, row["url"], data))
-        if status == 503:  # a process was lost, and is started again
-            status, id_, made = self._wait(call(self._app, row["url"], data))
-        response = {"status_code": status, "request_id": id_, "body": made}
-        return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
+        made: Row = self._wait(answered(self._app, row, model=self._model))
+        return made
 
 
-def _refused(custom_id: Any, message: str) -> Row:
+async def answered(
+    app: ASGIApp, row: Row | BadRow, *, model: str | None = None, owner: str | None = None
+) -> Row:
+    """The answer to a line.
+
+    Args:
+        app: the application.
+        row: the line.
+        model: answers it, whatever model it names; None: the one that it names.
+        owner: on whose behalf; None: this program's.
+    """
+    if isinstance(row, BadRow):
+        return refused_line(None, row.error)
+    custom_id, body = row.get("custom_id"), row.get("body")
+    if not is_request(row) or not isinstance(custom_id, str):
+        return refused_line(custom_id, f"A line has {', '.join(sorted(_LINE))}.")
+    if row["method"] != "POST" or row["url"] not in ENDPOINTS:
+        listed = ", ".join(ENDPOINTS)
+        return refused_line(custom_id, f"{row['method']} {row['url']}: POST one of {listed}.")
+    if not isinstance(body, dict) or body.get("stream") or body.get("background"):
+        return refused_line(
+            custom_id, "body is an object, without stream and background: answers come whole."
+        )
+    if model is not None:
+        body = {**body, "model": model}
+    data = json.dumps(body).encode()
+    for attempt in range(_ATTEMPTS):
+        status, id_, made = await call(app, row["url"], data, owner)
+        if status not in (429, 503):
+            break
+        await asyncio.sleep(min(2**attempt, 30))  # too much is under way, or a process was lost
+    response = {"status_code": status, "request_id": id_, "body": made}
+    return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
+
+
+def refused_line(custom_id: Any, message: str) -> Row:
+    """The answer to a line that is not asked at all."""
     error = {"code": "invalid_request", "message": message}
     return {"id": None, "custom_id": custom_id, "response": None, "error": error}
 
@@ -174,6 +205,8 @@ def answer_files(
     Raises:
         StructgenError: the folder holds other results, or cannot be written.
     """
+    from .app import create_app  # which has the endpoints of batches, and they this module
+
     listed = models.catalogue.ENTRIES
     known = {}
     for name in listed if model is None else [model]:

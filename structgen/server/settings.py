@@ -69,6 +69,10 @@ class Settings(BaseModel):
         stored_seconds: after which one is forgotten.
         sessions: an SQLite file for these, and for the Runner's sessions, so that they outlive the
             server; of one server only. None: in memory.
+        files: a folder for the files and batches of ``/v1/files`` and ``/v1/batches``; of one
+            server only. None: there are none.
+        max_file_bytes: most bytes of one file.
+        max_files_bytes: most bytes of the files of one key.
         docs: whether there is ``/docs``.
         log_format: ``text`` or ``json``.
         log_prompts: whether the bodies of requests are logged.
@@ -109,6 +113,9 @@ class Settings(BaseModel):
     stored_responses: Annotated[int, Field(ge=0)] = 1_000
     stored_seconds: Seconds = 30 * 86_400.0
     sessions: Path | None = None
+    files: Path | None = None
+    max_file_bytes: Count = 32 << 20
+    max_files_bytes: Count = 1 << 30
     allow_unload: bool = False
     docs: bool = True
     log_format: Literal["text", "json"] = "text"

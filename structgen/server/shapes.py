@@ -831,6 +831,64 @@ class DeletedResponse(Answer):
     deleted: Literal[True]
 
 
+class FileAnswer(Answer):
+    """A file."""
+
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    status: Literal["processed"]
+
+
+class _List(Answer):
+    object: Literal["list"]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class FileList(_List):
+    """Files, the newest first."""
+
+    data: list[FileAnswer]
+
+
+class DeletedFile(Answer):
+    """A file is deleted."""
+
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+class BatchAnswer(Answer):
+    """A batch: see OpenAI's API."""
+
+    model_config = ConfigDict(extra="allow")  # the times at which its status changed
+
+    id: str
+    object: Literal["batch"]
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    metadata: dict[str, str] | None
+    errors: dict[str, Any] | None
+    status: str
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    request_counts: dict[str, int]
+
+
+class BatchList(_List):
+    """Batches, the newest first."""
+
+    data: list[BatchAnswer]
+
+
 class InputItemList(Answer):
     """The items that an answer is to, the last first."""
 

@@ -204,7 +204,7 @@ def test_a_job_tells_of_a_full_disk_and_keeps_what_is_done(tmp_path: Path, monke
     put, left = job.Parts.write, iter([True, True, False])
 
     def write(self: Parts, rows: Any, end: int) -> Path:
-        if not next(left):
+        if not next(left, False):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return put(self, rows, end)
 
