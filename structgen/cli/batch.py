@@ -106,7 +106,7 @@ def _are_requests(source: Source, options: dict[str, Any]) -> bool:
 
 def _answered(source: Source, output: Path, **options: Any) -> Path:
     try:
-        from structgen.server import request_files
+        from structgen import server
     except ImportError as error:
         raise OptionError(str(error)) from None
     given = {name: options.pop(name) for name in ("model", "workers") if name in options}
@@ -117,5 +117,5 @@ def _answered(source: Source, output: Path, **options: Any) -> Path:
             f"--{others[0].replace('_', '-')} goes with rows. Lines of requests say themselves "
             "what they ask."
         )
-    request_files.answer_files(source, output, **given)
+    server.answer_files(source, output, **given)
     return output

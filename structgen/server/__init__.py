@@ -22,9 +22,10 @@ except ImportError as error:
     ) from error
 
 from .app import create_app
+from .request_files import answer_files
 from .serving import check, runner_of, serve
 from .settings import Settings
 
-__all__ = ["Settings", "check", "create_app", "runner_of", "serve"]
+__all__ = ["Settings", "answer_files", "check", "create_app", "runner_of", "serve"]
 
 del _fastapi, _uvicorn
