@@ -25,6 +25,8 @@ def map_body(ctx: Any, body: Any) -> Any:
         return body
     document = operation.schema.raw_schema
     asked = document["paths"][operation.path]["post"]["requestBody"]["content"]
+    if "application/json" not in asked:  # a form
+        return body
     reference = asked["application/json"]["schema"]["$ref"]
     whole = {"$ref": reference, "components": document["components"]}
     if not jsonschema_rs.validator_for(whole).is_valid(body):
