@@ -4,7 +4,8 @@ Owns a folder, in which each owner has one of their own: files, each with a desc
 and batches, each with its state and the parts of its answers (`structgen.jobs`). All of it survives
 the server: a batch that was under way goes on when the next one starts. Batches run one after the
 other, those of different owners in turns; their requests go through the application like others, on
-behalf of their owner. No HTTP is here but the calls of lines.
+behalf of their owner, without a socket. Of lines and answers it owns the shape: ``custom_id``, and
+status, id and body exactly as the server would have sent them.
 """
 
 from __future__ import annotations
@@ -23,18 +24,132 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, final
 
+from starlette.types import ASGIApp, Message
+
 from structgen.errors import StructgenError
 from structgen.jobs import BadRow, Job, Parts, Row, Source
 from structgen.storage.user_folder import written_whole
 
 from .errors import ApiError
-from .gateway import LOG
-from .request_files import answered, refused_line
+from .gateway import LOG, OWNER
 
+ENDPOINTS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/embeddings",
+    "/v1/decisions",
+)
+"""What a line may ask for."""
+
+_LINE = {"custom_id", "method", "url", "body"}
+_ATTEMPTS = 5
 _MOST_FILES, _MOST_BATCHES, _MOST_UNDER_WAY = 500, 500, 16
 _WINDOW = 8
 _ID = re.compile(r"(file|batch)-[0-9a-f]{24}")
 _UNDER_WAY = ("validating", "in_progress", "finalizing", "cancelling")
+
+
+def is_request(row: Row | BadRow | None) -> bool:
+    """Whether a row is a line of such a file."""
+    return isinstance(row, dict) and row.keys() >= _LINE
+
+
+async def call(
+    app: ASGIApp, url: str, body: bytes, owner: str | None = None
+) -> tuple[int, str, Any]:
+    """POST to an application.
+
+    Args:
+        app: the application.
+        url: the path.
+        body: JSON.
+        owner: on whose behalf, who need not show a key again.
+
+    Returns:
+        The status, the request's id, and the answer's JSON.
+    """
+    status, id_ = 500, ""
+    parts: list[bytes] = []
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if waiting:
+            return waiting.pop()
+        await asyncio.Event().wait()  # this client does not go away
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        nonlocal status, id_
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            id_ = dict(message["headers"]).get(b"x-request-id", b"").decode()
+        else:
+            parts.append(message.get("body", b""))
+
+    headers = {"host": "localhost", "content-type": "application/json"}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": url,
+        "raw_path": url.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [
+            (name.encode(), value.encode())
+            for name, value in {**headers, "content-length": str(len(body))}.items()
+        ],
+        "client": ("127.0.0.1", 0),
+        "server": ("localhost", 80),
+    }
+    if owner is not None:
+        scope[OWNER] = owner
+    await app(scope, receive, send)
+    return status, id_, json.loads(b"".join(parts) or b"null")
+
+
+async def answered(
+    app: ASGIApp, row: Row | BadRow, *, model: str | None = None, owner: str | None = None
+) -> Row:
+    """The answer to a line.
+
+    Args:
+        app: the application.
+        row: the line.
+        model: answers it, whatever model it names; None: the one that it names.
+        owner: on whose behalf; None: this program's.
+    """
+    if isinstance(row, BadRow):
+        return refused_line(None, row.error)
+    custom_id, body = row.get("custom_id"), row.get("body")
+    if not is_request(row) or not isinstance(custom_id, str):
+        return refused_line(custom_id, f"A line has {', '.join(sorted(_LINE))}.")
+    if row["method"] != "POST" or row["url"] not in ENDPOINTS:
+        listed = ", ".join(ENDPOINTS)
+        return refused_line(custom_id, f"{row['method']} {row['url']}: POST one of {listed}.")
+    if not isinstance(body, dict) or body.get("stream") or body.get("background"):
+        return refused_line(
+            custom_id, "body is an object, without stream and background: answers come whole."
+        )
+    if model is not None:
+        body = {**body, "model": model}
+    data = json.dumps(body).encode()
+    for attempt in range(_ATTEMPTS):
+        status, id_, made = await call(app, row["url"], data, owner)
+        if status not in (429, 503):
+            break
+        await asyncio.sleep(min(2**attempt, 30))  # too much is under way, or a process was lost
+    response = {"status_code": status, "request_id": id_, "body": made}
+    return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
+
+
+def refused_line(custom_id: Any, message: str) -> Row:
+    """The answer to a line that is not asked at all."""
+    error = {"code": "invalid_request", "message": message}
+    return {"id": None, "custom_id": custom_id, "response": None, "error": error}
 
 
 class _Stopped(StructgenError):

@@ -10,10 +10,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import Field, StrictStr
 
-from ..batches import Batches, Files, listed
+from ..batches import ENDPOINTS, Batches, Files, listed
 from ..errors import ApiError
 from ..openapi import answers, body
-from ..request_files import ENDPOINTS
 from ..shapes import BatchAnswer, BatchList, Body, DeletedFile, FileAnswer, FileList
 from ..wire import aside, json_object, read, refused
 
