@@ -145,10 +145,7 @@ class Emptiness:
             return True  # a look at what most properties are
         if conjunction == FALSE:
             return False
-        if self.levels:
-            if self.plainly_possible(conjunction):
-                return True
-        elif conjunction >= 0 and self._plain.possible(conjunction):
+        if self.plainly_possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.
         return bool(self._shapes(conjunction)[0]) or self.shortest(conjunction) is not None

@@ -143,7 +143,15 @@ class ObjectPlan(Frame):
         how = language.space, language.options.named, language.missing
         if not (self._told_by_state or table.bits or table.must_match):
             return key_leaf(tuple(self.names), *how)
-        classify = _Classifier(self, state if self._told_by_state else None)
+        plan = weakref.ref(self)  # it holds its leaves: held in turn, both would be the collector's
+
+        def classify(matched: int) -> int:
+            self = plan()
+            assert self is not None, "frames outlive the leaves above them"
+            if self._told_by_state:
+                return self.class_in(state, matched)
+            return self._class_of(matched)
+
         names = self.names + [k for k in state[3] if k not in self.names]
         symbols = KeySymbols(names, list(table.bits), table.must_match, classify, self._n_names)
         return KeyLeaf(symbols, *how)
@@ -304,13 +312,7 @@ class ObjectPlan(Frame):
             return POP
         ways: Iterable[tuple[int, int]]
         if is_plain:
-            # `_ways`, at hand: every member of most objects comes by here.
-            left, label, table = at >> 1, outcome - 1, self._table
-            if label < self._n_names:
-                left &= ~(1 << label)
-            if self._in_order:
-                left &= ~(table.ordered & ((1 << label) - 1))
-            ways = ((table.conjunctions[label], left),)
+            ways = ((self._table.conjunctions[outcome - 1], self.after(at >> 1, outcome - 1)),)
         else:
             name = None if text is None else json.loads(text)
             ways = [(c, self._number(s)) for c, s in self._open.open_ways(state, outcome - 1, name)]
@@ -414,21 +416,3 @@ class ObjectPlan(Frame):
     def _close(self, members: Members | None, first: bool) -> Text | None:
         texts = None if members is None else [text for *_, text in members]
         return ending(self._language, texts, first, b"}")
-
-
-class _Classifier:
-    """Classes of unnamed keys, in one state or in any.
-
-    A plan holds the leaves of its keys: to hold the plan in turn would leave both to the collector.
-    """
-
-    def __init__(self, plan: ObjectPlan, state: State | None) -> None:
-        self._plan = weakref.ref(plan)
-        self._state = state
-
-    def __call__(self, matched: int) -> int:
-        plan = self._plan()
-        assert plan is not None, "frames outlive the leaves above them"
-        if self._state is None:
-            return plan._class_of(matched)
-        return plan.class_in(self._state, matched)

@@ -151,12 +151,8 @@ def key_leaf(
 def _key_leaf(
     names: tuple[str, ...], space: Whitespace, escapes: Escapes, missing: frozenset[int]
 ) -> KeyLeaf:
-    symbols = KeySymbols(names, (), (), _one_class, len(names))
+    symbols = KeySymbols(names, (), (), lambda matched: 0, len(names))
     return KeyLeaf(symbols, space, escapes, missing, True)
-
-
-def _one_class(matched: int) -> int:
-    return 0
 
 
 def string_leaf(regex: ir.Regex, escapes: Escapes, missing: frozenset[int]) -> StringLeaf | None:

@@ -12,12 +12,11 @@ Everything about a conjunction is computed when it is first asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from structgen.automaton.core.frames import Alternative
 from structgen.automaton.core.leaf import Leaf
-from structgen.automaton.regex.encoding import Escapes
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.branches import Branch
 from structgen.automaton.schema.conjunctions import Barred, Told
@@ -162,31 +161,21 @@ class JsonLanguage(Language):
                 )
             conjunction = known
         found = self._alternatives.get(conjunction)
-        if found is None and conjunction in self.typed:
-            types = self.nodes[conjunction >> 1].types
-            if not types & (OBJECT | ARRAY):
-                found = self._alternatives[conjunction] = _free_scalars(types, *self._how)
         if found is None:
             leaves, plans = self.shapes(conjunction)
-            try:
-                ways = [Alternative(leaf, start) for leaf, start in leaves] if leaves else []
-                for plan in plans:
-                    if plan.is_possible():
-                        ways.append(plan.open())
-                found = tuple(ways)
-            except CompileLimitExceeded as error:
-                raise self.conjunctions.at(error, conjunction) from error
-            self._alternatives[conjunction] = found
+            ways = [Alternative(leaf, start) for leaf, start in leaves]
+            if plans:
+                with self.conjunctions.placed(conjunction):
+                    ways += [plan.open() for plan in plans if plan.is_possible()]
+            found = self._alternatives[conjunction] = tuple(ways)
         return found
 
     def shapes(self, conjunction: int) -> Shapes:
         """See `Language`."""
         found = self._shapes.get(conjunction)
         if found is None:
-            try:
+            with self.conjunctions.placed(conjunction):
                 found = self._shapes[conjunction] = self._build(conjunction)
-            except CompileLimitExceeded as error:
-                raise self.conjunctions.at(error, conjunction) from error
         return found
 
     def _build(self, conjunction: int) -> Shapes:
@@ -363,12 +352,3 @@ class JsonLanguage(Language):
                     continue
                 texts = spellings(value, self.options.canonical, form)
                 literals.update(dict.fromkeys(texts))
-
-
-@lru_cache(maxsize=256)
-def _free_scalars(
-    types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, canonical: bool
-) -> tuple[Alternative, ...]:
-    """The alternatives of scalars of which nothing but ``types`` is asked, in any schema."""
-    leaves = scalar_leaves(types, escapes, missing, max_digits, canonical)
-    return tuple([Alternative(leaf, start) for leaf, start in leaves])

@@ -18,9 +18,6 @@ from structgen.grammar import ir
 from .alphabet import Alphabet
 from .derivatives import char_sets
 
-_FEW_NAMES = 1_000
-"""Names that are put into a mask one by one."""
-
 _LAST = chr(sys.maxunicode)
 """No character comes after it, and hardly any name has it."""
 
@@ -177,14 +174,8 @@ class NamesBelow(dict[int, int]):
             mask = self[node] = 1 << trie.order[first]
             return mask
         found = trie.below(node)
-        mask = 0
-        if len(found) <= _FEW_NAMES:
-            for index in found:
-                mask |= 1 << index
-        else:
-            held = bytearray((max(found) >> 3) + 1)
-            for index in found:
-                held[index >> 3] |= 1 << (index & 7)
-            mask = int.from_bytes(held, "little")
-        self[node] = mask
+        held = bytearray((max(found) >> 3) + 1)
+        for index in found:
+            held[index >> 3] |= 1 << (index & 7)
+        mask = self[node] = int.from_bytes(held, "little")
         return mask

@@ -20,6 +20,7 @@ from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, STRING, Node
 
 from .language import Schema
 from .members import MemberTable
+from .quick_checks import types_of
 from .rules import Rule
 
 
@@ -92,10 +93,9 @@ class Requirements:
     def types(self) -> int:
         """Type bits that are the only ones which the value can have."""
         if self._types is None:
-            listings = self._language.listings
             self._types = ALL_TYPES
             for requirement in self._language.conjunctions.requirements(self.base):
-                self._types &= listings.types(requirement)
+                self._types &= types_of(self._language.nodes, requirement)
             if self._among is not None and all(isinstance(key, str) for key in self._among):
                 self._types &= STRING
         return self._types

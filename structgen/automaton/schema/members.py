@@ -22,12 +22,6 @@ from . import evaluate
 from .language import Schema
 from .rules import Rule, RuleBook
 
-_INVOLVED = frozenset(
-    ["rules", "min_properties", "max_properties", "pattern_properties", "property_names"]
-)
-"""What a node may say of members beside the schemas of names and which of these are required."""
-
-
 _FEW_LABELS = 8
 """So many names are looked up one by one."""
 
@@ -68,39 +62,12 @@ class MemberTable:
 
     def __init__(self, language: Schema, nodes: tuple[int, ...]) -> None:
         self._language = language
-        all_nodes = language.nodes
-        if len(nodes) == 1:
-            self._nodes = own = [all_nodes[nodes[0]]]
-        else:
-            self._nodes = own = [all_nodes[n] for n in nodes]
+        self._nodes = [language.nodes[n] for n in nodes]
         self._classes: dict[int, int] = {}
         self.required = 0
-        if len(own) == 1 and _INVOLVED.isdisjoint(vars(own[0])):  # as nearly always
-            (node,) = own
-            self.names = names = list(node.properties)
-            self.index = index = dict(zip(names, range(len(names)), strict=True))
-            for name in node.required:
-                label = index.get(name)
-                if label is None:
-                    label = index[name] = len(names)
-                    names.append(name)
-                self.required |= 1 << label
-            count = len(names)
-            self.ordered = (1 << count) - 1
-            self.bits: dict[ir.Regex, int] = {}
-            # With those of names that are only required, and of all unnamed keys.
-            self.conjunctions = owed = list(node.properties.values())
-            owed += [node.additional] * (1 + count - len(owed))
-            self._classes[0] = count
-            self.matched = [0] * (1 + count)
-        else:
-            self._read_nodes()
         self._touching: dict[int, int] = {}
         self._labels: dict[int, int] = {}
         self._absent: dict[tuple[Rule, int], Rule] = {}
-
-    def _read_nodes(self) -> None:
-        """What `__init__` does, for any nodes."""
         names: dict[str, None] = {}
         required: dict[str, None] = {}
         rules: list[Rule] = []

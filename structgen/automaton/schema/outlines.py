@@ -5,7 +5,7 @@ listed values, required members and what these owe. ``oneOf`` asks of each pair 
 whether a value can meet both: where all have a tag, that is a look at who shares a value of it;
 else required members are compared, and only then is it asked, of a bounded number of pairs, whether
 both together leave anything. `Listings` gives the few values that meet a node (an ``enum``, a
-``const``, a pattern of few words) and an upper bound of its types. Both look at fields only.
+``const``, a pattern of few words). Both look at fields only.
 """
 
 from __future__ import annotations
@@ -103,24 +103,6 @@ class Listings:
             return None
         exact &= vars(node).keys() <= _LISTING and bool(node.types & STRING)
         return Listing(found.keys, found.is_exact and exact)
-
-    def types(self, requirement: int, hops: int = 0) -> int:
-        """Type bits that are the only ones which values that meet ``requirement`` can have."""
-        if requirement & 1 or hops > _MOST_HOPS:
-            return ALL_TYPES
-        node = self._nodes[requirement >> 1]
-        types = node.types
-        for part in (*node.refs, *node.all_of):
-            types &= self.types(part, hops + 1)
-        for options in (node.any_of, node.one_of):
-            if options is not None:
-                some = 0
-                for option in options:
-                    some |= self.types(option, hops + 1)
-                    if some & types == types:
-                        break
-                types &= some
-        return types
 
     def is_silent(self, requirement: int) -> bool:
         """Whether every string plainly meets ``requirement``."""
