@@ -47,6 +47,9 @@ State: TypeAlias = "tuple[int, Alive, Others, int]"
 _NOTHING: Others = frozenset()
 
 
+_TO_THE_END = -1
+"""In the place of a label: whatever comes next."""
+
 _Way: TypeAlias = "tuple[Place, int]"
 
 
@@ -381,14 +384,11 @@ class Apart(Frame):
             if value is None or fresh is None or rest is None:
                 return None
             return put(value, self._before_end(rest, fresh))
-        return self._ending(place, label)
+        return self.ending(place, label=label)
 
-    def ending(self, place: Place, is_first: bool = False) -> Text | None:
-        """The fewest bytes found that close the object or array as none of the values."""
-        return self._ending(place, _TO_THE_END, is_first)
-
-    def _ending(self, place: Place, label: int, is_first: bool = False) -> Text | None:
-        """As `ending`; or after what stands before the value with a label."""
+    def ending(self, place: Place, is_first: bool = False, label: int = _TO_THE_END) -> Text | None:
+        """The fewest bytes found that close the object or array as none of the values; with a
+        ``label``, after what stands before the value that has it."""
         return evaluate.answered((place, label, is_first), self._find_ending, {})
 
     def _find_ending(
@@ -656,9 +656,6 @@ class ApartArray(Apart):
             close = close and not self._ends(place)
         return leaf, (leaf.open if is_first else leaf.after_item)(item, close)
 
-
-_TO_THE_END = -1
-"""In the place of a label: whatever comes next."""
 
 _NONE = object()
 """In the place of a `json_key`: there is no such member."""

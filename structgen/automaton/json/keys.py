@@ -118,15 +118,7 @@ class KeySymbols(SymbolAutomaton):
         Returns:
             The state, or None when no key at all can be written from it.
         """
-        if others and self._automata:
-            state = self._state(0, allowed, others, tuple([a.start for a in self._automata]))
-        else:  # as nearly always
-            key = (0 if allowed or others else -1, allowed, others, ())
-            found = self._ids.get(key)
-            if found is None:
-                found = self._ids[key] = len(self._keys)
-                self._keys.append(key)
-            state = found
+        state = self._state(0, allowed, others, tuple([a.start for a in self._automata]))
         return state if allowed or self._is_alive(state) else None
 
     def label(self, state: int) -> int:
@@ -201,12 +193,7 @@ class KeySymbols(SymbolAutomaton):
         if node >= 0:
             left = allowed & self._below[node]
             if left:
-                key = node, left, others, ()
-                found = self._ids.get(key)
-                if found is None:
-                    found = self._ids[key] = len(self._keys)
-                    self._keys.append(key)
-                return found
+                return self._state(node, left, others, ())
         if not others:
             return None
         to = self._state(node, 0, True, ())

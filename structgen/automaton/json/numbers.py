@@ -598,9 +598,6 @@ class NumberReader:
         return Exponents(least, most, frozenset(h for h in holes if least <= h <= most))
 
 
-__all__ = ["NumberLeaf", "NumberSpec"]
-
-
 class NumberLeaf(Leaf):
     """Numbers that satisfy a `NumberSpec`.
 
@@ -614,7 +611,6 @@ class NumberLeaf(Leaf):
         self._reader = NumberReader(spec)
         self._completions: dict[State, bytes | None] = {}
         self._alive: dict[State, bool] = {}
-        self._ending: dict[State, bool] = {}
         self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self._reader.sides]
         self.start = self.state(State(BEGIN))
 
@@ -637,7 +633,7 @@ class NumberLeaf(Leaf):
 
     def _label(self, key: Any) -> int:
         assert isinstance(key, State)
-        return 0 if self._complete(key) else -1
+        return 0 if self._reader.complete(key) else -1
 
     def alike(self, q: int, most_digits: int) -> int:
         """See `Leaf.alike`."""
@@ -658,19 +654,12 @@ class NumberLeaf(Leaf):
             found = self._alive[s] = self._can_end(s)
         return found
 
-    def _complete(self, s: State) -> bool:
-        """Whether the number may end here."""
-        found = self._ending.get(s)
-        if found is None:
-            found = self._ending[s] = self._reader.complete(s)
-        return found
-
     def _can_end(self, s: State) -> bool:
         reader = self._reader
         if s.phase in (BEGIN, SIGN):
             return any(self._is_alive(to) for _, to in reader.following(s))
         if s.phase in (LONE_ZERO, WHOLE, DOT, FRACTION):
-            if self._complete(s):
+            if reader.complete(s):
                 return True
             if reader.has_exponents and s.phase != DOT and not reader.allowed(s).is_empty:
                 return True

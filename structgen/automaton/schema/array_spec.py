@@ -100,9 +100,6 @@ next. See `frames.Frame.forget`."""
 
 _CONTAINERS = ("object", "array")
 
-_INVOLVED = frozenset(["contains", "unique", "repeats"])
-"""What a node may say of items beside the schemas of each and how many there may be."""
-
 
 class ArraySpec:
     """What the array assertions of several nodes at once say of items.
@@ -120,10 +117,7 @@ class ArraySpec:
     def __init__(self, language: Schema, nodes: tuple[int, ...]) -> None:
         self._language = language
         self._nodes = [language.nodes[n] for n in nodes]
-        if len(nodes) == 1 and _INVOLVED.isdisjoint(vars(self._nodes[0])):  # as nearly always
-            (node,) = self._nodes
-            self.min, self.max, self.prefix = node.min_items, node.max_items, len(node.prefix)
-        elif nodes:
+        if nodes:
             self._read_nodes()
         if self.min > MAX_ITEMS_OWED:
             path = next(n.path for n in self._nodes if n.min_items == self.min)
@@ -222,11 +216,6 @@ class ArraySpec:
         found = self._owed.get(key)
         if found is None:
             nodes = self._nodes
-            if len(nodes) == 1 and not seen and not self._never:  # as nearly always
-                (node,) = nodes
-                found = node.prefix[index] if index < self.prefix else node.items
-                self._owed[key] = found
-                return found
             owed = [n.prefix[index] if index < len(n.prefix) else n.items for n in nodes]
             owed += self._never
             found = self._language.conjunctions.of(owed)

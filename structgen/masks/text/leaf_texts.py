@@ -32,7 +32,6 @@ class LeafTexts:
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
         self._tails: weakref.WeakKeyDictionary[Utf8, set[int]] = weakref.WeakKeyDictionary()
         self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
-        self._latest: tuple[Utf8 | None, Characters | None] = None, None
 
     def _forget(self) -> None:
         self._texts = weakref.WeakKeyDictionary()
@@ -44,9 +43,6 @@ class LeafTexts:
 
     def characters(self, encoding: Utf8) -> Characters:
         """The vocabulary's characters as ``encoding`` spells them."""
-        latest, found = self._latest
-        if latest is encoding and found is not None:
-            return found
         spelling, barred = encoding.spelling, encoding.barred
         found = self._characters.get((spelling, barred))
         if found is None:
@@ -60,7 +56,6 @@ class LeafTexts:
                 self._store.charge,
             )
             found = self._characters[spelling, barred] = Characters(arrays)
-        self._latest = encoding, found
         return found
 
     def _character_arrays(self, spelling: str, barred: frozenset[int]) -> character_nodes.Arrays:
