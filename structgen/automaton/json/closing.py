@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from structgen.automaton.bits import bits
 from structgen.automaton.schema import evaluate
@@ -87,48 +87,19 @@ _MANY_PARTS = 8
 """Parts of a rule from which on those that matter are looked for."""
 
 
-class FirstStep:
+class FirstStep(NamedTuple):
     """What to go for where a rule has to be made to hold: a fact about a name, or else some part of
     a disjunction.
 
     Attributes:
         wanted: that fact, or None.
         clause: that disjunction, or None.
+        others: the other parts of the rule.
     """
 
-    __slots__ = ("_names", "_others", "_rule", "_ways", "clause", "wanted")
-
-    def __init__(self, rule: Rule) -> None:
-        self.wanted: Rule | None = None
-        self.clause: Rule | None = None
-        self._rule = rule
-        self._names: list[str] | None = None
-        self._ways: list[Rule] = []
-        parts = rule.parts if rule.kind == "all" else (rule,)
-        for part in parts:
-            if part.kind == "some" and part.detail[0].name is not None:
-                self.wanted = part
-                return
-        clauses = [part for part in parts if part.is_choice]
-        if clauses:
-            self.clause = min(clauses, key=lambda part: part.size)
-            self._others = tuple(part for part in parts if part is not self.clause)
-
-    def names(self, book: RuleBook) -> list[str]:
-        """The names that the rule speaks of, in its order."""
-        if self._names is None:
-            facts = [fact for fact in book.facts_of(self._rule) if fact.kind == "some"]
-            names = [fact.detail[0].name for fact in facts]
-            self._names = [name for name in names if name is not None]
-        return self._names
-
-    def ways(self, book: RuleBook) -> Iterator[Rule]:
-        """The rule, once for each part of the clause: with that part instead of the clause."""
-        assert self.clause is not None
-        for i, part in enumerate(self.clause.parts):
-            if i == len(self._ways):
-                self._ways.append(book.chosen(self.clause, part, self._others))
-            yield self._ways[i]
+    wanted: Rule | None
+    clause: Rule | None = None
+    others: tuple[Rule, ...] = ()
 
 
 class RuleNeeds:
@@ -180,8 +151,16 @@ class RuleNeeds:
         """Where to begin with ``rule``."""
         step = self._first_steps.get(rule)
         if step is None:
-            step = self._first_steps[rule] = FirstStep(rule)
+            step = self._first_steps[rule] = self._find_step(rule)
         return step
+
+    def _find_step(self, rule: Rule) -> FirstStep:
+        parts = rule.parts if rule.kind == "all" else (rule,)
+        for part in parts:
+            if part.kind == "some" and part.detail[0].name is not None:
+                return FirstStep(part)
+        clause = min([p for p in parts if p.is_choice], key=lambda part: part.size, default=None)
+        return FirstStep(None, clause, tuple([part for part in parts if part is not clause]))
 
 
 MAX_KEY_STATES = 20_000
@@ -504,13 +483,14 @@ class Closing:
             return self._take(label, None, state)
         best: Members | None = None
         if step.clause is not None:
-            for way in step.ways(self._book):
+            for part in step.clause.parts:
+                way = self._book.chosen(step.clause, part, step.others)
                 best = _cheaper(best, self._solve((left, count, way, keys)))
                 if best is not None and (not best or self._steps > self._enough):
                     break
             return best
         if relevant:
-            label = self._next(relevant, step)
+            label = self._next(relevant, rule)
             bit = 1 << label
             best = self._solve((left & ~bit, count, table.without(rule, bit), keys))
             if best is None or (best and self._steps < self._enough):
@@ -519,13 +499,13 @@ class Closing:
             return best
         return self._unnamed(state)
 
-    def _next(self, relevant: int, step: FirstStep) -> int:
+    def _next(self, relevant: int, rule: Rule) -> int:
         """The name to decide on: the first that the rule speaks of by name, if any."""
-        index = self._table.index
-        for name in step.names(self._book):
-            label = index[name]
-            if relevant >> label & 1:
-                return label
+        for fact in self._book.facts_of(rule):
+            if fact.kind == "some" and fact.detail[0].name is not None:
+                label = self._table.index[fact.detail[0].name]
+                if relevant >> label & 1:
+                    return label
         return (relevant & -relevant).bit_length() - 1
 
     def _take(self, label: int, name: str | None, state: State) -> Members | None:
