@@ -130,7 +130,7 @@ class TextTables:
     """Where the characters of a vocabulary lead in one symbol automaton.
 
     Attributes:
-        characters: the vocabulary.
+        characters, arrays: the vocabulary.
         symbols: the automaton.
         n_minterms: how many minterms it has.
         points: the characters by these.
@@ -138,6 +138,7 @@ class TextTables:
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         self.characters = characters
+        self.arrays = characters.arrays
         self.symbols = symbols
         self.n_minterms = symbols.alphabet.n_minterms
         self.points = characters.points_of(symbols.alphabet)
@@ -237,14 +238,8 @@ _PATIENCE = 400
 """Places that are walked one by one before the rest of them is taken together."""
 
 
-class TextSteps:
+class TextSteps(TextTables):
     """Walks of one symbol automaton, a character at a time."""
-
-    def __init__(self, tables: TextTables) -> None:
-        self._tables = tables
-        self._symbols = tables.symbols
-        self._points = tables.points
-        self._arrays = tables.characters.arrays
 
     def one_by_one(
         self, pairs: list[tuple[int, int]], out: TextWalk, set_aside: bool = False
@@ -261,13 +256,13 @@ class TextSteps:
             By state the places that were not walked, ascending, none below another; and where it
             was not gone on.
         """
-        arrays, is_open = self._arrays, self._symbols.is_open
+        arrays, is_open = self.arrays, self.symbols.is_open
         end, code = arrays.views.end, arrays.views.code
         start, stop = arrays.views.own_start, arrays.views.own_stop
         all_partials = arrays.partials
         quote, minterm_of, ids = (
             len(arrays.points),
-            self._points.minterm_of,
+            self.points.minterm_of,
             arrays.views.token_ids,
         )
         found: list[int] = []
@@ -285,7 +280,7 @@ class TextSteps:
                 if not patience:
                     stack.append((at, here))
                     break
-                if beyond - here > SMALL and (is_open(at) or not self._tables.is_few(at)):
+                if beyond - here > SMALL and (is_open(at) or not self.is_few(at)):
                     aside.setdefault(at, []).append(here)
                     continue
             met.add(at)
@@ -294,7 +289,7 @@ class TextSteps:
                 found += ids[first:last]
             partials = all_partials.get(here)
             if partials:
-                tails = self._points.tails_of(self._tables.live(at))
+                tails = self.points.tails_of(self.live(at))
                 if tails is not None:
                     alive = memoryview(tails)  # type: ignore[arg-type]
                     found += [token for token, tail in partials if alive[tail]]
@@ -302,14 +297,14 @@ class TextSteps:
                 continue  # where the state leads need not be known
             moves = known.get(at)
             if moves is None:
-                narrow = self._tables.narrow(at)
-                table = () if narrow is not None else view(self._tables.table(at))
+                narrow = self.narrow(at)
+                table = () if narrow is not None else view(self.table(at))
                 moves = known[at] = narrow, table
             narrow, table = moves
             if narrow is not None:
                 which = arrays.quote_below(here)
                 if which >= 0:
-                    label = self._symbols.label(at)
+                    label = self.symbols.label(at)
                     if label >= 0:
                         out.single.setdefault(label, []).append(which)
                 for point, spelt, to in narrow:
@@ -318,7 +313,7 @@ class TextSteps:
             while child < beyond:
                 symbol = code[child]
                 if symbol == quote:
-                    label = self._symbols.label(at)
+                    label = self.symbols.label(at)
                     if label >= 0:
                         out.single.setdefault(label, []).append(arrays.quote_index[child])
                 else:
@@ -338,7 +333,7 @@ class TextSteps:
 
     def together(self, groups: list[tuple[int, Int32]], out: TextWalk) -> None:
         """Walk from many places in many states at once, level by level."""
-        arrays, table, minterms = self._arrays, self._tables.rows, self._points.minterms
+        arrays, table, minterms = self.arrays, self.rows, self.points.minterms
         nodes = np.concatenate([places for _, places in groups])
         lengths = [len(places) for _, places in groups]
         at = np.repeat([table.number(state) for state, _ in groups], lengths).astype(np.int32)
@@ -374,7 +369,7 @@ class TextSteps:
 
         Without those that end inside a character.
         """
-        arrays, table, minterms = self._arrays, self._tables.rows, self._points.minterms
+        arrays, table, minterms = self.arrays, self.rows, self.points.minterms
         nodes = np.zeros(1, np.int32)
         at = np.array([table.number(state)], np.int32)
         seen: list[tuple[Int32, Int32]] = []
@@ -394,24 +389,24 @@ class TextSteps:
         numbers = np.repeat(np.concatenate([at for _, at in seen]), last - first)
         # No number is -1, `DEAD`.
         for number, chosen in grouped(numbers.astype(np.int64), ids):
-            yield self._tables.rows.states[number], chosen
+            yield self.rows.states[number], chosen
 
     def _visited(self, nodes: Int32, at: Int32, out: TextWalk) -> None:
         """What ends at some nodes, each read in a state of `_rows`."""
-        arrays, states = self._arrays, self._tables.rows.states
+        arrays, states = self.arrays, self.rows.states
         first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
         out.ids.append(arrays.token_ids[ranges(first, last)])
         out.runs.update((states[number], 0) for number in distinct(at[first != last]).tolist())
         quotes = arrays.quote_under[nodes]
         chosen = (quotes >= 0).nonzero()[0]
         for number, quote in zip(at[chosen].tolist(), quotes[chosen].tolist(), strict=True):
-            label = self._symbols.label(states[number])
+            label = self.symbols.label(states[number])
             if label >= 0:
                 out.single.setdefault(label, []).append(quote)
         chosen = arrays.holds_partials[nodes].nonzero()[0]
         found: list[int] = []
         for number, place in zip(at[chosen].tolist(), nodes[chosen].tolist(), strict=True):
-            tails = self._points.tails_of(self._tables.live(states[number]))
+            tails = self.points.tails_of(self.live(states[number]))
             if tails is not None:
                 found += [token for token, tail in arrays.partials[place] if tails[tail]]
                 out.runs.add((states[number], 0))
@@ -420,11 +415,11 @@ class TextSteps:
 
     def one_step(self, state: int, places: Int32, out: TextWalk) -> list[tuple[int, Int32]]:
         """What ends at ``places``, and where one more character leads, by state."""
-        number = self._tables.rows.number(state)
+        number = self.rows.number(state)
         self._visited(places, np.full(len(places), number, np.int32), out)
-        children, _ = self._arrays.children_of(places)
-        minterms = self._points.minterms[self._arrays.code[children]]
-        return grouped(self._tables.table(state)[minterms], children)
+        children, _ = self.arrays.children_of(places)
+        minterms = self.points.minterms[self.arrays.code[children]]
+        return grouped(self.table(state)[minterms], children)
 
 
 def apart(arrays: CharacterArrays, places: list[int]) -> list[list[int]]:

@@ -10,13 +10,13 @@ and keeps walks from the root by the content of what is still to be read:
 - `OpenTexts` walks states from which every text may be read, where only closing quotes matter;
   those where a few texts have another label; and those where only some names may be read.
 
-What follows a text is the business of `string_walks`.
+They are layers of one object, from `TextTables` up, as all of them ask the same tables. What follows
+a text is the business of `string_walks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -39,26 +39,19 @@ from .tables import (
     Counted,
     FreeWalk,
     TextSteps,
-    TextTables,
     TextWalk,
     grouped,
 )
 
 
-class OpenTexts:
+class OpenTexts(TextSteps):
     """Walks of one symbol automaton where texts are told by their ends."""
 
     _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
 
-    def __init__(self, tables: TextTables) -> None:
-        self._tables = tables
-        self._symbols = tables.symbols
-        self._points = tables.points
-        self._characters = tables.characters
-
     def whole(self, state: int, places: Int32, out: TextWalk) -> Counted | None:
         """Every text may be read: all that matters is where it is closed."""
-        characters = self._characters
+        characters = self.characters
         whole = characters.whole(places)
         if whole.counted is None:
             out.ids.append(whole.ids)
@@ -70,7 +63,7 @@ class OpenTexts:
     def but_for_names(self, state: int, unnamed: int, places: list[int]) -> TextWalk:
         """Every text may be read, and ``unnamed`` says what it is called once it is closed, unless
         it is one of the special texts of ``state``."""
-        characters, symbols = self._characters, self._symbols
+        characters, symbols = self.characters, self.symbols
         if self._unnamed is None:
             self._unnamed = characters.cache()
         key = (unnamed, *places)
@@ -79,7 +72,7 @@ class OpenTexts:
             walk = TextWalk(None, [], {}, {}, set())
             counted = self.whole(unnamed, np.array(places, np.int32), walk)
             for label, found in walk.single.items():
-                self._tables.quoted(walk, label)[found] = True
+                self.quoted(walk, label)[found] = True
             walk = self._unnamed[key] = TextWalk(counted, walk.ids, walk.quotes, {}, set())
             n_quotes = sum(mask.nbytes for mask in walk.quotes.values())
             characters.charge(n_quotes + sum(ids.nbytes for ids in walk.ids) + 500)
@@ -101,7 +94,7 @@ class OpenTexts:
 
     def free_walk(self, state: int, places: list[int]) -> FreeWalk | None:
         """As `walk`, where every text may be read and all but a few have the same label."""
-        symbols, characters = self._symbols, self._characters
+        symbols, characters = self.symbols, self.characters
         free = symbols.free(state)
         if free is None:
             return None
@@ -126,8 +119,7 @@ class OpenTexts:
 
     def names(self, names: Names, place: int, out: TextWalk) -> None:
         """Nothing but some names may be read, each of which has one spelling."""
-        characters = self._characters
-        arrays = characters.arrays
+        arrays = self.arrays
         edges, ends, below, start, allowed = names
         # The masks of a large set are large: none is made where no name below is barred.
         is_whole = allowed == below[start]
@@ -156,22 +148,21 @@ class OpenTexts:
     def special_states(self, state: int, place: int) -> list[int]:
         """The states on the way to the special texts of ``state`` that the tokens below ``place``
         reach."""
-        arrays = self._characters.arrays
+        arrays = self.arrays
         found: dict[int, None] = {}
         stack = [(state, place)]
         while stack:
             at, here = stack.pop()
             found[at] = None
-            for point, to in self._symbols.special(at):
+            for point, to in self.symbols.special(at):
                 spelt = arrays.plain(point)
                 stack += [(to, x) for x in arrays.spelt_below(here, point, spelt)]
         return list(found)
 
     def _quotes_one_by_one(self, state: int, place: int, out: TextWalk) -> None:
         """The closing quotes below ``place``, on all paths of text that lead to one."""
-        characters, symbols = self._characters, self._symbols
-        arrays = characters.arrays
-        code, minterm_of = arrays.views.code, self._points.minterm_of
+        arrays, symbols = self.arrays, self.symbols
+        code, minterm_of = arrays.views.code, self.points.minterm_of
         room = arrays.text_before_quotes
         stack = [(state, place)]
         while stack:
@@ -186,7 +177,7 @@ class OpenTexts:
                     out.single.setdefault(label, []).append(quote)
             children = arrays.towards_quotes.get(here)
             if children:
-                table = self._tables.table(at)
+                table = self.table(at)
                 for child in children:
                     to = int(table[minterm_of[code[child]]])
                     if to != DEAD:
@@ -201,27 +192,20 @@ _Phase: TypeAlias = "tuple[int, int, bool, int]"
 that may be read."""
 
 
-class TextRuns:
-    """Runs of one symbol automaton under one encoding.
+class TextRuns(OpenTexts):
+    """Runs of one symbol automaton under one encoding."""
 
-    Args:
-        tables: where its characters lead.
-    """
-
-    def __init__(self, tables: TextTables) -> None:
-        self._tables = tables
-        self._symbols = tables.symbols
-        self._points = tables.points
-        self._characters = tables.characters
+    def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
+        super().__init__(characters, symbols)
         self._known_phases: dict[int, tuple[_Phase, ...] | None] = {}
         self._root_edges: dict[int, tuple[Int32, Int32, Depths]] = {}
 
     def is_one_run(self, state: int) -> bool:
         """Whether nothing may be read but one run, as far as is plain to see."""
-        chars, most = self._symbols.run(state)
+        chars, most = self.symbols.run(state)
         phases = self._phases(state)
         if phases is None:
-            return most >= 0 and not self._tables.live(state) & ~chars
+            return most >= 0 and not self.live(state) & ~chars
         return bool(chars) and not any(live & ~chars for _, _, _, live in phases)
 
     def _phases(self, state: int) -> tuple[_Phase, ...] | None:
@@ -230,49 +214,47 @@ class TextRuns:
         found = self._known_phases.get(state, False)
         if found is not False:
             return found  # type: ignore[return-value]
-        symbols = self._symbols
+        symbols = self.symbols
         counts: Sequence[int] | None = symbols.phases(state)
         if counts is None and symbols.run(state)[1] < 0 and symbols.settled(state) <= FEW:
             counts = range(symbols.settled(state) + 1)
         phases = None
         if counts is not None:
-            longest = self._characters.arrays.longest
+            longest = self.arrays.longest
             states = [(n, symbols.after_run(state, n)) for n in counts if n <= longest]
-            phases = tuple(
-                [(n, at, symbols.label(at) >= 0, self._tables.live(at)) for n, at in states]
-            )
+            phases = tuple([(n, at, symbols.label(at) >= 0, self.live(at)) for n, at in states])
         self._known_phases[state] = phases
-        self._characters.charge(200)
+        self.characters.charge(200)
         return phases
 
     def is_run(self, state: int, size: int) -> bool:
         """Whether to take the run of ``state`` at once, in subtrees of so many nodes."""
         return (
             size > _RUN
-            and self._symbols.run(state)[1] not in (0, 1)
-            and self._symbols.phases(state) is not None
+            and self.symbols.run(state)[1] not in (0, 1)
+            and self.symbols.phases(state) is not None
         )
 
     def run(
         self, state: int, places: Int32, out: TextWalk
     ) -> tuple[Counted | None, list[tuple[int, Int32]]]:
         """The run of ``state``, and where it is left, by state."""
-        characters, symbols = self._characters, self._symbols
+        characters, symbols = self.characters, self.symbols
         arrays = characters.arrays
         chars, most = symbols.run(state)
         is_endless = most < 0
         most = arrays.longest if is_endless else min(most, arrays.longest)
         out.runs.add((state, most))
         if len(places) > 1 or places[0]:
-            run = characters.run(self._points.inside(chars), places)
+            run = characters.run(self.points.inside(chars), places)
             out.ids.append(run.tokens(most))
             self._leave(state, run, most, out)
             return None, self._edges(state, chars, run, most)
-        cut = self._points.slice(chars)
+        cut = self.points.slice(chars)
         tokens = cut.tokens
         stays = is_endless and not symbols.settled(state)
         if stays:
-            alive = self._points.tails_of(self._tables.live(state))
+            alive = self.points.tails_of(self.live(state))
             if alive is not None:
                 tokens = characters.endless(cut, alive)
         self._leave(state, cut.run, most, out, with_partials=not stays)
@@ -282,15 +264,14 @@ class TextRuns:
         self, state: int, run: CharacterRun, most: int, out: TextWalk, with_partials: bool = True
     ) -> None:
         """Closing quotes, and tokens that end inside a character, after the run of ``state``."""
-        characters, symbols, phases = self._characters, self._symbols, self._phases(state)
-        arrays = characters.arrays
+        arrays, symbols, phases = self.arrays, self.symbols, self._phases(state)
         if phases is None or any(is_end for _, _, is_end, _ in phases):
             chosen, steps = _up_to(run.quotes(), most)
             for at, which in self._by_count(state, steps):
                 label = symbols.label(at)
                 if label >= 0:
-                    self._tables.quoted(out, label)[chosen[which]] = True
-        cut = self._points.cut
+                    self.quoted(out, label)[chosen[which]] = True
+        cut = self.points.cut
         if not with_partials or (
             phases is not None and not any(live & cut for _, _, _, live in phases)
         ):
@@ -300,7 +281,7 @@ class TextRuns:
             tails = arrays.partial_tail[chosen]
             keep = np.zeros(len(chosen), bool)
             for at, which in self._by_count(state, steps):
-                alive = self._points.tails_of(self._tables.live(at))
+                alive = self.points.tails_of(self.live(at))
                 if alive is not None:
                     keep[which] = alive[tails[which]]
             out.ids.append(arrays.partial[chosen[keep]])
@@ -309,10 +290,10 @@ class TextRuns:
         """Where characters lie outside a run, their minterms, and the characters before them."""
         found = self._root_edges.get(chars) if run.is_root else None
         if found is None:
-            characters = self._characters
+            characters = self.characters
             edges = run.left
-            minterms = self._points.minterms[characters.arrays.code[edges]]
-            text = minterms < self._tables.n_minterms
+            minterms = self.points.minterms[characters.arrays.code[edges]]
+            text = minterms < self.n_minterms
             edges, minterms = edges[text], minterms[text]
             before = run.steps_to(edges) - np.asarray(1, characters.arrays.depth.dtype)
             found = edges, minterms, before
@@ -325,8 +306,7 @@ class TextRuns:
         self, state: int, chars: int, run: CharacterRun, most: int
     ) -> list[tuple[int, Int32]]:
         """Where characters outside the run lead, and those after the whole of it, by state."""
-        characters, symbols = self._characters, self._symbols
-        arrays = characters.arrays
+        arrays, symbols = self.arrays, self.symbols
         phases = self._phases(state)
         if phases is not None:
             leaving = [phase for phase in phases if phase[3] & ~chars]
@@ -337,20 +317,20 @@ class TextRuns:
             short = steps <= most
             edges, minterms, steps = edges[short], minterms[short], steps[short]
             # Where one part of an expression has ended its count, others may go on.
-            if not is_endless and self._tables.live(symbols.after_run(state, most)) & chars:
+            if not is_endless and self.live(symbols.after_run(state, most)) & chars:
                 more = run.nodes_after(most + 1)
                 edges = np.concatenate((edges, more)).astype(np.int32)
                 steps = np.concatenate((steps, np.full(len(more), most, steps.dtype)))
                 order = np.argsort(edges)
                 edges, steps = edges[order], steps[order]
-                minterms = self._points.minterms[arrays.code[edges]]
+                minterms = self.points.minterms[arrays.code[edges]]
         if not len(edges):
             return []
         targets = np.full(len(edges), DEAD, np.int64)
         last = symbols.after_run(state, most)
         for at, which in self._by_count(state, steps):
-            if at == last or self._tables.live(at) & ~chars:
-                targets[which] = self._tables.table(at)[minterms[which]]
+            if at == last or self.live(at) & ~chars:
+                targets[which] = self.table(at)[minterms[which]]
         return grouped(targets, edges)
 
     def _edges_by_phase(
@@ -366,7 +346,7 @@ class TextRuns:
         wanted = 0
         for _, _, _, live in leaving:
             wanted |= live & ~chars
-        chosen = self._points.holds(wanted)[minterms].nonzero()[0]
+        chosen = self.points.holds(wanted)[minterms].nonzero()[0]
         if not len(chosen):
             return []
         edges, minterms, steps = edges[chosen], minterms[chosen], steps[chosen]
@@ -376,7 +356,7 @@ class TextRuns:
             later = phases[phases.index(phase) + 1 :]
             last = min(most, later[0][0] - 1) if later else most
             which = (steps >= count) & (steps <= last)
-            targets[which] = self._tables.table(at)[minterms[which]]
+            targets[which] = self.table(at)[minterms[which]]
         return grouped(targets, edges)
 
     def _by_count(self, state: int, steps: Depths) -> list[tuple[int, npt.NDArray[np.int64]]]:
@@ -392,9 +372,9 @@ class TextRuns:
             phase = starts.searchsorted(steps, "right")
             by_phase = [(phases[i][1], (phase == i + 1).nonzero()[0]) for i in range(len(phases))]
             return [(at, which) for at, which in by_phase if len(which)]
-        symbols = self._symbols
+        symbols = self.symbols
         if symbols.run(state)[1] < 0:
-            settled = min(symbols.settled(state), self._characters.arrays.longest)
+            settled = min(symbols.settled(state), self.arrays.longest)
             steps = np.minimum(steps, np.asarray(settled, steps.dtype))
         order = np.argsort(steps, kind="stable")
         ordered = steps[order]
@@ -421,15 +401,12 @@ _LARGE = 2000
 """Nodes, with all below them, from which runs are taken as a whole, whatever their phases."""
 
 
-class TextWalks:
+class TextWalks(TextRuns):
     """Walks of one symbol automaton under one encoding.
 
     Args:
         characters: the vocabulary.
         symbols: the automaton.
-
-    Attributes:
-        free_walk, special_states: see `OpenTexts`.
     """
 
     # Most texts are keys of one object, told by where they are closed: the rest is made when asked.
@@ -439,49 +416,32 @@ class TextWalks:
     _far: TokenHorizon | None = None
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
-        self.characters = characters
-        self._symbols = symbols
-        self._tables = TextTables(characters, symbols)
-        self._open = OpenTexts(self._tables)
-        self.free_walk = self._open.free_walk
-        self.special_states = self._open.special_states
+        super().__init__(characters, symbols)
         self._anew: dict[tuple[int, int], list[tuple[int, int]]] = {}
-
-    @cached_property
-    def _runs(self) -> TextRuns:
-        return TextRuns(self._tables)
-
-    @cached_property
-    def _steps(self) -> TextSteps:
-        return TextSteps(self._tables)
-
-    def ends(self, state: int) -> Iterator[tuple[int, Int32]]:
-        """See `TextSteps.ends`."""
-        return self._steps.ends(state)
 
     def alike(self, state: int) -> int:
         """A state from which every token is taken that is from ``state``, and no other; after any
         of them, what is still to come can be as short. Many states share one."""
-        found = self._symbols.expression(state)
+        found = self.symbols.expression(state)
         if found is None:
             return state
         expression, at = found
         if self._far is None:
             # One more for a character that is cut.
-            longest = self.characters.arrays.longest + 1
-            self._far = TokenHorizon(expression, longest, self._tables.points.most_in_order)
+            longest = self.arrays.longest + 1
+            self._far = TokenHorizon(expression, longest, self.points.most_in_order)
         to = self._far.alike(at)
-        return state if to == at else self._symbols.in_expression(to)
+        return state if to == at else self.symbols.in_expression(to)
 
     def is_wide(self, state: int) -> bool:
         """Whether ``state`` may read so many characters that this kind of walk pays."""
-        return self._tables.narrow(state) is None
+        return self.narrow(state) is None
 
     def content(self, state: int) -> bytes | None:
         """What is the same for equal expressions, whose walks are the same but for the names of
         states; None where that is not known."""
-        found = self._symbols.expression(state)
-        if found is None or found[0] is not self._symbols:
+        found = self.symbols.expression(state)
+        if found is None or found[0] is not self.symbols:
             return None  # what it ends with is another's
         if self._contents is None:
             self._contents = StructuralHash(found[0])
@@ -501,27 +461,27 @@ class TextWalks:
         below another. Cost: tens of microseconds, and two milliseconds for each new set of
         characters.
         """
-        arrays = self.characters.arrays
+        arrays = self.arrays
         out = TextWalk(None, [], {}, {}, set())
-        names = self._symbols.names(state)
+        names = self.symbols.names(state)
         if names is not None and arrays.is_canonical:
             for place in places:
                 out.runs.add((state, -1 - place))
-                self._open.names(names, place, out)
+                self.names(names, place, out)
             return out
-        unnamed = self._symbols.unnamed(state)
+        unnamed = self.symbols.unnamed(state)
         if unnamed is not None:
-            return self._open.but_for_names(state, unnamed, places)
+            return self.but_for_names(state, unnamed, places)
         if arrays.is_canonical:
-            others = self._symbols.beside_names(state)
+            others = self.symbols.beside_names(state)
             if others is not None:
                 return self._beside_names(state, others, places)
-        is_open = self._symbols.is_open(state)
+        is_open = self.symbols.is_open(state)
         if (
             not is_open
             and places == _ROOT_ALONE
-            and self._tables.narrow(state) is None
-            and not self._runs.is_one_run(state)
+            and self.narrow(state) is None
+            and not self.is_one_run(state)
         ):
             return self._copy(self._kept(state))
         return self._walk(state, places)
@@ -529,14 +489,14 @@ class TextWalks:
     def _beside_names(self, state: int, others: int, places: list[int]) -> TextWalk:
         """The walk of ``others``, which is kept, but for what lies on the way to a name: there each
         token and each quote is looked at by itself."""
-        arrays = self.characters.arrays
+        arrays = self.arrays
         if places == _ROOT_ALONE:
             walk = self._copy(self._kept(others))
         else:
             walk = self._walk(others, places)
         gained: list[int] = []
         lost: list[int] = []
-        views, symbols = arrays.views, self._symbols
+        views, symbols = arrays.views, self.symbols
         child, token_ids = arrays.trie.child, views.token_ids
         stack = [(state, views.node[place]) for place in places]
         while stack:
@@ -587,30 +547,28 @@ class TextWalks:
         small: list[tuple[int, Int32]] = []
         while groups or few:
             if not groups:
-                groups, left = self._steps.one_by_one(few, out, set_aside=True)
+                groups, left = self.one_by_one(few, out, set_aside=True)
                 few = []
                 small += left
                 continue
             at, where = groups.pop()
             WORK.spend(5)
-            if self._symbols.is_open(at):
-                counted = self._open.whole(at, where, out) or counted
+            if self.symbols.is_open(at):
+                counted = self.whole(at, where, out) or counted
                 continue
             size = self._size(where)
-            if size <= SMALL or (self._tables.is_few(at) and len(where) <= SMALL):
+            if size <= SMALL or (self.is_few(at) and len(where) <= SMALL):
                 few += [(at, place) for place in where.tolist()]
-            elif not self._runs.is_run(at, size) and (
-                size <= _LARGE or self._tables.narrow(at) is not None
-            ):
+            elif not self.is_run(at, size) and (size <= _LARGE or self.narrow(at) is not None):
                 small.append((at, where))
-            elif self._symbols.run(at)[0]:
-                found, more = self._runs.run(at, where, out)
+            elif self.symbols.run(at)[0]:
+                found, more = self.run(at, where, out)
                 counted = found or counted
                 groups += more
             else:
-                groups += self._steps.one_step(at, where, out)
+                groups += self.one_step(at, where, out)
         if small:
-            self._steps.together(small, out)
+            self.together(small, out)
         return out._replace(counted=counted)
 
     def _kept(self, state: int) -> TextWalk:
@@ -619,7 +577,7 @@ class TextWalks:
 
         The runs of a walk that another automaton has made are `ANEW`.
         """
-        arrays = self.characters.arrays
+        arrays = self.arrays
         content = self.content(state)
         if content is None:
             if self._own is None:
@@ -639,7 +597,7 @@ class TextWalks:
 
     def _compact(self, walk: TextWalk) -> TextWalk:
         """``walk`` with its tokens as bits and its quotes as masks."""
-        size = (self.characters.arrays.size + 31) // 32 * 32
+        size = (self.arrays.size + 31) // 32 * 32
         if walk.counted is None:
             flags = np.zeros(size, bool)
         else:
@@ -648,12 +606,12 @@ class TextWalks:
         for ids in walk.ids:
             flags[ids] = True
         for label, single in walk.single.items():
-            self._tables.quoted(walk, label)[single] = True
+            self.quoted(walk, label)[single] = True
         row = np.packbits(flags, bitorder="little").view("<u4")
         return TextWalk(None, [], walk.quotes, {}, walk.runs, row)
 
     def _size(self, places: Int32) -> int:
-        arrays = self.characters.arrays
+        arrays = self.arrays
         if len(places) == 1:
             place = int(places[0])
             return arrays.views.end[place] - place
