@@ -62,31 +62,31 @@ _Step = tuple[int, int, int, int, State, tuple[Text, ...]]
 """(bytes at least, items missing, a number, bytes so far, state, items)."""
 
 
-class ArrayClosing:
-    """Closes the arrays of one `ArraySpec`."""
+class ArrayClosing(ArraySpec):
+    """Closes the arrays of which it says what items owe."""
 
-    def __init__(self, language: Language, spec: ArraySpec) -> None:
-        self._language = language
-        self._spec = spec
+    _language: Language
+
+    def __init__(self, language: Language, nodes: tuple[int, ...]) -> None:
+        super().__init__(language, nodes)
         self._known: dict[State, tuple[Text, ...] | None] = {}
 
     def rest(self, state: State, first: bool) -> Text | None:
         """The fewest bytes that close the array after ``state``, or None when that is hopeless."""
-        spec = self._spec
-        if not spec.is_simple:
+        if not self.is_simple:
             return self.written(self.items(state), first)
-        if spec.max is not None and spec.max < spec.min:
+        if self.max is not None and self.max < self.min:
             return None
         language, count = self._language, state[0]
         items: list[Text] = []
-        for index in range(count, min(spec.min, spec.prefix)):
-            item = language.values.shortest(spec.item(index))
+        for index in range(count, min(self.min, self.prefix)):
+            item = language.values.shortest(self.item(index))
             if item is None:
                 return None
             items.append(item)
-        times = spec.min - max(count, spec.prefix)
+        times = self.min - max(count, self.prefix)
         if times > 0:  # however many: they are not listed
-            item = language.values.shortest(spec.item(spec.prefix))
+            item = language.values.shortest(self.item(self.prefix))
             if item is None:
                 return None
             items.append(put(item, repeated(put(language.least_comma, item), times - 1)))
@@ -100,100 +100,95 @@ class ArrayClosing:
         """The cheapest items that are still owed after ``state``, or None when that is hopeless."""
         found = self._known.get(state, False)
         if found is False:
-            if self._spec.contains or self._spec.repeats:
+            if self.contains or self.repeats:
                 found = None if self._is_hopeless else self._contained_apart(state)
                 if found == ():
                     self._close_those_after(state)
                     found = self._search(state)
             else:
-                spec, (count, _, seen) = self._spec, state
-                hopeless = spec.max is not None and spec.max < spec.min
-                found = None if hopeless else self.distinct(count, spec.min, seen)
+                count, _, seen = state
+                hopeless = self.max is not None and self.max < self.min
+                found = None if hopeless else self.distinct(count, self.min, seen)
             if not self._language.values.is_solving:
                 self._known[state] = found
         return found  # type: ignore[return-value]
 
     def distinct(self, first: int, end: int, seen: tuple[int, ...]) -> tuple[Text, ...] | None:
         """The cheapest items number ``first`` to ``end`` - 1, distinct where they have to be."""
-        spec = self._spec
         items: list[Text] = []
         for index in range(first, end):
-            item = self._language.values.shortest(spec.item(index, spec.barred(index, seen)))
+            item = self._language.values.shortest(self.item(index, self.barred(index, seen)))
             if item is None:
                 return None
             items.append(item)
-            if spec.unique:
-                seen = spec.with_value(seen, item)
+            if self.unique:
+                seen = self.with_value(seen, item)
         return tuple(items)
 
     def _contained_apart(self, state: State) -> tuple[Text, ...] | None:
         """The cheapest items after ``state`` where no search is needed: every item owes the same,
         and no value is in two of the lists of what is to be contained. Else ()."""
-        spec = self._spec
         count, met, seen = state
-        if spec.repeats or not spec.are_apart or count < spec.prefix:
+        if self.repeats or not self.are_apart or count < self.prefix:
             return ()
         language = self._language
         items: list[Text] = []
-        for some, k in zip(spec.contains, met, strict=True):
+        for some, k in zip(self.contains, met, strict=True):
             for _ in range(some.least - k):
-                base = spec.item(count, spec.seen_of(some, seen))
+                base = self.item(count, self.seen_of(some, seen))
                 item = language.values.shortest(
                     language.conjunctions.extended(base, [some.requirement])
                 )
                 if item is None:
                     return None
                 items.append(item)
-                seen = spec.with_value(seen, item) if spec.unique else seen
-        more = spec.min - count - len(items)
+                seen = self.with_value(seen, item) if self.unique else seen
+        more = self.min - count - len(items)
         if more > 0:
-            rest = self.distinct(spec.min - more, spec.min, seen)
+            rest = self.distinct(self.min - more, self.min, seen)
             if rest is None:
                 return None
             items += rest
-        fits = spec.max is None or count + len(items) <= spec.max
+        fits = self.max is None or count + len(items) <= self.max
         return tuple(items) if fits else None
 
     def _close_those_after(self, state: State) -> None:
         """Find what closes the array after each way of the next item first, where these are few
         states in all: searches from each of them anew would visit every set's subsets again."""
-        spec = self._spec
         count, met, _ = state
-        n_states = spec.count_to - count + 1
-        for some, k in zip(spec.contains, met, strict=True):
+        n_states = self.count_to - count + 1
+        for some, k in zip(self.contains, met, strict=True):
             n_states *= max(some.least, some.most or 0) - k + 1
         if (
-            spec.unique
-            or spec.repeats
+            self.unique
+            or self.repeats
             or self._language.values.is_solving
             or n_states > _FEW_STATES
         ):
             return
-        for _, after_met in spec.ways(state):
-            after: State = (min(count + 1, spec.count_to), after_met, ())
+        for _, after_met in self.ways(state):
+            after: State = (min(count + 1, self.count_to), after_met, ())
             if after != state:
                 self.items(after)
 
     def _can_contain(self, index: int, state: State) -> bool:
         """Whether what ``contains`` number ``index`` still misses can be an item at all."""
-        spec = self._spec
-        some = spec.contains[index]
+        some = self.contains[index]
         if state[1][index] >= some.least:
             return True
         first = max(state[0], some.start)
         return any(
             self._language.values.shortest(
-                self._language.conjunctions.extended(spec.item(at, state[2]), [some.requirement])
+                self._language.conjunctions.extended(self.item(at, state[2]), [some.requirement])
             )
             is not None
-            for at in range(first, max(first, spec.prefix) + 1)
+            for at in range(first, max(first, self.prefix) + 1)
         )
 
     def _search(self, start: State) -> tuple[Text, ...] | None:
         """A* over counts: each step is one item."""
         # Every step of unique items has a new conjunction to work out.
-        spec = self._spec
-        limit = MAX_SEARCH // 100 if spec.unique or spec.repeats else MAX_SEARCH
+        limit = MAX_SEARCH // 100 if self.unique or self.repeats else MAX_SEARCH
         tie = itertools.count()
         heap: list[_Step] = [(*self._ahead(start), next(tie), 0, start, ())]
         done: set[State] = set()
@@ -208,25 +203,25 @@ class ArrayClosing:
             WORK.hold(200)
             if len(done) > limit:
                 raise CompileLimitExceeded(
-                    f"too many ways to satisfy 'contains', at {spec.path}; ask for fewer items of "
+                    f"too many ways to satisfy 'contains', at {self.path}; ask for fewer items of "
                     "each kind, or leave out what says how many (minContains, uniqueItems)",
                     limit=limit,
                     actual=len(done),
                 )
             count, _, seen = state
-            if spec.is_complete(state):
+            if self.is_complete(state):
                 return items
-            if spec.max is not None and count >= spec.max:
+            if self.max is not None and count >= self.max:
                 continue
-            if not all(self._can_contain(i, state) for i in range(len(spec.contains))):
+            if not all(self._can_contain(i, state) for i in range(len(self.contains))):
                 continue  # no number of further items would help
-            apart = spec.tells_apart(state)
-            for conjunction, after_met in spec.chosen_ways(state):
+            apart = self.tells_apart(state)
+            for conjunction, after_met in self.chosen_ways(state):
                 item = self._language.values.shortest(conjunction)
                 if item is None:
                     continue
-                after_seen = spec.with_value(seen, item) if apart else seen
-                after: State = (min(count + 1, spec.count_to), after_met, after_seen)
+                after_seen = self.with_value(seen, item) if apart else seen
+                after: State = (min(count + 1, self.count_to), after_met, after_seen)
                 spent = cost + len(item) + 1
                 if after in self._known:
                     known = self._known[after]
@@ -246,11 +241,11 @@ class ArrayClosing:
 
         Both are 0 but where no item can be contained twice: else one may do for several.
         """
-        least = self._spec.least_contained
+        least = self.least_contained
         if least is None:
             return 0, 0
         cost = missing = 0
-        for some, k, size in zip(self._spec.contains, state[1], least, strict=True):
+        for some, k, size in zip(self.contains, state[1], least, strict=True):
             if k < some.least:
                 missing += some.least - k
                 cost += (some.least - k) * (size + 1)
@@ -264,18 +259,17 @@ class ArrayClosing:
         Raises:
             CompileLimitExceeded: one item can meet what has to be contained in too many ways.
         """
-        spec = self._spec
-        if spec.unique and spec.repeats:
+        if self.unique and self.repeats:
             return True
-        if len(spec.contains) < 2 or spec.are_apart:
+        if len(self.contains) < 2 or self.are_apart:
             return False
-        language, zeros = self._language, (0,) * len(spec.contains)
+        language, zeros = self._language, (0,) * len(self.contains)
         most = min(MAX_WAYS, int((WORK.limits.work // _WORK_OF_WAYS) ** 0.5))
-        for index in {0, spec.prefix, *(some.start for some in spec.contains)}:
-            for number, _ in enumerate(spec.ways((index, zeros, ()))):
+        for index in {0, self.prefix, *(some.start for some in self.contains)}:
+            for number, _ in enumerate(self.ways((index, zeros, ()))):
                 if number >= most:
                     raise CompileLimitExceeded(
-                        f"one item can meet too many of the 'contains' together, at {spec.path}; "
+                        f"one item can meet too many of the 'contains' together, at {self.path}; "
                         "leave some out, or make them exclude each other (a const each)",
                         limit=most,
                         actual=number + 1,
@@ -289,21 +283,20 @@ class ArrayClosing:
                     language.conjunctions.of([some.requirement]), [wide.requirement ^ 1]
                 )
             )
-            for some in spec.contains
-            for wide in spec.contains
+            for some in self.contains
+            for wide in self.contains
         )
 
     def with_one_more(self, state: State) -> Text | None:
         """The fewest bytes that close the array after ``state``, with one more item at least."""
-        spec = self._spec
         best: Text | None = None
-        for conjunction, met in spec.chosen_ways(state):
+        for conjunction, met in self.chosen_ways(state):
             item = self._language.values.shortest(conjunction)
             if item is None:
                 continue
-            after: State = (min(state[0] + 1, spec.count_to), met, state[2])
-            if spec.tells_apart(state):
-                after = (after[0], met, spec.with_value(state[2], item))
+            after: State = (min(state[0] + 1, self.count_to), met, state[2])
+            if self.tells_apart(state):
+                after = (after[0], met, self.with_value(state[2], item))
             rest = self.rest(after, False)
             if rest is not None and (best is None or len(item) + len(rest) < len(best)):
                 best = put(item, rest)
@@ -327,7 +320,7 @@ class ArrayPlan(Frame):
         self._numbers = nodes
         self.limit = language.limit_below(nodes)
         self._has_nodes = bool(nodes)
-        self.spec = spec = ArraySpec(language, nodes)
+        self.spec = spec = ArrayClosing(language, nodes)
         if not spec.is_simple:
             self.may_record = spec.unique or spec.repeats
         self._limit: int | None = None
@@ -336,12 +329,6 @@ class ArrayPlan(Frame):
         self._with_item: dict[State, Text | None] = {}
         self._spares: dict[int, tuple[Text, ...]] = {}
         self._others: dict[int, tuple[Text | None, dict[Any, Any]]] = {}
-
-    # What the plainest do not need.
-
-    @cached_property
-    def _closing(self) -> ArrayClosing:
-        return ArrayClosing(self._language, self.spec)
 
     @property
     def path(self) -> str:
@@ -395,7 +382,7 @@ class ArrayPlan(Frame):
                         yield shared, after
 
     def _viable(self, state: State) -> bool:
-        return self.spec.is_simple or self._closing.items(state) is not None
+        return self.spec.is_simple or self.spec.items(state) is not None
 
     def _most(self) -> int | None:
         """Most items possible: ``maxItems``, or the first item that nothing satisfies."""
@@ -557,7 +544,7 @@ class ArrayPlan(Frame):
             return self._finish_forgotten(state, bool(at & 1), outcome)
         if at & 1:
             if text is None:
-                return self._closing.rest(state, False)
+                return self.spec.rest(state, False)
             value = json.loads(text)
             rest, told = self._otherwise(at >> 1)
             if rest is not None and json_key(value) not in told:
@@ -567,7 +554,7 @@ class ArrayPlan(Frame):
             return b""
         if state in self._with_item:
             return self._with_item[state]
-        found = self._closing.with_one_more(state)
+        found = self.spec.with_one_more(state)
         if self.spec.contains and not self._language.values.is_solving:
             self._with_item[state] = found
         return found
@@ -578,11 +565,9 @@ class ArrayPlan(Frame):
         if spare:
             key = json_key(value)
             left = [item for item in spare if json_key(json.loads(flat(item))) != key]
-            return self._closing.written(tuple(left[: len(spare) - 1]), False)
+            return self.spec.written(tuple(left[: len(spare) - 1]), False)
         count, met, seen = self._states[number]
-        return self._closing.written(
-            self._closing.items((count, met, self.spec.with_(seen, value))), False
-        )
+        return self.spec.written(self.spec.items((count, met, self.spec.with_(seen, value))), False)
 
     def _finish_forgotten(self, state: State, is_after: bool, outcome: int) -> Text | None:
         """As `finish`, where it is forgotten what is barred: as many bytes as that takes at most,
@@ -592,14 +577,14 @@ class ArrayPlan(Frame):
         count, _, (_, most) = state
         owed = max(self.spec.min - count, 0 if is_after else 1)
         if not owed:
-            return self._closing.written((), False)
+            return self.spec.written((), False)
         leaves, _ = self._language.shapes(self.spec.item(count))
         sizes = [bytes_of_many(leaf, q, most + owed) for leaf, q in leaves]
         size = min([size for size in sizes if size is not None], default=None)
         return (
             None
             if size is None
-            else self._closing.written((repeated(b"?", size),) * owed, not is_after)
+            else self.spec.written((repeated(b"?", size),) * owed, not is_after)
         )
 
     def finish_reads(self, at: int, outcome: int) -> bool:
@@ -621,13 +606,13 @@ class ArrayPlan(Frame):
         spec = self.spec
         found = self._others.get(number)
         if found is None:
-            items = None if spec.repeats else self._closing.items(self._states[number])
+            items = None if spec.repeats else self.spec.items(self._states[number])
             told: list[Any] = []
             if items is not None:
                 told += [json.loads(flat(item)) for item in dict.fromkeys(items)]
                 for values in spec.rare().values() if spec.unique else ():
                     told += [spec.values[v] for v in values]
-            found = self._closing.written(items, False), {json_key(value): value for value in told}
+            found = self.spec.written(items, False), {json_key(value): value for value in told}
             self._others[number] = found
         return found
 
@@ -636,7 +621,7 @@ class ArrayPlan(Frame):
         number = at >> 1
         spare = self._spare_items(number)
         if spare:
-            whole = self._closing.written(spare[1:], False)  # without the shortest
+            whole = self.spec.written(spare[1:], False)  # without the shortest
             return None if whole is None else len(whole)
         rest, told = self._otherwise(number)
         if rest is None or len(told) > MAX_TOLD:
@@ -657,7 +642,7 @@ class ArrayPlan(Frame):
             count, _, seen = self._states[number]
             is_simple = not spec.contains and not spec.repeats and count >= spec.prefix
             if is_simple and not self._language.shapes(spec.item(count))[1]:
-                found = self._closing.distinct(count, spec.min + 1, seen) or ()
+                found = self.spec.distinct(count, spec.min + 1, seen) or ()
             self._spares[number] = found
         return found
 
@@ -668,9 +653,9 @@ class ArrayPlan(Frame):
         state = self._states[at >> 1]
         if self.spec.is_simple or is_forgotten(state[2]):
             return ITEM if state[0] < self.spec.min else CLOSE
-        return ITEM if self._closing.items(state) else CLOSE
+        return ITEM if self.spec.items(state) else CLOSE
 
     def shortest_text(self) -> Text | None:
         """The shortest whole array, or None when there is none (or none known yet)."""
-        rest = self._closing.rest(self.spec.start(), True)
+        rest = self.spec.rest(self.spec.start(), True)
         return None if rest is None else put(b"[" + self._language.least_space, rest)

@@ -2,7 +2,7 @@
 
 `Closing.members` looks for a set of further members after which the required ones are there, their
 number is right and the rule about them holds, or shows that there is none. What is left of the rule
-directs the search (`RuleNeeds`, `FirstStep`): it only tries members that can settle something,
+directs the search (`FirstStep`): it only tries members that can settle something,
 absence first (Davis, Logemann and Loveland 1962), and remembers what is left. `PlainEnds` serves
 objects that owe required members and nothing else: the text of a set of names consists of those of
 its halves, which other sets share. `SpareKeys` finds short keys that the object does not name, by
@@ -19,7 +19,7 @@ from structgen.automaton.bits import bits
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.member_ways import MemberWays, State
 from structgen.automaton.schema.members import MemberTable
-from structgen.automaton.schema.rules import Rule, RuleBook
+from structgen.automaton.schema.rules import Rule
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
@@ -100,67 +100,6 @@ class FirstStep(NamedTuple):
     wanted: Rule | None
     clause: Rule | None = None
     others: tuple[Rule, ...] = ()
-
-
-class RuleNeeds:
-    """What the rules of one member table need."""
-
-    def __init__(self, book: RuleBook, table: MemberTable) -> None:
-        self._book = book
-        self._table = table
-        self._first_steps: dict[Rule, FirstStep] = {}
-        self._part_names: dict[Rule, int] = {}
-        self._needed: dict[Rule, Rule] = {}
-
-    def needed(self, rule: Rule) -> Rule:
-        """``rule`` without what holds as it is and shares no names, even by others, with the rest.
-
-        No member is looked for on its account, and none that is will break it.
-        """
-        table = self._table
-        if rule.kind != "all" or rule.size < _MANY_PARTS or table.counts or table.speaks_of_unnamed:
-            return rule
-        found = self._needed.get(rule)
-        if found is None:
-            names = self._part_names
-            mask = 0
-            rest: list[tuple[int, Rule]] = []
-            for part in rule.parts:
-                labels = names.get(part)
-                if labels is None:
-                    labels = names[part] = table.labels_of(part)
-                if table.holds_now(part):
-                    rest.append((labels, part))
-                else:
-                    mask |= labels
-            while True:
-                spare: list[tuple[int, Rule]] = []
-                for labels, part in rest:
-                    if labels & mask:
-                        mask |= labels
-                    else:
-                        spare.append((labels, part))
-                if len(spare) == len(rest):
-                    break
-                rest = spare[::-1]  # there and back again: chains are mostly in order
-            kept = set(rule.parts).difference([part for _, part in spare])
-            found = self._needed[rule] = self._book.part_of(rule, kept)
-        return found
-
-    def first_step(self, rule: Rule) -> FirstStep:
-        """Where to begin with ``rule``."""
-        step = self._first_steps.get(rule)
-        if step is None:
-            step = self._first_steps[rule] = self._find_step(rule)
-        return step
-
-    def _find_step(self, rule: Rule) -> FirstStep:
-        parts = rule.parts if rule.kind == "all" else (rule,)
-        for part in parts:
-            if part.kind == "some" and part.detail[0].name is not None:
-                return FirstStep(part)
-        clause = min([p for p in parts if p.is_choice], key=lambda part: part.size, default=None)
-        return FirstStep(None, clause, tuple([part for part in parts if part is not clause]))
 
 
 MAX_KEY_STATES = 20_000
@@ -295,7 +234,9 @@ class Closing:
         self._table = table
         self._counts = table.counts
         self.spare = SpareKeys(table)
-        self._needs = RuleNeeds(language.book, table)
+        self._part_names: dict[Rule, int] = {}
+        self._needs: dict[Rule, Rule] = {}
+        self._first_steps: dict[Rule, FirstStep] = {}
         self._plain_ends = PlainEnds(language, table)
         self._known: dict[State, Members | None] = {}
         self._witnesses: dict[State, Members | None] = {}
@@ -393,7 +334,7 @@ class Closing:
                 found: Members | None = None
                 break
             if not left & self._table.required:
-                rule = self._needs.needed(rule)
+                rule = self._needed(rule)
             key = self._key((left, count, rule, keys))
             if key in known:
                 found = known[key]
@@ -408,6 +349,56 @@ class Closing:
         for key, member in reversed(chain):
             found = known[key] = None if found is None else _merged((member, *found))
         return found
+
+    def _needed(self, rule: Rule) -> Rule:
+        """``rule`` without what holds as it is and shares no names, even by others, with the rest.
+
+        No member is looked for on its account, and none that is will break it.
+        """
+        table = self._table
+        if rule.kind != "all" or rule.size < _MANY_PARTS or table.counts or table.speaks_of_unnamed:
+            return rule
+        found = self._needs.get(rule)
+        if found is None:
+            names = self._part_names
+            mask = 0
+            rest: list[tuple[int, Rule]] = []
+            for part in rule.parts:
+                labels = names.get(part)
+                if labels is None:
+                    labels = names[part] = table.labels_of(part)
+                if table.holds_now(part):
+                    rest.append((labels, part))
+                else:
+                    mask |= labels
+            while True:
+                spare: list[tuple[int, Rule]] = []
+                for labels, part in rest:
+                    if labels & mask:
+                        mask |= labels
+                    else:
+                        spare.append((labels, part))
+                if len(spare) == len(rest):
+                    break
+                rest = spare[::-1]  # there and back again: chains are mostly in order
+            kept = set(rule.parts).difference([part for _, part in spare])
+            found = self._needs[rule] = self._book.part_of(rule, kept)
+        return found
+
+    def _first_step(self, rule: Rule) -> FirstStep:
+        """Where to begin with ``rule``."""
+        step = self._first_steps.get(rule)
+        if step is None:
+            step = self._first_steps[rule] = self._find_step(rule)
+        return step
+
+    def _find_step(self, rule: Rule) -> FirstStep:
+        parts = rule.parts if rule.kind == "all" else (rule,)
+        for part in parts:
+            if part.kind == "some" and part.detail[0].name is not None:
+                return FirstStep(part)
+        clause = min([p for p in parts if p.is_choice], key=lambda part: part.size, default=None)
+        return FirstStep(None, clause, tuple([part for part in parts if part is not clause]))
 
     def _key(self, state: State) -> State:
         """What the answer depends on."""
@@ -425,7 +416,7 @@ class Closing:
         table = self._table
         if left & table.required or count < table.least or self._counts:
             return None
-        wanted = self._needs.first_step(rule).wanted
+        wanted = self._first_step(rule).wanted
         if wanted is None or table.holds_now(rule):
             return None
         label = table.index[wanted.detail[0].name]
@@ -475,7 +466,7 @@ class Closing:
         """Members that make ``rule`` hold, where some are needed."""
         left, count, rule, keys = state
         table = self._table
-        step = self._needs.first_step(rule)
+        step = self._first_step(rule)
         if step.wanted is not None:
             label = table.index[step.wanted.detail[0].name]
             if not relevant >> label & 1:

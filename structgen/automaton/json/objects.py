@@ -363,7 +363,7 @@ class ObjectPlan(Frame):
         found = self._rests.get(state)
         if found is None:
             if not self._language.values.is_solving:
-                plain = self._open.closing.plain_end(state)
+                plain = self._open.plain_end(state)
                 if plain is None:
                     return None
                 if not isinstance(plain, bool):

@@ -24,21 +24,14 @@ _FEW_TRIED = 3
 """So many of them are."""
 
 
-class OpenMembers:
-    """The members that objects of one member table may go on with.
+class OpenMembers(Closing):
+    """The members that objects of one member table may go on with, as these can be closed."""
 
-    Attributes:
-        closing: completes such objects.
-    """
-
-    def __init__(self, language: Language, table: MemberTable, values: MemberWays) -> None:
-        self._language = language
-        self._table = table
-        self._values = values
+    def __init__(self, language: Language, table: MemberTable, ways: MemberWays) -> None:
+        super().__init__(language, table, ways)
         self._n_names = len(table.names)
-        self._in_order = values.in_order
-        self.closing = Closing(language, table, values)
-        self._known: dict[State, Members | None] = {}
+        self._in_order = ways.in_order
+        self._owed: dict[State, Members | None] = {}
         self._closable: dict[State, bool] = {}
         self._open: dict[tuple[State, int], bool] = {}
         # Bit masks of names: in a known completion of the object, and with which one may begin.
@@ -55,19 +48,9 @@ class OpenMembers:
 
     def open_ways(self, state: State, label: int, name: str | None) -> list[tuple[int, State]]:
         """The ways for such a member that do not lead into a dead end, where some may."""
-        ways = self._values.steps(state, label, name)
-        if len(ways) == 1 and label < self._n_names and not self._language.values.is_solving:
-            ((_, after),) = ways
-            rest = self._completing.get(state, 0) & ~(1 << label)
-            if after not in self._closable and self._begins(state, label):
-                # What completes the object with this member does so after it.
-                self._closable[after] = True
-                self._completing[after] = rest
-                self._note_completion(after, rest)
-                return ways
         return [
             (conjunction, after)
-            for conjunction, after in ways
+            for conjunction, after in self._ways.steps(state, label, name)
             if self.may_close(after) and self._language.values.is_possible(conjunction)
         ]
 
@@ -86,13 +69,6 @@ class OpenMembers:
             if not self._language.values.is_solving:
                 self._open[key] = found
         return found
-
-    def _begins(self, state: State, label: int) -> bool:
-        """Whether the completion that is known of ``state`` may begin with this name."""
-        names = self._completing.get(state, 0)
-        if not names >> label & 1:
-            return False
-        return not (self._in_order and names & self._table.ordered & ((1 << label) - 1))
 
     def _may_write_surely(self, state: State, label: int) -> bool:
         """A sufficient test of `_may_write` where many alternatives are open: one of them will do.
@@ -141,12 +117,12 @@ class OpenMembers:
 
     def _leads_on(self, state: State, label: int) -> bool:
         """Whether a member with key ``label`` may come next, by what may follow it."""
-        if self._in_order and self._values.rule_before(state, label) is self._language.book.no:
+        if self._in_order and self._ways.rule_before(state, label) is self._language.book.no:
             # What has to come before stays absent before all later keys too.
             self._barred_from[state] = min(label, self._barred_from.get(state, label))
             return False
         name = self._example(state, label) if label >= self._n_names else None
-        for conjunction, after in self._values.steps(state, label, name):
+        for conjunction, after in self._ways.steps(state, label, name):
             if self.may_close(after) and self._language.values.is_possible(conjunction):
                 if name is None and label < self._n_names:
                     self._note_completion(state, self._completing.get(after, 0) | 1 << label)
@@ -162,19 +138,19 @@ class OpenMembers:
         table = self._table
         if table.takes_any_key:
             return None
-        after = [state for _, state in self._values.steps(state, label, None)]
-        tells_apart = self._values.tells_keys_apart
+        after = [state for _, state in self._ways.steps(state, label, None)]
+        tells_apart = self._ways.tells_keys_apart
         if not any(tells_apart(count, rule, ("",)) for _, count, rule, _ in after):
             return None
-        return self.closing.spare.one(state[3], label)
+        return self.spare.one(state[3], label)
 
     def may_close(self, state: State) -> bool:
         """Whether there are members that complete the object after ``state``."""
         found = self._closable.get(state)
         if found is None:
-            owed = self._known.get(state, False)
+            owed = self._owed.get(state, False)
             if owed is False:
-                owed = self.closing.some_members(state)
+                owed = self.some_members(state)
             found = owed is not None
             if not self._language.values.is_solving:
                 self._closable[state] = found
@@ -189,11 +165,11 @@ class OpenMembers:
 
     def owed(self, state: State) -> Members | None:
         """The cheapest members that are still owed after ``state``, or None if that is hopeless."""
-        found = self._known.get(state, False)
+        found = self._owed.get(state, False)
         if found is False:
-            found = self.closing.members(state)
+            found = self.members(state)
             if not self._language.values.is_solving:
-                self._known[state] = found
+                self._owed[state] = found
         return found  # type: ignore[return-value]
 
     def _note_completion(self, state: State, names: int) -> None:

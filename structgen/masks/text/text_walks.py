@@ -10,8 +10,8 @@ and keeps walks from the root by the content of what is still to be read:
 - `OpenTexts` walks states from which every text may be read, where only closing quotes matter;
   those where a few texts have another label; and those where only some names may be read.
 
-They are layers of one object, from `TextTables` up, as all of them ask the same tables. What follows
-a text is the business of `string_walks`.
+They are layers of one object, from `TextTables` up, as all of them ask the same tables. What
+follows a text is the business of `string_walks`.
 """
 
 from __future__ import annotations
