@@ -69,8 +69,15 @@ def shortest_path(
     counter = itertools.count()
     heap: list[_Entry] = []
     trail: list[tuple[int, int, Text]] = [(-1, symbol_state, b"")]
-    estimate = estimate or symbols.at_least
-    _push_moves(symbols, encoding, estimate, heap, counter, symbol_state, node, 0, 0)
+    at_least = estimate or symbols.at_least
+
+    def push(state: int, node: int, cost: int, previous: int) -> None:
+        for to, text in _steps(symbols, encoding, state, node):
+            so_far = cost + len(text)
+            entry = (so_far + at_least(to), -so_far, next(counter), to, previous, text)
+            heapq.heappush(heap, entry)
+
+    push(symbol_state, node, 0, 0)
     done: dict[int, int] = {}  # at what cost; a better way may still turn up
     while heap:
         _, cost, _, state, previous, spelt = heapq.heappop(heap)
@@ -87,7 +94,7 @@ def shortest_path(
                 path.append((trail[here][1], trail[here][2]))
                 here = trail[here][0]
             return path[::-1]
-        _push_moves(symbols, encoding, estimate, heap, counter, state, GROUND, cost, here)
+        push(state, GROUND, cost, here)
         if len(done) > MAX_SEARCH:
             raise CompileLimitExceeded(
                 "finding a shortest completion visits too many states",
@@ -97,44 +104,28 @@ def shortest_path(
     return None
 
 
-def _push_moves(
-    symbols: SymbolAutomaton,
-    encoding: Utf8,
-    estimate: Callable[[int], int],
-    heap: list[_Entry],
-    counter: Iterator[int],
-    state: int,
-    node: int,
-    cost: int,
-    previous: int,
-) -> None:
+def _steps(
+    symbols: SymbolAutomaton, encoding: Utf8, state: int, node: int
+) -> Iterator[tuple[int, Text]]:
+    """Where each move leads, in the fewest bytes; and a long run, if it is owed."""
     spelling = encoding.shortest(node)
     for mask, to in symbols.moves(state):
-        best: bytes | None = None
-        while mask:  # no two moves share a minterm, so each is looked at once
-            bit = mask & -mask
-            mask ^= bit
-            spelt = spelling.get(bit.bit_length() - 1)
-            if spelt is not None and (best is None or (len(spelt), spelt) < (len(best), best)):
-                best = spelt
-        if best is not None:
-            so_far = cost + len(best)
-            bound = so_far + estimate(to)
-            heapq.heappush(heap, (bound, -so_far, next(counter), to, previous, best))
+        spelt = [spelling[minterm] for minterm in bits(mask) if minterm in spelling]
+        if spelt:
+            yield to, min(spelt, key=_in_order)
     owed = symbols.at_least(state) if node == GROUND else 0
-    if owed < _LONG_RUN:
-        return
-    # So many characters have to come: those of a run are read at once. No state in between is made,
-    # of which a `minLength` would have as many as characters.
-    chars, most = symbols.run(state)
-    count = owed if most < 0 else min(owed, most)
-    spelt_runs = [text for minterm, text in spelling.items() if chars >> minterm & 1]
-    if spelt_runs and count >= _LONG_RUN:
-        best = min(spelt_runs, key=lambda text: (len(text), text))
-        so_far = cost + count * len(best)
-        to = symbols.after_run(state, count)
-        entry = (so_far + estimate(to), -so_far, next(counter), to, previous, repeated(best, count))
-        heapq.heappush(heap, entry)
+    if owed >= _LONG_RUN:
+        # So many characters have to come: those of a run are read at once. No state in between is
+        # made, of which a `minLength` would have as many as characters.
+        chars, most = symbols.run(state)
+        count = owed if most < 0 else min(owed, most)
+        spelt = [text for minterm, text in spelling.items() if chars >> minterm & 1]
+        if spelt and count >= _LONG_RUN:
+            yield symbols.after_run(state, count), repeated(min(spelt, key=_in_order), count)
+
+
+def _in_order(text: bytes) -> tuple[int, bytes]:
+    return len(text), text
 
 
 def spell_edges(
