@@ -18,7 +18,7 @@ from structgen.grammar import ir
 
 from . import lookarounds
 from .alphabet import Alphabet
-from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET, Sums
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET, Expressions
 from .lookarounds import Moves
 
 
@@ -65,7 +65,7 @@ class Derivatives:
 
     def __init__(self, regex: ir.Regex, alphabet: Alphabet | None) -> None:
         self.alphabet = alphabet or Alphabet(char_sets(regex))
-        self.expressions = Sums(self.alphabet)
+        self.expressions = Expressions(self.alphabet)
         self._moves: dict[int, Moves] = {}
         self._alive: dict[int, bool] = {NONE: False, EPSILON: True}
         self._looks: lookarounds.Lookarounds | None = None

@@ -2,8 +2,8 @@
 
 Equal expressions are one node, as far as the normal form tells (Owens, Reppy & Turon 2009), so that
 a pattern has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. `Expressions`
-owns the nodes, their limits and the constructors; `Sums` the normal form of alternatives, of which
-the widest remains where they overlap. Sets of characters are masks of minterms here; derivatives
+owns the nodes, their limits and the constructors, and the normal form of alternatives, of which the
+widest remains where they overlap. Sets of characters are masks of minterms here; derivatives
 and the IR are unknown.
 """
 
@@ -33,6 +33,16 @@ NONE, EPSILON = 0, 1
 SET, CAT, ALT, REP, AND, NOT = range(2, 8)
 
 
+_MOST_BEFORE = 3
+"""Most factors before a repeat that are compared to find out that another alternative covers it."""
+
+_NO_END = 1 << 60
+"""The upper bound of a repeat without one, among upper bounds."""
+
+_Counted = tuple[tuple[int, ...], int, int]
+"""What stands before a repeat, what it repeats, and what comes after."""
+
+
 class Expressions:
     """The nodes of one pattern.
 
@@ -60,6 +70,8 @@ class Expressions:
         self.size = 0
         self._room = 1
         self.least = array("q", (0, 0))
+        self._chars: dict[int, int] = {}
+        self._counted: dict[int, tuple[tuple[_Counted, int, int], ...]] = {}
         self.any_char = self.set_of(self.alphabet.everything)
         self.everything = self.repeat(self.any_char, 0, -1)
 
@@ -230,24 +242,7 @@ class Expressions:
         flags = self.flags[body]
         return self.node((NOT, body), (~flags & 0b111) | (flags & 0b01000) | 0b10000)
 
-
-_MOST_BEFORE = 3
-"""Most factors before a repeat that are compared to find out that another alternative covers it."""
-
-_NO_END = 1 << 60
-"""The upper bound of a repeat without one, among upper bounds."""
-
-_Counted = tuple[tuple[int, ...], int, int]
-"""What stands before a repeat, what it repeats, and what comes after."""
-
-
-class Sums(Expressions):
-    """`Expressions` with their sums."""
-
-    def __init__(self, alphabet: Alphabet) -> None:
-        super().__init__(alphabet)
-        self._chars: dict[int, int] = {}
-        self._counted: dict[int, tuple[tuple[_Counted, int, int], ...]] = {}
+    # -- sums ---------------------------------------------------------------------------------
 
     def alt(self, parts: Iterable[int]) -> int:
         """The node of a sum."""

@@ -26,7 +26,7 @@ from typing import Protocol, TypeAlias
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
 
-from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, Sums
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, Expressions
 
 Moves: TypeAlias = "tuple[tuple[int, int], ...]"
 """Disjoint ``(minterm mask, next state)`` pairs."""
@@ -52,7 +52,7 @@ _NEVER: Conditions = frozenset()
 class Derivable(Protocol):
     """What `Lookarounds` ask of `derivatives.Derivatives`."""
 
-    expressions: Sums
+    expressions: Expressions
 
     def derive(self, node: int) -> Moves:
         """The derivatives of a node without lookarounds."""
