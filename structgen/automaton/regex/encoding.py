@@ -204,6 +204,10 @@ class Utf8:
     ) -> Row:
         row: Row = {}
         span = 1 << bits * (remaining - 1)
+        if minterm != NO_ATOM and not first and last == (span << bits) - 1:
+            after = self._after(bits, remaining - 1, 0, 0, span - 1, minterm)
+            assert after is not None
+            return dict.fromkeys([byte for byte, _ in _DIGITS[bits]], after)
         for byte, digit in _DIGITS[bits]:
             at = digit * span
             here, beyond = max(first - at, 0), min(last - at, span - 1)

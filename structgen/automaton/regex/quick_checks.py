@@ -196,8 +196,10 @@ class _Positions:
                     if len(seen) > MOST_SETS:
                         return False
                     next_ = again
-                    for position in bits(to):
-                        next_ |= follow[position]
+                    while to:
+                        bit = to & -to
+                        to ^= bit
+                        next_ |= follow[bit.bit_length() - 1]
                     todo.append(next_)
         return True
 

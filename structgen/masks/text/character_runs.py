@@ -23,12 +23,6 @@ Chosen: TypeAlias = "tuple[npt.NDArray[np.int64], Depths]"
 _GAP = 3000
 """Nodes that are looked at in vain rather than looked around."""
 
-_MOST_SPANS = 12
-"""Separate ranges that are taken one by one; of more, all nodes are gathered."""
-
-_SPARSE = 4
-"""One token in so many, or fewer: they are looked at one by one rather than all."""
-
 _NONE: Int32 = np.zeros(0, np.int32)
 
 
@@ -57,23 +51,12 @@ class CharacterRun:
         self._partials: Chosen | None = None
         depths = characters.depth[places]
         self._base: int | None = int(depths[0]) if (depths == depths[0]).all() else None
-        self._spans: list[tuple[int, int]] | None = None
+        self._spans: list[tuple[int, int]] = []
         outside = ~inside
         if self.is_root:
             self._spans, self.left = self._from_root(outside)
             return
         end = characters.end[places]
-        first = np.concatenate(([0], (end[:-1] != places[1:]).nonzero()[0] + 1))
-        if self._base is not None and len(first) <= _MOST_SPANS:
-            beyond = end[np.append(first[1:], len(places)) - 1]
-            self._spans = list(zip(places[first].tolist(), beyond.tolist(), strict=True))
-            bounds = [*first.tolist(), len(places)]
-            found = [
-                self._outside_in(outside, a, b, places[bounds[i] : bounds[i + 1]])
-                for i, (a, b) in enumerate(self._spans)
-            ]
-            self.left = _topmost(np.concatenate(found), characters.end)
-            return
         nodes = ranges(places, end)
         out = np.take(outside, characters.code[nodes])
         lengths = end - places
@@ -101,52 +84,33 @@ class CharacterRun:
         before = 0
         lows, highs = np.searchsorted(tops, starts).tolist(), np.searchsorted(tops, ends).tolist()
         for a, b, low, high in zip(starts, ends, lows, highs, strict=True):
-            parts += (
-                tops[before:low],
-                _topmost(self._outside_in(outside, a, b, _NONE), characters.end),
-            )
+            left = np.take(outside, characters.code[a:b]).nonzero()[0] + a
+            parts += (tops[before:low], _topmost(left, characters.end))
             before = high
         parts.append(tops[before:])
         return list(zip(starts, ends, strict=True)), np.concatenate(parts)
 
-    def _outside_in(
-        self, outside: Bools, first: int, beyond: int, starts: Int32
-    ) -> npt.NDArray[np.int64]:
-        """The nodes of a range that are outside the set; where runs start there is none."""
-        out = np.take(outside, self._characters.code[first:beyond])
-        out[starts - first] = False
-        found = out.nonzero()[0]
-        found += first
-        return found
-
     # -- what is inside -----------------------------------------------------------------------
 
     def tokens(self, most: int) -> Int32:
-        """The tokens that end within the run's first ``most`` characters, and between two."""
+        """Of a run from elsewhere, the tokens that end within its first ``most`` characters, and
+        between two."""
         characters = self._characters
         longest = characters.longest
-        if self._spans is None:
-            # What is below the places but not below where the run is left: the ranges between.
-            places, left = self.places, self.left
-            start, end = characters.token_start, characters.token_end
-            first = np.sort(np.concatenate((start[places], end[left])), kind="stable")
-            last = np.sort(np.concatenate((start[left], end[places])), kind="stable")
-            ranks = ranges(first, last)
-            depths = characters.token_depth[ranks]
-            limits: Any = longest if self._base is None else min(self._base + most, longest)
-            if self._base is None and most < longest:
-                bounds = np.append(np.searchsorted(ranks, start[places]), len(ranks))
-                above = characters.depth[places].astype(np.int64)
-                limits = np.repeat(np.minimum(above + most, longest), np.diff(bounds))
-            found: Int32 = characters.token_ids[ranks[depths <= limits]]
-            return found
-        assert self._base is not None
-        limit = min(self._base + most, longest)
-        parts = [
-            characters.token_ids[low : low + len(depths)][depths <= limit]
-            for low, depths in self._token_depths()
-        ]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else _NONE
+        # What is below the places but not below where the run is left: the ranges between.
+        places, left = self.places, self.left
+        start, end = characters.token_start, characters.token_end
+        first = np.sort(np.concatenate((start[places], end[left])), kind="stable")
+        last = np.sort(np.concatenate((start[left], end[places])), kind="stable")
+        ranks = ranges(first, last)
+        depths = characters.token_depth[ranks]
+        limits: Any = longest if self._base is None else min(self._base + most, longest)
+        if self._base is None and most < longest:
+            bounds = np.append(np.searchsorted(ranks, start[places]), len(ranks))
+            above = characters.depth[places].astype(np.int64)
+            limits = np.repeat(np.minimum(above + most, longest), np.diff(bounds))
+        found: Int32 = characters.token_ids[ranks[depths <= limits]]
+        return found
 
     def counts(self) -> Depths:
         """Of a run from the root, for all token ids: the characters of each token that ends within
@@ -154,12 +118,6 @@ class CharacterRun:
         characters = self._characters
         parts = self._token_depths()
         most = _most_of(characters.depth)
-        if sum(len(depths) for _, depths in parts) * _SPARSE < characters.size:
-            counts = np.full(characters.size, most, characters.depth.dtype)
-            for low, depths in parts:
-                inside = depths != most
-                counts[characters.token_ids[low : low + len(depths)][inside]] = depths[inside]
-            return counts
         by_rank = np.full(len(characters.token_ids) + 1, most, characters.depth.dtype)
         for low, depths in parts:
             by_rank[low : low + len(depths)] = depths
@@ -170,7 +128,9 @@ class CharacterRun:
         leave the run."""
         characters = self._characters
         found: list[tuple[int, Depths]] = []
-        for a, b, left in self._by_span():
+        cuts = np.searchsorted(self.left, [x for span in self._spans for x in span]).tolist()
+        for i, (a, b) in enumerate(self._spans):
+            left = self.left[cuts[2 * i] : cuts[2 * i + 1]]
             low, high = int(characters.token_start[a]), len(characters.token_ids)
             if b < characters.n:
                 high = int(characters.token_start[b])
@@ -184,25 +144,9 @@ class CharacterRun:
         """The nodes after exactly ``count`` characters of the run, ascending."""
         characters = self._characters
         depth = characters.depth
-        if self._spans is None:
-            nodes = ranges(self.places, characters.end[self.places])
-            base = np.repeat(depth[self.places], characters.end[self.places] - self.places)
-            nodes = nodes[depth[nodes] == base.astype(np.int64) + count]
-            return self.within(nodes)
-        parts = [np.zeros(0, np.int64)]
-        for a, b, left in self._by_span():
-            assert self._base is not None
-            depths = _outside(a, b, left, characters.end[left], depth)
-            depths |= depth[a:b]
-            parts.append((depths == self._base + count).nonzero()[0] + a)
-        return np.concatenate(parts)
-
-    def _by_span(self) -> list[tuple[int, int, Int32]]:
-        assert self._spans is not None
-        cuts = np.searchsorted(self.left, [x for span in self._spans for x in span]).tolist()
-        return [
-            (a, b, self.left[cuts[2 * i] : cuts[2 * i + 1]]) for i, (a, b) in enumerate(self._spans)
-        ]
+        nodes = ranges(self.places, characters.end[self.places])
+        base = np.repeat(depth[self.places], characters.end[self.places] - self.places)
+        return self.within(nodes[depth[nodes] == base.astype(np.int64) + count])
 
     def _is_left(self, nodes: npt.NDArray[Any]) -> Bools:
         """Which of ``nodes`` are outside the set, or below one that is."""
