@@ -2,7 +2,8 @@
 
 A conjunction is a set of schema nodes that all apply to one value. Conjunctions are integers, that
 of one requirement being the requirement itself. `Conjunctions` owns the numbers of the others, and
-tells where in the schema they are. It knows nothing of what they mean.
+tells where in the schema they are. It knows nothing of what they mean; `types_of` reads the types of
+values off a requirement's nodes.
 
 Unique items bar what has been written. `Told` numbers such values; a set of them is `Barred`, which
 a node holds in place of its excluded values, so that equal sets are the same object.
@@ -10,14 +11,17 @@ a node holds in place of its excluded values, so that equal sets are the same ob
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
-from structgen.grammar.json_schema import FALSE, TRUE, Node, json_key
+from structgen.grammar.json_schema import ALL_TYPES, FALSE, TRUE, Node, json_key
+
+_MOST_HOPS = 12
+"""So many references and applicators deep types are looked for."""
 
 
 class Conjunctions:
@@ -100,6 +104,25 @@ class Conjunctions:
                 parts = self.nodes[number].parts_in_place()
                 stack.extend(ob >> 1 for ob in reversed(parts) if not ob & 1)
         return order
+
+
+def types_of(nodes: Sequence[Node], requirement: int, hops: int = 0) -> int:
+    """Type bits that are the only ones which values that meet ``requirement`` can have."""
+    if requirement & 1 or hops > _MOST_HOPS:
+        return 0 if requirement == FALSE else ALL_TYPES
+    node = nodes[requirement >> 1]
+    types = node.types
+    for part in (*node.refs, *node.all_of):
+        types &= types_of(nodes, part, hops + 1)
+    for options in (node.any_of, node.one_of):
+        if options is not None:
+            some = 0
+            for option in options:
+                some |= types_of(nodes, option, hops + 1)
+                if some & types == types:
+                    break
+            types &= some
+    return types
 
 
 class Told:

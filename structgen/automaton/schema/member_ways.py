@@ -18,9 +18,9 @@ from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, STRING, Node
 
+from .conjunctions import types_of
 from .language import Schema
 from .members import MemberTable
-from .quick_checks import types_of
 from .rules import Rule
 
 

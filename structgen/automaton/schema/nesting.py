@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from structgen.grammar.json_schema import ALL_TYPES, ARRAY, FALSE, OBJECT, Node, SchemaGraph
+from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, Node, SchemaGraph
+
+from .conjunctions import types_of
 
 UNLIMITED = 1 << 30
 """A depth that no text reaches."""
@@ -84,7 +86,7 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
             continue
         path = {start}
         # (node, what it leads to and is still to be looked at, its height so far)
-        stack = [(start, list(rules.steps(start)), rules.own_height(start))]
+        stack = [(start, rules.steps(start), rules.own_height(start))]
         while stack:
             number, steps, height = stack.pop()
             while steps and steps[-1][1] in heights:
@@ -99,7 +101,7 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
                 return None
             path.add(child)
             stack.append((number, steps, height))
-            stack.append((child, list(rules.steps(child)), rules.own_height(child)))
+            stack.append((child, rules.steps(child), rules.own_height(child)))
     return max(heights.values())
 
 
@@ -141,10 +143,9 @@ class _Forced:
         enum = self._nodes[number].enum
         return 1 + max(map(_height_of, enum), default=0) if enum else 1
 
-    def steps(self, number: int) -> Iterator[tuple[int, int]]:
-        """``(levels between, node)`` pairs."""
-        if number:  # the schema ``true`` leads nowhere
-            yield from (step for step in self._steps(self._nodes[number]) if step[1])
+    def steps(self, number: int) -> list[tuple[int, int]]:
+        """``(levels between, node)`` pairs, but for the schema ``true``, which leads nowhere."""
+        return [step for step in self._steps(self._nodes[number]) if number and step[1]]
 
     def _steps(self, node: Node) -> Iterator[tuple[int, int]]:
         yield from ((0, ob >> 1) for ob in node.parts_in_place())
@@ -190,17 +191,8 @@ def _negates(node: Node) -> bool:
 
 def _has_scalar_items(nodes: Sequence[Node], node: Node) -> bool:
     """Whether the items of ``node`` are plainly no objects or arrays."""
-    for requirement in (*node.prefix, node.items):
-        hops = 0
-        item = nodes[requirement >> 1]
-        while len(item.refs) == 1 and not item.refs[0] & 1 and hops < 32:
-            if not item.types & (OBJECT | ARRAY):
-                break
-            item = nodes[item.refs[0] >> 1]
-            hops += 1
-        if requirement != FALSE and (requirement & 1 or item.types & (OBJECT | ARRAY)):
-            return False
-    return True
+    owed = (*node.prefix, node.items)
+    return not any(types_of(nodes, requirement) & (OBJECT | ARRAY) for requirement in owed)
 
 
 def _height_of(value: Any) -> int:

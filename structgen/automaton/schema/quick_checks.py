@@ -26,13 +26,11 @@ from structgen.grammar.json_schema import (
     Node,
 )
 
+from .conjunctions import types_of
 from .nesting import UNLIMITED
 
 _MAX_HOPS = 60
 """So many nodes deep is looked."""
-
-_MOST_HOPS = 12
-"""So many references and applicators deep types are looked for."""
 
 _MAX_WAYS = 64
 """Most branches that one value of a plain schema may have."""
@@ -319,22 +317,3 @@ def _differ_by_type(nodes: Sequence[Node], options: Sequence[int]) -> bool:
             return False
         seen |= types
     return True
-
-
-def types_of(nodes: Sequence[Node], requirement: int, hops: int = 0) -> int:
-    """Type bits that are the only ones which values that meet ``requirement`` can have."""
-    if requirement & 1 or hops > _MOST_HOPS:
-        return 0 if requirement == FALSE else ALL_TYPES
-    node = nodes[requirement >> 1]
-    types = node.types
-    for part in (*node.refs, *node.all_of):
-        types &= types_of(nodes, part, hops + 1)
-    for options in (node.any_of, node.one_of):
-        if options is not None:
-            some = 0
-            for option in options:
-                some |= types_of(nodes, option, hops + 1)
-                if some & types == types:
-                    break
-            types &= some
-    return types
