@@ -2,8 +2,8 @@
 
 A conjunction is a set of schema nodes that all apply to one value. Conjunctions are integers, that
 of one requirement being the requirement itself. `Conjunctions` owns the numbers of the others, and
-tells where in the schema they are. It knows nothing of what they mean; `types_of` reads the types of
-values off a requirement's nodes.
+tells where in the schema they are. It knows nothing of what they mean; `types_of` reads types off
+a requirement's nodes.
 
 Unique items bar what has been written. `Told` numbers such values; a set of them is `Barred`, which
 a node holds in place of its excluded values, so that equal sets are the same object.
