@@ -598,7 +598,7 @@ class NumberReader:
         return Exponents(least, most, frozenset(h for h in holes if least <= h <= most))
 
 
-class NumberLeaf(Leaf):
+class NumberLeaf(NumberReader, Leaf):
     """Numbers that satisfy a `NumberSpec`.
 
     Raises:
@@ -606,12 +606,11 @@ class NumberLeaf(Leaf):
     """
 
     def __init__(self, spec: NumberSpec) -> None:
-        super().__init__()
-        self.spec = spec
-        self._reader = NumberReader(spec)
+        Leaf.__init__(self)
+        NumberReader.__init__(self, spec)
         self._completions: dict[State, bytes | None] = {}
         self._alive: dict[State, bool] = {}
-        self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self._reader.sides]
+        self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self.sides]
         self.start = self.state(State(BEGIN))
 
     def is_empty(self) -> bool:
@@ -624,7 +623,7 @@ class NumberLeaf(Leaf):
         assert isinstance(key, State)
         edges: dict[int, State] = {}
         last, is_alive = None, False
-        for byte, to in self._reader.following(key):
+        for byte, to in self.following(key):
             if to is not last:
                 last, is_alive = to, self._is_alive(to)
             if is_alive:
@@ -633,12 +632,12 @@ class NumberLeaf(Leaf):
 
     def _label(self, key: Any) -> int:
         assert isinstance(key, State)
-        return 0 if self._reader.complete(key) else -1
+        return 0 if self.complete(key) else -1
 
     def alike(self, q: int, most_digits: int) -> int:
         """See `Leaf.alike`."""
         s = self._keys[q]
-        to = self._reader.far(s, most_digits)
+        to = self.far(s, most_digits)
         return q if to is s else self.state(to)
 
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
@@ -655,22 +654,21 @@ class NumberLeaf(Leaf):
         return found
 
     def _can_end(self, s: State) -> bool:
-        reader = self._reader
         if s.phase in (BEGIN, SIGN):
-            return any(self._is_alive(to) for _, to in reader.following(s))
+            return any(self._is_alive(to) for _, to in self.following(s))
         if s.phase in (LONE_ZERO, WHOLE, DOT, FRACTION):
-            if reader.complete(s):
+            if self.complete(s):
                 return True
-            if reader.has_exponents and s.phase != DOT and not reader.allowed(s).is_empty:
+            if self.has_exponents and s.phase != DOT and not self.allowed(s).is_empty:
                 return True
             if s.phase == WHOLE and not self._has_upper[s.negative]:
                 # With all the digits there may be, most is possible.
-                room = reader.most_digits - s.digits
-                if self._plain_digits(s, room, reader.most_fraction) is not None:
+                room = self.most_digits - s.digits
+                if self._plain_digits(s, room, self.most_fraction) is not None:
                     return True
-            if not reader.is_contradictory and self._has_plain(s):
+            if not self.is_contradictory and self._has_plain(s):
                 return True
-            if not reader.has_exponents:
+            if not self.has_exponents:
                 return False
         return self._completion(s) is not None
 
@@ -680,26 +678,26 @@ class NumberLeaf(Leaf):
         """A shortest way to go on to a number that satisfies the spec; None if there is none."""
         if s in self._completions:
             return self._completions[s]
-        if self._reader.is_contradictory:
+        if self.is_contradictory:
             return None
         if s.phase in (BEGIN, SIGN):
             ways = [
                 bytes([byte]) + rest
-                for byte, to in self._reader.following(s)
+                for byte, to in self.following(s)
                 if (rest := self._completion(to)) is not None
             ]
             found = min(ways, key=lambda b: (len(b), b), default=None)
-        elif self._reader.complete(s):
+        elif self.complete(s):
             found = b""
         elif s.phase >= E:
             found = self._exponent(s)
         else:
             found = self._plain(s)
-            if self._reader.has_exponents and s.phase != DOT:
-                rest = self._exponent(State(E, exponents=self._reader.allowed(s)))
+            if self.has_exponents and s.phase != DOT:
+                rest = self._exponent(State(E, exponents=self.allowed(s)))
                 if rest is not None and (found is None or len(rest) + 1 < len(found)):
                     found = b"e" + rest
-            if self._reader.has_exponents and found is None:
+            if self.has_exponents and found is None:
                 found = self._digits_and_exponent(s)
         self._completions[s] = found
         return found
@@ -711,7 +709,7 @@ class NumberLeaf(Leaf):
             return None
         signs = [s.exponent_negative] if s.phase != E else [False, True]
         most = max(abs(s.exponents.least), abs(s.exponents.most))
-        for n in range(0 if s.phase == EXPONENT else 1, self._reader.most_exponent - s.digits + 1):
+        for n in range(0 if s.phase == EXPONENT else 1, self.most_exponent - s.digits + 1):
             low = s.exponent * 10**n
             if low > most:
                 break
@@ -727,9 +725,9 @@ class NumberLeaf(Leaf):
     def _plain(self, s: State) -> bytes | None:
         """The digits, perhaps with a point, that make a number in plain notation."""
         best: bytes | None = None
-        room = self._reader.most_digits - s.digits if s.phase == WHOLE else 0
+        room = self.most_digits - s.digits if s.phase == WHOLE else 0
         before_point = s.phase in (LONE_ZERO, WHOLE)
-        fraction = self._reader.most_fraction - self._reader.places(s)
+        fraction = self.most_fraction - self.places(s)
         for whole in range(room + 1):
             if best is not None and whole >= len(best):
                 break
@@ -750,14 +748,14 @@ class NumberLeaf(Leaf):
 
     def _has_plain(self, s: State) -> bool:
         """Whether there are such digits: the finest fraction tells."""
-        fraction = self._reader.most_fraction - self._reader.places(s)
+        fraction = self.most_fraction - self.places(s)
         before_point = s.phase in (LONE_ZERO, WHOLE)
         if not fraction and before_point and self.spec.form == "pointed":
             return False
         least = 0 if fraction else 1
-        most = self._reader.most_digits - s.digits if s.phase == WHOLE else 0
+        most = self.most_digits - s.digits if s.phase == WHOLE else 0
         if before_point:
-            for mark in self._reader.sides[s.negative].marks:
+            for mark in self.sides[s.negative].marks:
                 if mark.role == UPPER:  # with more digits before the point it is greater,
                     most = min(most, max(0, len(mark.whole) - s.digits))
                 elif mark.role == LOWER:  # with fewer less
@@ -772,34 +770,34 @@ class NumberLeaf(Leaf):
         window = Window(n)
         before_point = s.phase in (LONE_ZERO, WHOLE)
         length = s.digits + whole
-        for mark, c in zip(self._reader.sides[s.negative].marks, s.compared, strict=True):
+        for mark, c in zip(self.sides[s.negative].marks, s.compared, strict=True):
             if not before_point:
                 window.bound(mark, c, mark.fraction[s.digits :])
             elif length != len(mark.whole):
                 window.bound(mark, LESS if length < len(mark.whole) else GREATER, "")
             else:
                 window.bound(mark, c, mark.whole[s.digits :] + mark.fraction)
-        self._congruences(window, s, self._reader.places(s) + fraction)
+        self._congruences(window, s, self.places(s) + fraction)
         found = window.first()
         return None if found is None else str(found).rjust(n, "0") if n else ""
 
     def _congruences(self, window: Window, s: State, places: int) -> None:
         """Add what the steps ask of the digits in ``window``, the last of them at 10**-places."""
-        for i, (r, step) in enumerate(zip(s.remainders, self._reader.steps, strict=True)):
+        for i, (r, step) in enumerate(zip(s.remainders, self.steps, strict=True)):
             missing = places - step.places
             shift = s.zeros + window.n
             pair: tuple[int, int] | None
             if missing <= 0:
                 modulus = step.modulus // math.gcd(step.modulus, 10**-missing)
                 pair = r * pow(10, shift, modulus) % modulus, modulus
-            elif self._reader.is_zero(s):
+            elif self.is_zero(s):
                 pair = 0, 10**missing * step.modulus
             elif shift >= missing:
                 offset = r * pow(10, shift - missing, step.modulus) % step.modulus
                 pair = 10**missing * offset, 10**missing * step.modulus
             else:
                 pair = None  # a digit that is not 0 stands below the step's last place
-            if i or self._reader.must is None:
+            if i or self.must is None:
                 window.avoid += [pair] if pair is not None else []
             elif pair is None:
                 window.bar()
@@ -808,8 +806,8 @@ class NumberLeaf(Leaf):
 
     def _digits_and_exponent(self, s: State) -> bytes | None:
         """More digits and an exponent, where neither alone will do."""
-        whole = self._reader.most_digits - s.digits if s.phase == WHOLE else 0
-        fraction = self._reader.most_fraction - self._reader.places(s)
+        whole = self.most_digits - s.digits if s.phase == WHOLE else 0
+        fraction = self.most_fraction - self.places(s)
         powers = list(self._powers(s))
         most = whole + fraction
         for power in powers:
@@ -825,7 +823,7 @@ class NumberLeaf(Leaf):
                 if s.phase == WHOLE:
                     lead = s.digits + min(n, whole) - 1
                 else:
-                    lead = -1 - self._reader.places(s) if s.lead is None else s.lead
+                    lead = -1 - self.places(s) if s.lead is None else s.lead
                 if whole < n and s.phase in (LONE_ZERO, WHOLE):
                     digits = digits[:whole] + "." + digits[whole:]
                 return f"{digits}e{power - lead}".encode()
@@ -833,12 +831,12 @@ class NumberLeaf(Leaf):
 
     def _powers(self, s: State) -> Iterator[int]:
         """Powers of ten of the first digit at which a number from here may be found."""
-        marks = self._reader.sides[s.negative].scientific
+        marks = self.sides[s.negative].scientific
         least = max(m.exponent for m in marks if m.role == LOWER and m.significant)
         most = min(m.exponent if m.significant else least - 1 for m in marks if m.role == UPPER)
-        if self._reader.must is not None:
-            least = max(least, len(str(self._reader.must.modulus)) - 1 - self._reader.must.places)
-        if len(self._reader.steps) > (self._reader.must is not None):
+        if self.must is not None:
+            least = max(least, len(str(self.must.modulus)) - 1 - self.must.places)
+        if len(self.steps) > (self.must is not None):
             yield from range(least, most + 1)
             return
         # Between marks only multiples count, and the largest powers have most of them.
@@ -852,12 +850,12 @@ class NumberLeaf(Leaf):
         """``n`` more digits, the number's first one at 10**power."""
         window = Window(n)
         known = 0
-        if self._reader.is_zero(s):
+        if self.is_zero(s):
             window.low = 10 ** (n - 1)
         else:
             lead = s.digits - 1 if s.phase == WHOLE else s.lead or 0
-            known = lead + 1 + self._reader.places(s)
-        for mark, c in zip(self._reader.sides[s.negative].scientific, s.scientific, strict=True):
+            known = lead + 1 + self.places(s)
+        for mark, c in zip(self.sides[s.negative].scientific, s.scientific, strict=True):
             if not mark.significant:
                 c = GREATER
             elif power != mark.exponent:

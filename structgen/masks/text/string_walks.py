@@ -36,7 +36,7 @@ from structgen.storage import GenerationalCache
 from .character_runs import CountedTokens
 from .characters import Characters, Whole
 from .leaf_texts import LeafTexts
-from .tables import ANEW, FreeWalk, TextWalk, apart
+from .tables import ANEW, TextWalk, apart
 from .text_walks import TextWalks
 
 
@@ -169,10 +169,6 @@ class StringWalks:
         groups = self._places_at(walks.characters, node)
         if groups is None:
             return None
-        if len(groups) == 1:
-            free = walks.free_walk(state, groups[0])
-            if free is not None and not free.single:
-                return self._free_walk(leaf, walks.characters, free)
         found = WalkBuilder()
         for together in groups:
             self._walk_text(leaf, walks, state, together, found, memo)
@@ -217,19 +213,6 @@ class StringWalks:
             walks.characters.strings[content] = row, ids, exits, closed in inner
             self._store.used += len(ids) + 300
         return walk
-
-    def _free_walk(self, leaf: Leaf, characters: Characters, free: FreeWalk) -> LeafWalk:
-        """The walk of a text that may be anything and is called the same by all quotes."""
-        shared = leaf.after_text(free.usual)
-        assert shared is not None, "only keys may be anything"
-        after, outcome = shared
-        row, ids, exits, inner = self._quotes.free(characters, free.whole, free.special, after)
-        ends: tuple[End, ...] = (*free.runs,)
-        if inner:
-            ends = (*ends, (AFTER, inner, free.usual))
-        if len(exits) > 1:
-            return row, ids, ((outcome, self._store.nodes.join([node for _, node in exits])),), ends
-        return row, ids, tuple([(outcome, node) for _, node in exits]), ends
 
     def _walk_names(
         self, leaf: Leaf, state: int, rests: list[tuple[int, str]], characters: Characters
