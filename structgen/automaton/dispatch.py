@@ -200,13 +200,8 @@ class _Builder:
         if isinstance(grammar, ir.ContextFree):
             return self._context_free(grammar)
         if isinstance(grammar, ir.Sequence):
-            return self._in_a_row(*map(self.alternatives, grammar.parts))
+            return SequenceFrame(tuple(map(self.alternatives, grammar.parts))).open()
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
-
-    def _in_a_row(self, *parts: tuple[Alternative, ...]) -> tuple[Alternative, ...]:
-        frame = SequenceFrame(parts)
-        self.languages.append(frame)
-        return frame.open()
 
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:
         from structgen.automaton.cfg import CfgFrame
@@ -304,7 +299,7 @@ class _Builder:
             # Once more, each schema by itself, so that the message can say where it stands.
             raise contradiction(self._language(schema, options, missing, left_out, apart=True))
         if options.whitespace == "flexible":
-            ways = self._in_a_row(around(language.space), ways, around(language.space))
+            ways = SequenceFrame((around(language.space), ways, around(language.space))).open()
         return ways
 
     def _language(

@@ -6,8 +6,6 @@ where one may end is theirs to say. Knows no JSON and no rules.
 
 from __future__ import annotations
 
-from functools import cache
-
 from structgen.automaton.core import POP, Alternative, Machine, TextHistory
 from structgen.automaton.core.frames import Frame
 from structgen.automaton.texts import Text, joined
@@ -29,15 +27,11 @@ class SequenceFrame(Frame):
         # A token may reach from here into a part that minds how deep it nests.
         pushed = [frame for part in parts for way in part for frame, _ in way.frames]
         self.limit = min([frame.limit for frame in pushed], default=_UNLIMITED)
-        self._finish = cache(self._completion)
+        self._completions: dict[int, Text] = {}
 
     def open(self) -> tuple[Alternative, ...]:
         """How a text of all starts."""
         return self._ways(0) if self._parts else POP
-
-    def release(self) -> None:
-        """Let go of all that refers back to the frame, see `machine.Machine.languages`."""
-        self._finish.cache_clear()
 
     def _ways(self, at: int) -> tuple[Alternative, ...]:
         """How the rest from a part on starts; below a last part without frames there is nothing."""
@@ -52,14 +46,6 @@ class SequenceFrame(Frame):
             ]
         )
 
-    def _completion(self, at: int) -> Text:
-        """The shortest texts known of the parts from one on."""
-        shortest: list[Text] = []
-        for part in self._parts[at:]:
-            machine = Machine(part)
-            shortest.append(machine.shortest_completion(machine.start, TextHistory()))
-        return joined(b"", shortest)
-
     def resume(
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
@@ -67,5 +53,12 @@ class SequenceFrame(Frame):
         return self._ways(at) if at < len(self._parts) else POP
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
-        """See `frames.Frame`."""
-        return self._finish(at)
+        """See `frames.Frame`: the shortest texts known of the parts from one on."""
+        found = self._completions.get(at)
+        if found is None:
+            shortest: list[Text] = []
+            for part in self._parts[at:]:
+                machine = Machine(part)
+                shortest.append(machine.shortest_completion(machine.start, TextHistory()))
+            found = self._completions[at] = joined(b"", shortest)
+        return found
