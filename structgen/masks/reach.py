@@ -338,7 +338,7 @@ class Reach:
                 longest = max(longest, self._farthest(to, end, continuation))
             for outcome, node in exits:
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    for to, end, at in token_ends_over(machine.stacks, frame_walk[2], below):
+                    for to, end, at in {*token_ends_over(machine.stacks, frame_walk[2], below)}:
                         longest = max(longest, self._farthest(to, end, at))
         return longest
 

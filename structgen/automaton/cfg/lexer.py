@@ -266,6 +266,13 @@ class TerminalSets:
         found = self._moves[state] = tuple((mask, to) for to, mask in merged.items())
         return found
 
+    def live(self, state: int) -> int:
+        """The minterms that may follow."""
+        found = 0
+        for mask, _ in self.moves(state):
+            found |= mask
+        return found
+
     def after_minterm(self, state: int, minterm: int) -> int:
         """The state after one minterm, or -1: one part of `moves`."""
         condition, threads = self.keys[state]
@@ -568,10 +575,7 @@ class Lexer(Leaf):
         symbol, node = self._keys[q]
         if node != GROUND:
             return 64
-        live = 0
-        for mask, _ in self._sets.moves(symbol):
-            live |= mask
-        return self._minterm_bytes.width(live)
+        return self._minterm_bytes.width(self._sets.live(symbol))
 
     def split(self, q: int) -> tuple[int, ...]:
         """States that together do what ``q`` does: each terminal that can go on in very many ways
@@ -596,10 +600,7 @@ class Lexer(Leaf):
             symbol, node = self._keys[q]
             found = 0
             if node == GROUND:
-                live = 0
-                for mask, _ in self._sets.moves(symbol):
-                    live |= mask
-                found = self._minterm_bytes.first(live)
+                found = self._minterm_bytes.first(self._sets.live(symbol))
             else:
                 for byte in self.row(q):
                     found |= 1 << byte
@@ -752,9 +753,7 @@ class Lexer(Leaf):
         if node != GROUND:
             return super()._new_row(key)
         row: Row = {}
-        live = 0
-        for mask, _ in self._sets.moves(symbol):
-            live |= mask
+        live = self._sets.live(symbol)
         self._add_characters(row, symbol, live)
         if live & self._minterm_bytes.beyond_ascii:
             self._add_leads(row, symbol, self._minterm_bytes.first(live))

@@ -17,7 +17,6 @@ What follows a terminal is the business of `masks` and `nonterminal_walks`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -158,7 +157,9 @@ class Search(TrieWalk):
             return
         if edges is None:
             edges = order.edges_below(runs, nodes)
-        to = _as_row(leaving)[trie.byte[edges]]
+        row = np.full(256, -1, np.int32)
+        row[list(leaving)] = list(leaving.values())
+        to = row[trie.byte[edges]]
         alive = to >= 0
         edges, to = edges[alive], to[alive]
         if not len(edges):
@@ -167,13 +168,6 @@ class Search(TrieWalk):
         for target in np.flatnonzero(np.bincount(to)).tolist():
             if lexer.goes_on(target):
                 self.todo.append((target, sets.joined(edges[to == target])))
-
-
-def _as_row(row: Mapping[int, int]) -> npt.NDArray[np.int32]:
-    """A state's row as an array: int32 [256], -1 where there is nothing."""
-    out = np.full(256, -1, np.int32)
-    out[list(row)] = list(row.values())
-    return out
 
 
 Spaces: TypeAlias = "tuple[tuple[LexerWalk, ...], tuple[tuple[int, int], ...]]"

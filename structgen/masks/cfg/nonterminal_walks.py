@@ -183,7 +183,7 @@ class NonterminalWalks:
         def begin(place: int, condition: int, node: Node) -> None:
             if (place, condition, node) not in seen:
                 seen.add((place, condition, node))
-                available = self._available(node, condition)
+                available = self._walks.bytes_after(node, condition)
                 # Terminals one by one, so that places share their walks.
                 for terminal in expected(place) | frame.ignore:
                     if self._first(terminal) & available:
@@ -221,7 +221,7 @@ class NonterminalWalks:
         found = known[key]
         if found is None:
             targets, calls, begins = self._own.get(state) or self._own_of(state)
-            available = self._available(node, condition)
+            available = self._walks.bytes_after(node, condition)
             found = NOTHING
             if begins & available:
                 WORK.spend(len(calls) >> 2)
@@ -248,7 +248,7 @@ class NonterminalWalks:
         key = condition << NODE_BITS | node
         found = self._spaces[key]
         if found is None:
-            available = self._available(node, condition)
+            available = self._walks.bytes_after(node, condition)
             spot = (condition, node)
             found = self._spaced(spot) if available & self._spaces_begin else ((), (spot,))
             self._spaces[key] = found
@@ -260,7 +260,7 @@ class NonterminalWalks:
         spots: dict[int, list[int]] = {begin[0]: [begin[1]]}
         seen = {begin}
         for condition, node in (todo := [begin]):
-            available = self._available(node, condition)
+            available = self._walks.bytes_after(node, condition)
             for first, terminal in self._ignored:
                 if not first & available:
                     continue
@@ -278,12 +278,6 @@ class NonterminalWalks:
         join = self._walks.nodes.join
         joined = tuple([(w, join(nodes)) for w, nodes in spots.items()])
         return tuple(walks.values()), joined
-
-    def _available(self, node: int, condition: int) -> int:
-        """The bytes with which tokens go on from ``node`` under a condition, as a mask."""
-        if condition == self._anything:
-            return self._walks.nodes.bytes_after(node)
-        return self._walks.bytes_after(node, condition)
 
     # -- goal states ------------------------------------------------------------------------------
 
