@@ -536,6 +536,7 @@ class Lexer(Leaf):
         self._splits: dict[int, tuple[int, ...]] = {}
         self._masks: dict[int, int] = {}
         self._loop_masks: dict[int, int] = {}
+        self._begun: dict[int, tuple[int, ...]] = {}
         self._steps_taken: dict[int, int] = {}
         self._going_on: dict[int, bool] = {}
         self._under: dict[int, int] = {}
@@ -591,6 +592,26 @@ class Lexer(Leaf):
                 groups = [[t] for t in wide] + ([narrow] if narrow else [])
                 found = tuple(self.state((self._sets.state(condition, g), node)) for g in groups)
             self._splits[q] = found
+        return found
+
+    def begun(self, q: int) -> tuple[int, ...]:
+        """States that together do what ``q`` does, where all its terminals begin in it: one for
+        each terminal, without a condition that means nothing to it."""
+        found = self._begun.get(q)
+        if found is None:
+            condition, threads, node = self.threads(q)
+            terminals, anything = self.terminals, self.terminals.lookahead.anything
+            found = (q,)
+            if node == GROUND and all(
+                state == terminals.starts[self._sets.variants[v][0]] for v, state in threads
+            ):
+                states: list[int] = []
+                for v, state in threads:
+                    is_met = v < len(terminals.starts) and self.is_free_of(v, condition)
+                    symbol = self._sets.state(anything if is_met else condition, ((v, state),))
+                    states.append(self.state((symbol, GROUND)))
+                found = tuple(states)
+            self._begun[q] = found
         return found
 
     def first_bytes(self, q: int) -> int:

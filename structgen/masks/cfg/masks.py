@@ -123,7 +123,7 @@ class CfgFrameWalks(FrameWalks):
             for frame_id, below in stacks.continuations[continuation]:
                 frame, at = stacks.frames[frame_id]
                 assert isinstance(frame, CfgFrame)
-                if not frame.is_free:
+                if not frame.is_free and (below != BOTTOM or frame.embedded):
                     found.others.append(configuration)
                     break
                 places.setdefault((frame, below), []).append((q, at >> 1))
@@ -263,8 +263,6 @@ class CfgReach(Reach):
 
     def most_roughly(self, state: int) -> int:
         """See `Reach.most_roughly`: where tokens end is looked at."""
-        if not self._rules.is_free:
-            return super().most_roughly(state)
         found = self._reaches_roughly[state]
         if found is None:
             stacks = self._machine.stacks
@@ -289,9 +287,7 @@ class CfgReach(Reach):
             self._store.charge(200)
         return found
 
-    def most_bytes(self, state: int) -> int:
-        """See `Reach.most_bytes`."""
-        return self.most_roughly(state) if self._rules.is_free else super().most_bytes(state)
+    most_bytes = most_roughly
 
     def most(self, state: int) -> int:
         """Tokens of the longest completion after any one token from ``state``."""

@@ -101,6 +101,8 @@ class NonterminalWalks:
             The walks whose tokens may come, by their numbers; and, unless ``is_alone`` says that
             nothing follows the grammar, nodes at which its text may end.
         """
+        if not self._frame.is_free:
+            return {walk.number: walk for walk, _ in self.steps(configurations)}, []
         frame, walks, top_of = self._frame, self._walks, self.top
         graph, lexer, join = frame.graph, frame.lexer, walks.nodes.join
         shapes, is_final, accepts = graph.shapes, graph.goals.is_final, graph.goals.accepts
@@ -172,39 +174,48 @@ class NonterminalWalks:
                         todo.append(step)
         return out, ended
 
-    def ends(self, configurations: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-        """Where tokens end from lexer states at places, again lexer states and places; not
-        remembered."""
-        frame, walks, expected = self._frame, self._walks, self._frame.graph.expected
-        found: set[tuple[int, int]] = set()
+    def steps(self, configurations: Iterable[tuple[int, int]]) -> list[tuple[LexerWalk, int]]:
+        """The walks of lexer states at places from the root, place by place; not remembered.
+
+        Where a demand can lead to a dead end, and for what budgets ask, which is where tokens end.
+        """
+        frame, walks, lexer = self._frame, self._walks, self._lexer
+        out: list[tuple[LexerWalk, int]] = []
         todo: list[tuple[int, int, Node]] = []
         seen: set[tuple[int, int, Node]] = set()
 
-        def begin(place: int, condition: int, node: Node) -> None:
-            if (place, condition, node) not in seen:
-                seen.add((place, condition, node))
-                available = self._walks.bytes_after(node, condition)
+        def begin(q: int, place: int, node: Node) -> None:
+            if (q, place, node) not in seen:
+                seen.add((q, place, node))
                 # Terminals one by one, so that places share their walks.
-                for terminal in expected(place) | frame.ignore:
-                    if self._first(terminal) & available:
-                        todo.append((self._entry(terminal, condition), place, node))
+                available = walks.nodes.bytes_after(node)
+                for part in lexer.begun(q):
+                    if lexer.first_bytes(part) & available:
+                        todo.append((part, place, node))
 
         for q, place in configurations:
-            condition = self._lexer.threads(q)[0]
-            if frame.entry(place, condition) == q:
-                begin(place, condition, ROOT)
-            else:
-                todo.append((q, place, ROOT))
+            begin(q, place, ROOT)
         for q, place, node in todo:
             WORK.spend(1)
             walk = walks.walk(q, node)
-            for end in walk.ends:
-                for to in walks.inside_characters(~end) if end < 0 else (end,):
-                    found.add((to, place))
+            out.append((walk, place))
             for outcome, at in walk.exits:
-                for condition, terminals in self._lexer.outcomes[outcome]:
-                    begin(frame.after(place, terminals), condition, at)
-        return found
+                for condition, terminals in lexer.outcomes[outcome]:
+                    after = frame.after(place, terminals)
+                    entry = frame.entry(after, condition)
+                    if entry >= 0:
+                        begin(entry, after, at)
+        return out
+
+    def ends(self, configurations: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Where tokens end from lexer states at places: lexer states and places."""
+        inside = self._walks.inside_characters
+        return {
+            (q, place)
+            for walk, place in self.steps(configurations)
+            for end in walk.ends
+            for q in ((end,) if end >= 0 else inside(~end))
+        }
 
     def _may_end(self, condition: int) -> bool:
         """Whether the text may end under a condition."""
