@@ -13,8 +13,9 @@ Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specific
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 from structgen.errors import CompileLimitExceeded, UnsupportedFeature
@@ -72,7 +73,11 @@ class KeywordReader:
         if dialect is not self._dialect:
             self._dialect, self._ref_stands_alone = dialect, dialect.ref_stands_alone
             handlers, but_type, self._types = _handlers(dialect.assertions, dialect.year == 4)
-            own = {"format": self.format, "patternProperties": self.pattern_properties}
+            me = weakref.proxy(self)  # bound methods would leave it to the collector
+            own: dict[str, Handler] = {
+                "format": partial(KeywordReader.format, me),
+                "patternProperties": partial(KeywordReader.pattern_properties, me),
+            }
             self._handlers, self._but_type = handlers | own, but_type | own
         if self._ref_stands_alone and "$ref" in raw:
             for keyword in _IDENTIFIERS:
