@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeAlias, final
 
 from starlette.types import ASGIApp, Message
 
@@ -57,7 +57,7 @@ def is_request(row: Row | BadRow | None) -> bool:
 
 async def call(
     app: ASGIApp, url: str, body: bytes, owner: str | None = None
-) -> tuple[int, str, Any]:
+) -> tuple[int, str, bytes]:
     """POST to an application.
 
     Args:
@@ -67,7 +67,7 @@ async def call(
         owner: on whose behalf, who need not show a key again.
 
     Returns:
-        The status, the request's id, and the answer's JSON.
+        The status, the request's id, and the answer's body.
     """
     status, id_ = 500, ""
     parts: list[bytes] = []
@@ -108,19 +108,29 @@ async def call(
     if owner is not None:
         scope[OWNER] = owner
     await app(scope, receive, send)
-    return status, id_, json.loads(b"".join(parts) or b"null")
+    return status, id_, b"".join(parts)
 
 
-async def answered(
-    app: ASGIApp, row: Row | BadRow, *, model: str | None = None, owner: str | None = None
-) -> Row:
-    """The answer to a line.
+Post: TypeAlias = Callable[[str, bytes], "tuple[int, str, bytes]"]
+"""POSTs a body to a path, from any thread: the status, the request's id, and the answer's body."""
+
+
+def poster(app: ASGIApp, loop: asyncio.AbstractEventLoop, owner: str | None = None) -> Post:
+    """What asks an application that lives in an event loop, on behalf of ``owner``."""
+
+    def post(url: str, body: bytes) -> tuple[int, str, bytes]:
+        return asyncio.run_coroutine_threadsafe(call(app, url, body, owner), loop).result()
+
+    return post
+
+
+def answered(row: Row | BadRow, post: Post, model: str | None = None) -> Row:
+    """The answer to a line. Waits for it: not for event loops.
 
     Args:
-        app: the application.
         row: the line.
+        post: asks.
         model: answers it, whatever model it names; None: the one that it names.
-        owner: on whose behalf; None: this program's.
     """
     if isinstance(row, BadRow):
         return refused_line(None, row.error)
@@ -134,15 +144,16 @@ async def answered(
         return refused_line(
             custom_id, "body is an object, without stream and background: answers come whole."
         )
-    if model is not None:
-        body = {**body, "model": model}
-    data = json.dumps(body).encode()
+    try:
+        data = json.dumps(body if model is None else {**body, "model": model}).encode()
+    except RecursionError:
+        return refused_line(custom_id, "body is nested too deeply.")
     for attempt in range(_ATTEMPTS):
-        status, id_, made = await call(app, row["url"], data, owner)
+        status, id_, made = post(row["url"], data)
         if status not in (429, 503):
             break
-        await asyncio.sleep(min(2**attempt, 30))  # too much is under way, or a process was lost
-    response = {"status_code": status, "request_id": id_, "body": made}
+        time.sleep(min(2**attempt, 30))  # too much is under way, or a process was lost
+    response = {"status_code": status, "request_id": id_, "body": json.loads(made or b"null")}
     return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
 
 
@@ -286,10 +297,8 @@ class _Lines:
     size = 1
     identity: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(
-        self, ask: Callable[[Row | BadRow], Row], url: str, is_ending: Callable[[], bool]
-    ) -> None:
-        self._ask, self._url, self._is_ending = ask, url, is_ending
+    def __init__(self, post: Post, url: str, is_ending: Callable[[], bool]) -> None:
+        self._post, self._url, self._is_ending = post, url, is_ending
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
         """The answer to each line."""
@@ -300,7 +309,7 @@ class _Lines:
             return refused_line(
                 row.get("custom_id"), f"The batch is for {self._url}, and the line for another."
             )
-        made = self._ask(row)
+        made = answered(row, self._post)
         response = made["response"]
         if response is not None and response["status_code"] >= 500 and self._is_ending():
             raise _Stopped("The server ends, and with it the models.")  # no answer to the line
@@ -400,8 +409,10 @@ class Batches:
             loop = asyncio.get_running_loop()
             try:
                 await asyncio.to_thread(self._answer, owner, id_, loop)
-            except Exception as error:
-                LOG.exception("the batch %s cannot go on: %s", id_, error)
+            except Exception:
+                LOG.exception("the batch %s cannot go on", id_)
+                with contextlib.suppress(ApiError):
+                    await asyncio.to_thread(self._fail, owner, id_)
             self._cancelled.discard(id_)
 
     def _answer(self, owner: str, id_: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -417,11 +428,8 @@ class Batches:
         batch["request_counts"]["total"] = lines.total or 0
         files.note(owner, batch)
 
-        def asked(row: Row | BadRow) -> Row:
-            work = answered(self._app, row, owner=owner)
-            return asyncio.run_coroutine_threadsafe(work, loop).result()
-
-        ask = _Lines(asked, batch["endpoint"], lambda: self._is_ending)
+        post = poster(self._app, loop, owner)
+        ask = _Lines(post, batch["endpoint"], lambda: self._is_ending)
 
         def go_on(job: Job) -> None:
             if self._is_ending or id_ in self._cancelled:
@@ -454,6 +462,11 @@ class Batches:
                 batch[f"{name}_file_id"] = file["id"]
         self._end(owner, batch, status)
         shutil.rmtree(files.parts(owner, id_), ignore_errors=True)
+
+    def _fail(self, owner: str, id_: str) -> None:
+        said = "Something went wrong in the server, whose log says what."
+        batch = self._files.get(owner, id_)
+        self._end(owner, batch, "failed", [{"code": "internal_error", "message": said}])
 
     def _end(
         self, owner: str, batch: dict[str, Any], status: str, errors: list[Any] | None = None

@@ -18,7 +18,7 @@ from structgen.jobs import BadRow, Job, Parts, Row, Source, shown
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
-from .batches import ENDPOINTS, answered
+from .batches import ENDPOINTS, answered, poster
 from .settings import Settings
 
 _WINDOW = 16
@@ -38,9 +38,9 @@ class Requests:
             app: of `create_app`.
             model: answers every line, whatever model that names; None: the one that it names.
         """
-        self._app = app
         self._model = model
         self._loop = asyncio.new_event_loop()
+        self._post = poster(app, self._loop)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._life = contextlib.AsyncExitStack()
@@ -49,7 +49,7 @@ class Requests:
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
         """The answer to each line."""
-        return [self._answer(row) for row in rows]
+        return [answered(row, self._post, self._model) for row in rows]
 
     def close(self) -> None:
         """Stop the application, which ends its models. A second call does nothing."""
@@ -61,10 +61,6 @@ class Requests:
 
     def _wait(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def _answer(self, row: Row | BadRow) -> Row:
-        made: Row = self._wait(answered(self._app, row, model=self._model))
-        return made
 
 
 def answer_files(

@@ -74,6 +74,8 @@ def test_a_batch_is_answered_line_by_line(kept: Served) -> None:
         lines = [line(str(i)) for i in range(6)]
         lines[3] = line("3", messages=[])
         lines[4] = line("4", url="/v1/embeddings")
+        deep = b'{"custom_id":"6","method":"POST","url":"' + CHAT.encode() + b'","body":{"a":'
+        lines.append(deep + b"[" * 900 + b"]" * 900 + b"}}")
         file = uploaded(asks, *lines, b"no JSON")
         about = asks.files.retrieve(file)
         assert (about.filename, about.purpose) == ("r.jsonl", "batch")
@@ -82,17 +84,18 @@ def test_a_batch_is_answered_line_by_line(kept: Served) -> None:
         batch = until(asks, id_, lambda one: one.status == "completed")
         assert batch.metadata == {"a": "b"}
         counts = batch.request_counts
-        assert (counts.total, counts.completed, counts.failed) == (7, 4, 3)
+        assert (counts.total, counts.completed, counts.failed) == (8, 4, 4)
         good = rows(asks, batch.output_file_id)
         assert [one["custom_id"] for one in good] == ["0", "1", "2", "5"]
         for one in good:
             answer = one["response"]["body"]["choices"][0]["message"]["content"]
             assert answer in ("yes", "no")
         bad = rows(asks, batch.error_file_id)
-        assert [one["custom_id"] for one in bad] == ["3", "4", None]
+        assert [one["custom_id"] for one in bad] == ["3", "4", "6", None]
         assert bad[0]["response"]["status_code"] == 400
         assert "for /v1/chat/completions" in bad[1]["error"]["message"]
-        assert "line 7" in bad[2]["error"]["message"]
+        assert bad[2]["response"] is None or bad[2]["response"]["status_code"] == 400
+        assert "line 8" in bad[3]["error"]["message"]
         listed = [one.id for one in asks.batches.list(limit=1)]
         assert id_ in listed
         assert asks.files.delete(file).deleted
