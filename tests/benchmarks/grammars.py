@@ -36,7 +36,6 @@ from structgen import Cfg, Vocabulary
 from structgen.automaton.core.shared import AUTOMATA
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import python as python_regex
-from structgen.masks.cfg import lexer_walks
 from structgen.storage import array_cache
 from structgen.types import lowering
 
@@ -188,7 +187,6 @@ def main() -> None:
             order = engines[:: 1 if number % 2 else -1]
             compiled: dict[tuple[str, str], Any] = {}
             # Nor of any terminal: only what depends on the vocabulary alone stays.
-            lexer_walks._all_shared.clear()
             AUTOMATA.clear()
             for measure in ("ttfm new", "ttfm"):
                 # To other code, nothing on disk is known.
