@@ -94,12 +94,12 @@ def machine(holder: Any) -> Any:
 
 def rules(holder: Any) -> Any:
     """The frame of a constraint that is a grammar."""
-    return holder._machine.rules
+    return machine(holder).rules
 
 
 def lexer_walks(holder: Any) -> Any:
     """The walks of the lexer of a constraint that is a grammar."""
-    return holder._masks.frames.of_lexer(holder._machine.rules.lexer)
+    return masks(holder).frames.of_lexer(machine(holder).rules.lexer)
 
 
 def masks(holder: Any) -> Any:

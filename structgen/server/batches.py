@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message
 
 from structgen.errors import StructgenError
 from structgen.jobs import BadRow, Job, Parts, Row, Source
+from structgen.storage import fork_safe
 from structgen.storage.user_folder import written_whole
 
 from .errors import ApiError
@@ -181,7 +182,7 @@ class Files:
         self.folder = folder.expanduser()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = fork_safe(threading.Lock())
 
     def add(self, owner: str, data: bytes, name: str, purpose: str) -> dict[str, Any]:
         """Keep a file.
