@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from structgen.errors import CompileLimitExceeded, OutputTypeError
 from structgen.grammar import ir
-from structgen.grammar.regex import tree
+from structgen.grammar.regex import may_be_empty, tree
 
 from .schemas import JsonSchema
 from .user import OutputType
@@ -352,9 +352,14 @@ def _context_free(
 
 
 def _terminal(name: str, pattern: str | ir.Regex) -> ir.Terminal:
-    for node in () if isinstance(pattern, str) else ir.nodes(pattern):
-        plain = (ir.CharSet, ir.Concat, ir.Alternate, ir.Repeat)
-        _check(isinstance(node, plain), "a regular expression without assertions")
+    if isinstance(pattern, str):
+        is_empty = may_be_empty(pattern)
+    else:
+        for node in ir.nodes(pattern):
+            plain = (ir.CharSet, ir.Concat, ir.Alternate, ir.Repeat)
+            _check(isinstance(node, plain), "a regular expression without assertions")
+        is_empty = tree.is_nullable(pattern)
+    _check(not is_empty, "a terminal that is not empty")
     return ir.Terminal(name, pattern)
 
 

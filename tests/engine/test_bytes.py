@@ -243,6 +243,21 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return found
 
 
+def test_a_terminal_that_is_empty_is_refused() -> None:
+    data = structgen.compile(TYPES["grammar"], TINY).to_bytes()
+
+    def mutate(content: Any) -> None:
+        into, key = next(
+            (one, 2)
+            for one, _ in places(content)
+            if isinstance(one, list) and one[:1] == ["Terminal"]
+        )
+        into[key] = ""
+
+    with pytest.raises(structgen.OutputTypeError, match="a terminal that is not empty"):
+        Constraint.from_bytes(changed(data, mutate), TINY)
+
+
 @pytest.mark.parametrize("seed", seeds(3))
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_bytes_give_errors_of_structgen_only(name: str, seed: int) -> None:
