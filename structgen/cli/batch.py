@@ -87,6 +87,10 @@ def batch(
     source = jobs.Source.of(list(inputs))
     try:
         if inputs != ("-",) and _are_requests(source, options):
+            if form.output_type() is not None:
+                raise OptionError(
+                    "An output type goes with rows. Lines of requests say themselves what they ask."
+                )
             folder = _answered(source, **options)
         else:
             folder = jobs.batch(source, form.output_type(), **options)

@@ -60,3 +60,5 @@ def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.Text
     assert list(output.glob("part-*")) == [part]
     other = CliRunner().invoke(cli, [*command, "--seed", "1"], standalone_mode=False)
     assert "--seed goes with rows" in str(other.exception)
+    typed = CliRunner().invoke(cli, [*command, "--choice", "yes"], standalone_mode=False)
+    assert "An output type goes with rows" in str(typed.exception)
