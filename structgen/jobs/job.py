@@ -8,6 +8,7 @@ results is written.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from structgen import models
 from structgen.errors import (
@@ -46,9 +47,6 @@ ON_ERROR = ("row", "skip", "fail")
 
 _ROWS_PER_PART, _SECONDS_PER_PART = 10_000, 60.0
 _LOG_SECONDS = 10.0
-_PER_WORKER = 16
-"""Rows under way for each process of the model."""
-
 _OF_ROWS = (Abstained, BudgetTooSmall, IncompleteOutput, ParseError, PromptError)
 """Errors that are one row's: the next one may go well."""
 
@@ -94,6 +92,7 @@ class Job(Iterator[Row]):
         on_error: str = "row",
         first: int = 0,
         close: Callable[[], object] = lambda: None,
+        results: Generator[Row, None, None] | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -105,6 +104,7 @@ class Job(Iterator[Row]):
                 out; ``"fail"``: the job ends there.
             first: how many rows are done already, and not asked again.
             close: called at the end.
+            results: those of the rows after `first`, in order, where others ask.
         """
         if on_error not in ON_ERROR:
             raise OptionError(f"on_error={on_error!r} is none of {', '.join(ON_ERROR)}.")
@@ -113,7 +113,7 @@ class Job(Iterator[Row]):
         self._on_error = on_error
         self._close = close
         rows = itertools.islice(source.read(), first, None)
-        self._results = _results(rows, ask, window, close)
+        self._results = results or _results(rows, ask, window, close)
 
     def __next__(self) -> Row:
         while (row := self.step()) is None:
@@ -249,16 +249,20 @@ class _Asking:
     """What asks of a Runner have in common."""
 
     size = 1
+    window = 16
+    """Asks under way for each process of the model."""
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Runner | None,
         model: str | None,
+        *,
         prompts: Prompts,
         result: str,
         fields: Mapping[str, Any],
     ) -> None:
-        self._runner = runner
+        """Without a Runner nothing can be asked: there is what tells it from others."""
+        self._runner: Any = runner
         self._model = model
         self._prompts = prompts
         self._result = result
@@ -302,8 +306,8 @@ class _Asking:
 class _Texts(_Asking):
     """Asks for text: free, or of an output type."""
 
-    def __init__(self, *args: Any, output_type: Any, as_written: bool) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, output_type: Any, as_written: bool, **common: Any) -> None:
+        super().__init__(*args, **common)
         self._type = output_type
         lowered = None if output_type is None else lower(output_type)
         self._is_json = lowered is not None and isinstance(lowered.grammar, ir.Json)
@@ -343,8 +347,8 @@ class _Texts(_Asking):
 class _Decisions(_Asking):
     """Asks questions about a text."""
 
-    def __init__(self, *args: Any, questions: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, questions: Any, **common: Any) -> None:
+        super().__init__(*args, **common)
         self._questions = questions
         self.identity["questions"] = _digest(repr(questions))
 
@@ -365,6 +369,7 @@ class _Vectors(_Asking):
     """Asks for vectors of texts."""
 
     size = _EMBEDDED_AT_ONCE
+    window = 4
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
         """The result of each row; all of them in one request, if that goes well."""
@@ -389,6 +394,66 @@ class _Vectors(_Asking):
         return [one.embedding for one in made.data]
 
 
+Asker: TypeAlias = "Callable[[Runner | None, str | None], _Asking]"
+"""Makes what asks a Runner's model. It can be sent to another process."""
+
+
+def asker(
+    output_type: Any = None,
+    *,
+    prompt: str | None = None,
+    column: str | None = None,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+    questions: Any = None,
+    embed: bool = False,
+    result: str = "output",
+    as_written: bool = True,
+    options: Mapping[str, Any],
+) -> Asker:
+    """What `batch` asks of each row, apart from the model; the arguments are those of `batch`.
+
+    Args:
+        as_written: whether outputs are values of JSON; else they are those of ``output_type``.
+
+    Raises:
+        OptionError: an option is wrong.
+    """
+    if sum((output_type is not None, questions is not None, embed)) > 1:
+        raise OptionError("An output type, questions= and embed=True exclude each other. Pass one.")
+    kind = EmbeddingRequest if embed else DecisionRequest if questions is not None else ChatRequest
+    fields = _fields(kind, options)
+    common: dict[str, Any] = {
+        "prompts": Prompts(prompt, column, messages),
+        "result": result,
+        "fields": fields,
+    }
+    if embed:
+        return functools.partial(_Vectors, **common)
+    if questions is not None:
+        return functools.partial(_Decisions, questions=questions, **common)
+    return functools.partial(_Texts, output_type=output_type, as_written=as_written, **common)
+
+
+class Cluster(Protocol):
+    """Machines that ask the rows of a job, if not this process: see `structgen.ray`."""
+
+    def results(
+        self, source: Source, first: int, make: Asker, model: str, config: Mapping[str, Any]
+    ) -> Generator[Row, None, None]:
+        """The results of rows, in their order.
+
+        Args:
+            source: the rows.
+            first: how many of them are left out.
+            make: what is asked.
+            model: as in `structgen.load`.
+            config: what else is known of `ModelConfig`.
+
+        Raises:
+            StructgenError: the job cannot go on.
+        """
+
+
 def batch(
     rows: Any,
     output_type: Any = None,
@@ -400,6 +465,7 @@ def batch(
     embed: bool = False,
     model: str | os.PathLike[str] | None = None,
     runner: Runner | None = None,
+    cluster: Cluster | None = None,
     output: str | os.PathLike[str] | None = None,
     format: str = "jsonl",
     result: str = "output",
@@ -422,6 +488,7 @@ def batch(
         embed: make a vector of each row instead.
         model: as in `structgen.load`; with ``runner`` its id there; None: the default model.
         runner: asks its model. None: the model is loaded for this job.
+        cluster: machines that ask the rows, a `structgen.ray.Cluster`; None: this one.
         output: the folder to write results to, in parts that survive whatever ends the process.
             The same job with the same folder goes on where it ended.
         format: of the parts: ``"jsonl"`` or ``"parquet"``.
@@ -443,39 +510,52 @@ def batch(
         StructgenError: the model cannot be loaded, or with ``on_error="fail"`` a row failed.
     """
     source = Source.of(rows)
-    if sum((output_type is not None, questions is not None, embed)) > 1:
-        raise OptionError("An output type, questions= and embed=True exclude each other. Pass one.")
-    kind = EmbeddingRequest if embed else DecisionRequest if questions is not None else ChatRequest
-    fields = _fields(kind, options)
-    prompts = Prompts(prompt, column, messages)
+    as_written = output is not None or source.table is not None
+    make = asker(
+        output_type,
+        prompt=prompt,
+        column=column,
+        messages=messages,
+        questions=questions,
+        embed=embed,
+        result=result,
+        as_written=as_written,
+        options=options,
+    )
     named = os.fspath(model) if model is not None else None
-    own = runner is None
+    own = runner is None and cluster is None
     n_workers = 1
-    if runner is None:
-        name = named or ("all-minilm-l6-v2" if embed else models.DEFAULT)
-        n_workers = 1 if embed else _workers(workers, name, source.total)
+    if cluster is not None:
+        if runner is not None:
+            raise OptionError("runner= and cluster= exclude each other. Pass one.")
+        named = named or default_model(embed)
+    elif runner is None:
+        named = named or default_model(embed)
+        n_workers = 1 if embed else _workers(workers, named, source.total)
         threads = None if n_workers == 1 else max(1, _cores() // n_workers)
         config = ModelConfig(
-            source=name, processes=n_workers, threads=threads, batch_size=batch_size
+            source=named, processes=n_workers, threads=threads, batch_size=batch_size
         )
-        runner = Runner({name: config}, max_concurrency=_PER_WORKER * n_workers)
-        named = name
+        runner = Runner({named: config}, max_concurrency=_Asking.window * n_workers)
     elif named is None:
         named = runner.get_default_model_id()
-    common = (runner, named, prompts, result, fields)
-    ask: _Asking
-    as_written = output is not None or source.table is not None
-    if embed:
-        ask = _Vectors(*common)
-    elif questions is not None:
-        ask = _Decisions(*common, questions=questions)
-    else:
-        ask = _Texts(*common, output_type=output_type, as_written=as_written)
-    close = runner.close if own else lambda: None
-    window = 4 if embed else _PER_WORKER * n_workers
+    ask = make(runner, named)
+    close = runner.close if runner is not None and own else lambda: None
 
     def job(first: int) -> Job:
-        return Job(source, ask, window=window, on_error=on_error, first=first, close=close)
+        results = None
+        if cluster is not None:
+            config = {"processes": workers or 1, "batch_size": batch_size}
+            results = cluster.results(source, first, make, str(named), config)
+        return Job(
+            source,
+            ask,
+            window=ask.window * n_workers,
+            on_error=on_error,
+            first=first,
+            close=close,
+            results=results,
+        )
 
     if output is None:
         made = job(0)
@@ -483,7 +563,7 @@ def batch(
             return made
         with made:
             return source.table(list(made))
-    identity = {"input": source.identity, "model": _model_digest(named), **ask.identity}
+    identity = {"input": source.identity, "model": model_digest(named), **ask.identity}
     folder = Path(output)
     try:
         table = None
@@ -539,6 +619,11 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
     line(job, is_end=True)
 
 
+def default_model(embed: bool) -> str:
+    """The model of a job that names none."""
+    return "all-minilm-l6-v2" if embed else models.DEFAULT
+
+
 def _fields(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a call as fields of a request."""
     taken = {
@@ -584,7 +669,7 @@ def _workers(given: int | None, model: str, total: int | None) -> int:
     return min(_cores(), 8) if is_worth_it else 1
 
 
-def _model_digest(name: str | None) -> str | None:
+def model_digest(name: str | None) -> str | None:
     """A model's name, and a digest of which files it has and how large they are."""
     try:
         if name is None:
