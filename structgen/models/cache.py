@@ -73,7 +73,7 @@ def read_record(folder: Path) -> Record | None:
             if inside(folder, path)  # else all of it is not understood
         }
         return Record(str(found["source"]), str(found["commit"]), files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -192,6 +192,9 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
         ({"config": {"num_attention_heads": 0, "head_dim": None}}, "cannot be understood"),
         ({"config": {"rope_scaling": {"type": "linear", "factor": "x"}}}, "cannot be understood"),
         ({"config": {"rope_scaling": ["linear"]}}, "cannot be understood"),
+        ({"config": {"eos_token_id": "two"}}, "cannot be understood"),
+        ({"config": {"eos_token_id": [[2]]}}, "cannot be understood"),
+        ({"config": {"max_position_embeddings": 10**9}}, "1,000,000,000 positions"),
     ],
 )
 def test_what_is_refused(changes, message, tmp_path):
@@ -210,6 +213,9 @@ def of_shape(shape: str) -> bytes:
     return b'{"x": {"dtype": "F32", "shape": [%s], "data_offsets": [0, 0]}}' % shape.encode()
 
 
+TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
+
+
 @pytest.mark.parametrize(
     ("file", "data", "message"),
     [
@@ -224,7 +230,13 @@ def of_shape(shape: str) -> bytes:
         ("model.safetensors", with_header(of_shape("1e999")), "damaged or truncated"),
         ("model.safetensors", with_header(of_shape("-1, -1")), "damaged or truncated"),
         ("model.safetensors", with_header(of_shape(f"0, {10**30}")), "damaged or truncated"),
+        (
+            "model.safetensors",
+            with_header(b'{"x": {%s}, "y": {%s}, "z": {%s}}' % (TWICE, TWICE, TWICE)) + bytes(16),
+            "bytes in common",
+        ),
         ("model.safetensors.index.json", b"{}", "cannot be understood"),
+        ("tokenizer_config.json", b'{"eos_token": []}', "cannot be understood"),
         (
             "model.safetensors.index.json",
             b'{"weight_map": {"x": "../model.safetensors"}}',

@@ -33,10 +33,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from structgen.errors import ConversionError
+from structgen.errors import ConversionError, printable
 from structgen.models.progress import Progress, reporting
 
-from .decoder import Attention, Checkpoint, DecoderShape, FloatArray, LayerWeights, Rope
+from .decoder import Attention, Checkpoint, DecoderShape, FloatArray, LayerWeights, Rope, understood
 from .gguf import GgufCheckpoint
 from .graph import (
     INPUTS,
@@ -266,7 +266,8 @@ def convert(
         )
     layout = _layout(target)
     opened = GgufCheckpoint if is_gguf else HuggingFaceCheckpoint
-    checkpoint: Checkpoint = opened(source, context_length)
+    with understood(source):
+        checkpoint: Checkpoint = opened(source, context_length)
     if layout != "cpu" and checkpoint.shape.family.scales_embeddings:
         raise ConversionError(
             f"target={target!r} has numbers of 16 bits, and those of {checkpoint.path} grow larger "
@@ -295,7 +296,9 @@ def _write(
     shape = checkpoint.shape
     stage, n_steps = f"Converting {checkpoint.path.name}", shape.n_layers + 2
     report(stage, 0, n_steps)
-    sequences = _write_tokenizer(checkpoint, folder)
+    with understood(checkpoint.path):
+        sequences = _write_tokenizer(checkpoint, folder)
+        config = json.dumps(_genai_config(checkpoint, target), ensure_ascii=False, indent=1)
     graph = GraphBuilder(shape, folder, target)
     embedding = checkpoint.embedding()
     calibration = Calibration(shape, embedding, sequences)
@@ -308,7 +311,6 @@ def _write(
     head = None if shape.is_tied else eight_bit(checkpoint.head())
     graph.head(checkpoint.final_norm(), head, hidden_states=hidden_states)
     graph.save()
-    config = json.dumps(_genai_config(checkpoint, target), ensure_ascii=False, indent=1)
     (folder / "genai_config.json").write_text(config, encoding="utf-8")
     report(stage, n_steps, n_steps)
 
@@ -322,7 +324,7 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the library raises plain Exception
         raise ConversionError(
-            f"{checkpoint.path} has a tokenizer that does not work ({error})."
+            f"{checkpoint.path} has a tokenizer that does not work ({printable(str(error))})."
         ) from error
 
     def knows(text: str) -> bool:

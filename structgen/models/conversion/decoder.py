@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import ConversionError
+from structgen.errors import ConversionError, printable
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -283,6 +284,45 @@ class Names:
 
 
 _LARGEST_HEAD = 1 << 14
+_MOST_POSITIONS = 1 << 21  # each takes a row in tables of cosines and sines
+
+
+def numbers(file: Path, kind: str, shape: tuple[int, ...], offset: int) -> npt.NDArray[Any]:
+    """Read a tensor.
+
+    Raises:
+        ConversionError: the file has become shorter.
+    """
+    found = np.fromfile(file, kind, math.prod(shape), offset=offset)
+    if len(found) != math.prod(shape):
+        raise ConversionError(f"{file} was cut while it was read. Try again.")
+    return found.reshape(shape)
+
+
+_NOT_UNDERSTOOD = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Say of whatever a file's foreign values make fail that the file is damaged.
+
+    Raises:
+        ConversionError: so it is.
+    """
+    try:
+        yield
+    except _NOT_UNDERSTOOD as error:
+        raise ConversionError(
+            f"{path} is damaged: what it says of itself cannot be understood "
+            f"({printable(repr(error))}). Fetch it again."
+        ) from error
 
 
 class Checkpoint(ABC):
@@ -309,15 +349,7 @@ class Checkpoint(ABC):
         self.path = path
         self._family = family
         self._tensors = tensors
-        try:
-            self.shape = self._read_shape(context_length)
-        except ConversionError:
-            raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise ConversionError(
-                f"{path} is damaged: what it says of its layers cannot be understood ({error!r}). "
-                "Fetch it again."
-            ) from error
+        self.shape = self._read_shape(context_length)
         self._check_shape()
         self._sizes = _sizes(family, self.shape)
         self._check_tensors()
@@ -416,6 +448,11 @@ class Checkpoint(ABC):
             raise ConversionError(
                 f"context_length={wanted} is out of range: {self.path} was trained for {trained} "
                 f"positions. Pass 1 to {trained}."
+            )
+        if context > _MOST_POSITIONS:
+            raise ConversionError(
+                f"{self.path} says that it has {context:,} positions, and structgen converts at "
+                f"most {_MOST_POSITIONS:,}. Pass a smaller context_length."
             )
         return context
 

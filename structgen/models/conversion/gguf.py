@@ -3,9 +3,9 @@
 Owns what goes wrong when such a file is opened, names of keys and tensors, the row order that
 llama.cpp gives to the query and key projections of some families, and frequency factors. Refuses,
 before any work is done, whatever the converter would otherwise get silently wrong: unknown tensors,
-wrong shapes, scaled RoPE it cannot express. The ``gguf`` package reads all of a file's metadata, a
-word list of 150,000 strings among them, which takes 15 s; so `architecture_of` looks at the header
-first, and the converter refuses a model by its kind at once.
+wrong shapes, scaled RoPE it cannot express. The format is read here, and only its blocks of numbers
+by the ``gguf`` package: that one's own reader takes 15 s for a word list of 150,000 strings, and
+does not end where an array says that it has more numbers than the file has bytes.
 
 Owns also the two kinds of tokenizer that the files of language models carry (byte-level BPE, and
 SentencePiece's BPE with byte fallback), the splitting rules that llama.cpp knows only by name, the
@@ -16,9 +16,11 @@ ONNX, or of rounding.
 from __future__ import annotations
 
 import json
+import math
+import os
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -34,99 +36,156 @@ from .decoder import (
     Names,
     Rope,
     SpecialTokens,
+    numbers,
 )
 
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+if TYPE_CHECKING:
+    from gguf.constants import GGMLQuantizationType
+
+_NUMBERS = {
+    **{0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i"},
+    **{6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"},
+}
 _STRING, _ARRAY = 8, 9
-_LONGEST = 1 << 20
+_LONGEST_HEADER = 100 << 20  # twelve times Llama 3's
+_LONGEST_TOKEN = 1000  # characters; SentencePiece makes none of more than 16 by itself
+_ALIGNMENT = 32  # of tensors, where a file does not say
 
 
-def architecture_of(path: Path) -> str | None:
-    """The ``general.architecture`` of a GGUF file; None: it has none, or cannot be followed.
+class _Header:
+    """What a file begins with, read value by value, and never more of it than there is."""
 
-    Cost: nothing to speak of, as the key comes first in practice.
-    """
-    try:
-        with path.open("rb") as file:
-            _, version, _, n_keys = struct.unpack("<4sIQQ", file.read(24))
-            if version not in (2, 3):
-                return None
-            for _ in range(n_keys):
-                key = _string(file)
-                (kind,) = struct.unpack("<I", file.read(4))
-                if key == b"general.architecture" and kind == _STRING:
-                    return _string(file).decode()
-                _skip(file, kind)
-    except (OSError, ValueError, KeyError, RecursionError, struct.error):
-        pass
-    return None
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.size = os.fstat(file.fileno()).st_size
+        self.at = 0
+
+    def take(self, n_bytes: int) -> bytes:
+        self.at += n_bytes
+        if self.at > _LONGEST_HEADER:
+            raise ValueError(f"its header would have more than {_LONGEST_HEADER:,} bytes")
+        data = self._file.read(n_bytes)
+        if len(data) != n_bytes:
+            raise ValueError("it ends too early")
+        return data
+
+    def number(self, code: str) -> Any:
+        return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
+
+    def string(self) -> bytes:
+        return self.take(self.number("Q"))
+
+    def value(self, kind: int) -> Any:
+        """A number, the bytes of a string, an array of numbers, or a list of such values."""
+        if kind == _STRING:
+            return self.string()
+        if kind in _NUMBERS:
+            return self.number(_NUMBERS[kind])
+        if kind != _ARRAY:
+            raise ValueError(f"a value is of the unknown type {kind}")
+        inner, count = self.number("I"), self.number("Q")
+        if inner not in _NUMBERS:
+            return [self.value(inner) for _ in range(count)]  # each takes bytes, so that it ends
+        kind_of_number = np.dtype(f"<{_NUMBERS[inner]}")
+        return np.frombuffer(self.take(kind_of_number.itemsize * count), kind_of_number)
+
+    def stored(self) -> _Stored:
+        """How a tensor is stored; its offset is from where the tensors begin."""
+        # Imported here: `import structgen.models` must not pay for gguf.
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import quant_shape_to_byte_shape
+
+        shape = tuple(reversed([self.number("Q") for _ in range(self.number("I"))]))
+        kind = GGMLQuantizationType(self.number("I"))
+        return _Stored(kind, shape, quant_shape_to_byte_shape(shape, kind), self.number("Q"))
 
 
-def _string(file: BinaryIO) -> bytes:
-    (length,) = struct.unpack("<Q", file.read(8))
-    if length > _LONGEST:
-        raise ValueError("no string is so long")
-    return file.read(length)
+class _Stored(NamedTuple):
+    """How a tensor is stored, and where."""
 
-
-def _skip(file: BinaryIO, kind: int) -> None:
-    """Pass over a value."""
-    if kind == _STRING:
-        _string(file)
-    elif kind == _ARRAY:
-        inner, count = struct.unpack("<IQ", file.read(12))
-        if inner in _SIZES:
-            file.seek(_SIZES[inner] * count, 1)
-        else:
-            for _ in range(count):
-                _skip(file, inner)
-    else:
-        file.seek(_SIZES[kind], 1)
+    kind: GGMLQuantizationType
+    shape: tuple[int, ...]
+    bytes_shape: tuple[int, ...]
+    offset: int
 
 
 class GgufFile:
-    """An opened GGUF file (memory-mapped; nothing is read before it is asked for).
+    """An opened GGUF file. Its metadata are read at once, and tensors when they are asked for.
 
     Args:
         path: the file.
 
     Raises:
-        ConversionError: no GGUF file, a damaged or truncated one, or one split in several parts.
+        ConversionError: no GGUF file, a damaged or truncated one, another family's, or one split in
+            several parts.
     """
 
     def __init__(self, path: str | Path) -> None:
-        # Imported here: `import structgen.models` must not pay for gguf.
-        from gguf import GGUFReader
-
         self.path = Path(path)
+        self._values: dict[str, Any] = {}
+        self._tensors: dict[str, _Stored] = {}
         try:
             with self.path.open("rb") as file:
                 magic = file.read(4)
+                if magic == b"GGUF":
+                    file.seek(0)
+                    self._read(_Header(file))
         except OSError as error:
             raise ConversionError(f"Cannot read the GGUF file {self.path}: {error}.") from error
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise ConversionError(
+                f"{self.path} is a damaged or truncated GGUF file ({error}). Fetch it again."
+            ) from error
         if magic != b"GGUF":
             raise ConversionError(
                 f"{self.path} is not a GGUF file: it starts with {magic!r}, not b'GGUF'. "
                 "Pass the .gguf weights themselves."
             )
-        check_family(self.path, architecture_of(self.path))
-        try:
-            self._reader = GGUFReader(self.path)
-        except Exception as error:  # the reader raises whatever NumPy raises on a short file
-            raise ConversionError(
-                f"{self.path} is a damaged or truncated GGUF file ({error}). Fetch it again."
-            ) from error
-        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+
+    def _read(self, header: _Header) -> None:
+        header.take(4)
+        version = header.number("I")
+        if version not in (2, 3):
+            raise ValueError(f"its version is {version}, and structgen reads 2 and 3")
+        n_tensors, n_values = header.number("Q"), header.number("Q")
+        for _ in range(n_values):
+            key = header.string().decode()
+            if key in self._values:
+                raise ValueError(f"it has {key!r} twice")
+            self._values[key] = header.value(header.number("I"))
+            if key == "general.architecture":
+                _check_family(self.path, str(self.get(key)))
         if int(self.get("split.count", 1)) > 1:
             raise ConversionError(
                 f"{self.path} is one part of a model split in {self.get('split.count')} files. "
                 "Merge them first, with llama.cpp's `llama-gguf-split --merge`."
             )
+        tensors = [(header.string().decode(), header.stored()) for _ in range(n_tensors)]
+        alignment = self._values.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            raise ValueError(f"its alignment is {alignment!r}")
+        begin = -(-header.at // alignment) * alignment
+        left = header.size
+        for name, stored in tensors:
+            if name in self._tensors:
+                raise ValueError(f"it has the tensor {name!r} twice")
+            self._tensors[name] = stored._replace(offset=begin + stored.offset)
+            size = math.prod(stored.bytes_shape)
+            left -= size  # Tensors with bytes in common would be larger than the file together.
+            if left < 0 or begin + stored.offset + size > header.size:
+                raise ValueError("it ends before its tensors do")
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a metadata key as plain Python (str, int, float, bool or list)."""
-        field = self._reader.get_field(key)
-        return default if field is None else field.contents()
+        value = self._values.get(key, default)
+        try:
+            if isinstance(value, bytes):
+                return value.decode()
+            if isinstance(value, list):
+                return [one.decode() if isinstance(one, bytes) else one for one in value]
+            return value.tolist() if isinstance(value, np.ndarray) else value
+        except UnicodeDecodeError as error:
+            raise ConversionError(f"{self.path} is damaged: its {key!r} is no UTF-8.") from error
 
     def require(self, key: str) -> Any:
         """Like :meth:`get`, for keys that must be there.
@@ -146,7 +205,7 @@ class GgufFile:
 
     def tensor_shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
-        return tuple(int(n) for n in reversed(self._tensors[name].shape))
+        return self._tensors[name].shape
 
     def tensor(self, name: str) -> FloatArray:
         """A tensor's values as float32, rows first.
@@ -158,24 +217,21 @@ class GgufFile:
 
         if name not in self._tensors:
             raise ConversionError(f"{self.path} has no tensor {name!r}, which is needed.")
-        tensor = self._tensors[name]
+        stored = self._tensors[name]
+        data = numbers(self.path, "u1", stored.bytes_shape, stored.offset)
         try:
-            values = dequantize(tensor.data, tensor.tensor_type)
+            values = dequantize(data, stored.kind)
         except NotImplementedError as error:
             raise ConversionError(
-                f"{self.path}: tensor {name!r} is stored as {tensor.tensor_type.name}, which the "
+                f"{self.path}: tensor {name!r} is stored as {stored.kind.name}, which the "
                 "gguf package cannot dequantise. Use a file quantised as Q4_0, Q4_K_M, Q8_0 or F16."
             ) from error
-        return np.ascontiguousarray(values, dtype=np.float32).reshape(self.tensor_shape(name))
+        return np.ascontiguousarray(values, dtype=np.float32).reshape(stored.shape)
 
 
-def check_family(path: Path, architecture: str | None) -> None:
-    """Raise when a file's architecture is known and is another one.
-
-    Raises:
-        ConversionError: so it is.
-    """
-    if architecture is not None and architecture not in FAMILIES:
+def _check_family(path: Path, architecture: str) -> None:
+    """Raise ConversionError for a model of a family that is not converted."""
+    if architecture not in FAMILIES:
         raise ConversionError(
             f"{path} holds a model of architecture {architecture!r}; structgen converts "
             f"{', '.join(map(repr, FAMILIES))} ({MODELS}). For others use a folder made by "
@@ -428,6 +484,9 @@ def _merges_from_scores(tokens: list[str], scores: list[float]) -> list[list[str
     by that score, and ties by the ids of the parts.
     """
     ids = {text: i for i, text in enumerate(tokens)}
+    longest = max(map(len, ids))
+    if longest > _LONGEST_TOKEN:
+        raise ValueError(f"a token has {longest:,} characters")
     ranked = [
         (-scores[whole], ids[text[:cut]], ids[text[cut:]])
         for text, whole in ids.items()
@@ -475,7 +534,6 @@ class GgufCheckpoint(Checkpoint):
     def __init__(self, path: Path, context_length: int | None = None) -> None:
         self._file = GgufFile(path)
         self._architecture = str(self._file.require("general.architecture"))
-        check_family(path, self._architecture)
         super().__init__(path, FAMILIES[self._architecture], self._file, context_length)
 
     def special_tokens(self) -> SpecialTokens:

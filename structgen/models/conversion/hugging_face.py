@@ -32,6 +32,7 @@ from .decoder import (
     Names,
     Rope,
     SpecialTokens,
+    numbers,
 )
 from .gguf import END_TEXTS
 
@@ -88,8 +89,7 @@ class SafetensorsFolder:
                 f"{', '.join(_WIDTHS)}. Use a folder that is not quantised."
             )
         kind = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}[place.kind]
-        count = math.prod(place.shape)
-        values = np.fromfile(place.file, kind, count, offset=place.offset).reshape(place.shape)
+        values = numbers(place.file, kind, place.shape, place.offset)
         if place.kind == "BF16":
             # The upper half of a float32.
             return (values.astype(np.uint32) << 16).view(np.float32)
@@ -113,9 +113,13 @@ class SafetensorsFolder:
                 if not 2 <= length <= min(size - 8, _LONGEST_HEADER):
                     raise ValueError(f"its header would have {length} bytes")
                 header: dict[str, Any] = json.loads(data.read(length))
+            left = size - 8 - length
             for name, about in header.items():
                 if name != "__metadata__":
-                    self._places[name] = _place(file, about, 8 + length, size)
+                    self._places[name] = place = _place(file, about, 8 + length, size)
+                    left -= _WIDTHS.get(place.kind, 0) * math.prod(place.shape)
+            if left < 0:
+                raise ValueError("its tensors have bytes in common")
         except FileNotFoundError as error:
             raise ConversionError(f"{file} is missing. Fetch the folder again.") from error
         except OSError as error:

@@ -93,7 +93,7 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
     """
     path = folder / "tokenizer_config.json"
     try:
-        settings = json.loads(path.read_bytes()) if path.exists() else {}
+        settings = json.loads(path.read_bytes()) if path.is_file() else {}
         adds, name = settings.get("add_bos_token"), settings.get("bos_token")
         if isinstance(name, dict):
             name = name.get("content")
@@ -104,9 +104,9 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
         else:
             path = folder / "tokenizer.json"
             names = _put_before(_post_processor(path.read_bytes()))
-    except (OSError, ValueError, AttributeError) as error:
+        found = [vocabulary.named_tokens.get(name) for name in names]
+    except (OSError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
-    found = [vocabulary.named_tokens.get(name) for name in names]
     return tuple(token_id for token_id in found if token_id is not None)
 
 
