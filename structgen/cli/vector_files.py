@@ -169,11 +169,6 @@ def _array(rows: list[Any]) -> FloatArray:
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        import pyarrow.parquet  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    except ImportError:
-        raise OptionError(
-            "Parquet needs the package pyarrow: pip install 'structgen[parquet]'."
-        ) from None
-    return pyarrow
+    from structgen import jobs  # imported late: it brings the Runner
+
+    return jobs.pyarrow()

@@ -9,6 +9,6 @@ from __future__ import annotations
 
 from .job import Job, batch, shown
 from .parts import Parts
-from .rows import BadRow, Prompts, Row, Source
+from .rows import BadRow, Prompts, Row, Source, pyarrow
 
-__all__ = ["BadRow", "Job", "Parts", "Prompts", "Row", "Source", "batch", "shown"]
+__all__ = ["BadRow", "Job", "Parts", "Prompts", "Row", "Source", "batch", "pyarrow", "shown"]

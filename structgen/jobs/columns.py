@@ -1,8 +1,8 @@
 """Arrow columns of results: types made from an output type's JSON Schema, and values of these.
 
-Objects become structs, arrays lists, enums dictionaries, and strings with the formats date, time
-and date-time what these are in Arrow. What has no one type in Arrow (unions, objects of any names)
-is text: its JSON.
+Objects become structs, arrays lists, enums dictionaries, decimals of known places decimals, and
+strings with the formats date, time and date-time what these are in Arrow. What has no one type in
+Arrow (unions, objects of any names) is text: its JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timezone
+from decimal import Decimal
 from typing import Any
 
 from structgen.grammar import ir
@@ -24,6 +25,7 @@ FOUND = object()
 """In place of an output type: outputs are of whatever type the first rows have."""
 
 _DEEPEST = 32
+_MOST_DIGITS = 38  # of Arrow's decimals of 128 bits
 
 
 class Columns:
@@ -81,9 +83,17 @@ def _schema_of(output_type: Any) -> Any:
     if isinstance(output_type, JsonSchema):
         return output_type.schema
     from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class WithDecimals(GenerateJsonSchema):
+        def decimal_schema(self, schema: Any) -> dict[str, Any]:
+            digits, places = schema.get("max_digits", _MOST_DIGITS), schema.get("decimal_places")
+            if places is None or not places <= digits <= _MOST_DIGITS:
+                return {"type": "string"}
+            return {"type": "string", "format": "decimal", "of": (digits, places)}
 
     try:
-        return TypeAdapter(output_type).json_schema()
+        return TypeAdapter(output_type).json_schema(schema_generator=WithDecimals)
     except (PydanticSchemaGenerationError, PydanticUserError, TypeError):
         return {}
 
@@ -130,6 +140,8 @@ class _Types:
             "time": arrow.time64("us"),
             "date-time": arrow.timestamp("us", "UTC"),
         }
+        if kind == "string" and schema.get("format") == "decimal" and "of" in schema:
+            return arrow.decimal128(*schema["of"])
         if kind == "string":
             return formats.get(schema.get("format", ""), arrow.string())
         return {
@@ -154,6 +166,8 @@ def _value(value: Any, kind: Any) -> Any:
         return {field.name: _value(value.get(field.name), field.type) for field in kind}
     if arrow.types.is_list(kind) and isinstance(value, list):
         return [_value(one, kind.value_type) for one in value]
+    if arrow.types.is_decimal(kind):
+        return Decimal(str(value))
     if arrow.types.is_string(kind):
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):

@@ -12,9 +12,11 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -245,7 +247,7 @@ def failed(error: StructgenError, result: str) -> Row:
     return {result: None, "error": {"type": type(error).__name__, "message": str(error)}}
 
 
-class _Asking:
+class _Asking(ABC):
     """What asks of a Runner have in common."""
 
     size = 1
@@ -299,8 +301,8 @@ class _Asking:
                     + (", or pass result=." if name == self._result else ".")
                 )
 
-    def _ask(self, messages: list[dict[str, Any]]) -> Row:
-        raise NotImplementedError
+    @abstractmethod
+    def _ask(self, messages: list[dict[str, Any]]) -> Row: ...
 
 
 class _Texts(_Asking):
@@ -483,7 +485,7 @@ def batch(
         output_type: what to make of each row; None: free text.
         prompt: a template, in which ``{name}`` stands for a column.
         column: the column that is the prompt; None: ``text``, ``prompt``, or the only one.
-        messages: the messages of a chat, whose contents are templates.
+        messages: the messages of a chat, whose contents are templates of Jinja.
         questions: ask these of each row instead: see `structgen.decisions`.
         embed: make a vector of each row instead.
         model: as in `structgen.load`; with ``runner`` its id there; None: the default model.
@@ -496,7 +498,7 @@ def batch(
             ``prompt_tokens`` and ``output_tokens``.
         on_error: what a row becomes that fails: ``"row"``, a row with its error; ``"skip"``: none;
             ``"fail"``: the job ends.
-        workers: processes that run the model; None: one a core for a small model and many rows.
+        workers: processes that run the model; None: with many rows, what a short trial finds.
         batch_size: as in `structgen.load_async`.
         progress: with ``output``, called after each row; None: a bar on a terminal, else lines.
         **options: of a call, such as ``max_new_tokens=100``, ``seed=1``.
@@ -522,40 +524,40 @@ def batch(
         as_written=as_written,
         options=options,
     )
-    named = os.fspath(model) if model is not None else None
-    own = runner is None and cluster is None
-    n_workers = 1
-    if cluster is not None:
-        if runner is not None:
-            raise OptionError("runner= and cluster= exclude each other. Pass one.")
-        named = named or default_model(embed)
-    elif runner is None:
-        named = named or default_model(embed)
-        n_workers = 1 if embed else _workers(workers, named, source.total)
-        threads = None if n_workers == 1 else max(1, _cores() // n_workers)
+    if runner is not None and cluster is not None:
+        raise OptionError("runner= and cluster= exclude each other. Pass one.")
+    named = os.fspath(model or default_model(embed))
+    if runner is not None and model is None:
+        named = runner.get_default_model_id() or named
+
+    def loaded(processes: int) -> Runner:
+        threads = None if processes == 1 else max(1, _cores() // processes)
         config = ModelConfig(
-            source=named, processes=n_workers, threads=threads, batch_size=batch_size
+            source=named, processes=processes, threads=threads, batch_size=batch_size
         )
-        runner = Runner({named: config}, max_concurrency=_Asking.window * n_workers)
-    elif named is None:
-        named = runner.get_default_model_id()
-    ask = make(runner, named)
-    close = runner.close if runner is not None and own else lambda: None
+        return Runner({named: config}, max_concurrency=_Asking.window * processes)
+
+    def trial(processes: int, some: list[Row | BadRow]) -> float:
+        with loaded(processes) as runner:
+            ask = make(runner, named)
+            ask(some[:1])  # loads the model
+            began = time.monotonic()
+            list(Job(Source(lambda: iter(some)), ask, window=ask.window * processes))
+            return time.monotonic() - began
 
     def job(first: int) -> Job:
-        results = None
+        common: Any = {"on_error": on_error, "first": first}
         if cluster is not None:
             config = {"processes": workers or 1, "batch_size": batch_size}
-            results = cluster.results(source, first, make, str(named), config)
-        return Job(
-            source,
-            ask,
-            window=ask.window * n_workers,
-            on_error=on_error,
-            first=first,
-            close=close,
-            results=results,
-        )
+            results = cluster.results(source, first, make, named, config)
+            return Job(source, make(None, named), window=1, results=results, **common)
+        if runner is not None:
+            ask = make(runner, named)
+            return Job(source, ask, window=ask.window, **common)
+        processes = 1 if embed else workers or _processes(source, first, named, trial)
+        own = loaded(processes)
+        ask = make(own, named)
+        return Job(source, ask, window=ask.window * processes, close=own.close, **common)
 
     if output is None:
         made = job(0)
@@ -563,21 +565,19 @@ def batch(
             return made
         with made:
             return source.table(list(made))
-    identity = {"input": source.identity, "model": model_digest(named), **ask.identity}
+    identity = {"model": model_digest(named), **make(None, named).identity}
     folder = Path(output)
-    try:
-        table = None
-        if format == "parquet":
-            outputs = columns.FOUND if embed or questions is not None else output_type
-            table = columns.Columns(outputs, result, source.schema).table
-        with (
-            Parts(folder, format, identity | {"on_error": on_error}, table) as parts,
-            job(parts.n_done) as made,
-            shown(made) if progress is None else contextlib.nullcontext(progress) as report,
-        ):
-            made.write(parts, report)
-    finally:
-        close()
+    table = None
+    if format == "parquet":
+        outputs = columns.FOUND if embed or questions is not None else output_type
+        table = columns.Columns(outputs, result, source.schema).table
+    about = {"input": source.identity, **identity, "on_error": on_error}
+    with (
+        Parts(folder, format, about, table) as parts,
+        job(parts.n_done) as made,
+        shown(made) if progress is None else contextlib.nullcontext(progress) as report,
+    ):
+        made.write(parts, report)
     return folder
 
 
@@ -653,33 +653,45 @@ def _cores() -> int:
 
 
 _SMALL_MODEL, _MANY_ROWS = 1 << 30, 64
+_TRIAL_ROWS, _ROWS_WORTH_A_TRIAL = 32, 1_000
 
 
-def _workers(given: int | None, model: str, total: int | None) -> int:
-    """How many processes run the model.
+def _processes(
+    source: Source, first: int, model: str, trial: Callable[[int, list[Row | BadRow]], float]
+) -> int:
+    """How many processes of a model suit this machine.
 
-    A small model's pass gains little by a second core, so processes of one core each make 1.5 to
-    1.8 times as many outputs on two (docs/runner.md).
+    Processes of one core each make 1.5 to 1.8 times as many outputs on two cores as one process of
+    both, where the model is small (docs/runner.md). Where there are rows enough, both are tried.
+
+    Args:
+        source: the rows.
+        first: how many of them are done.
+        model: its name.
+        trial: the seconds that rows take with so many processes.
     """
-    if given is not None:
-        return given
-    folder = models.path(model)
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    is_worth_it = size <= _SMALL_MODEL and (total is None or total >= _MANY_ROWS)
-    return min(_cores(), 8) if is_worth_it else 1
+    most, size = min(_cores(), 8), sum(size for _, size in _files(models.path(model)))
+    if (memory := models.health.free_memory()) is not None:
+        most = min(most, max(1, memory // (2 * size)))
+    left = math.inf if source.total is None else source.total - first
+    if most > 1 and _ROWS_WORTH_A_TRIAL <= left < math.inf:
+        rows = list(itertools.islice(source.read(), first, first + _TRIAL_ROWS))
+        return min((1, most), key=lambda processes: trial(processes, rows))
+    return most if left >= _MANY_ROWS and size <= _SMALL_MODEL else 1
 
 
-def model_digest(name: str | None) -> str | None:
+def _files(folder: Path) -> list[tuple[str, int]]:
+    """The names and sizes of a model's files."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return [(str(file.relative_to(folder)), file.stat().st_size) for file in files]
+
+
+def model_digest(name: str) -> str:
     """A model's name, and a digest of which files it has and how large they are."""
     try:
-        if name is None:
-            return None
-        folder = models.path(name)
+        return f"{name} {_digest(repr(_files(models.path(name))))}"
     except StructgenError:
         return name  # of a Runner's own
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    told = [(str(file.relative_to(folder)), file.stat().st_size) for file in files]
-    return f"{name} {_digest(repr(told))}"
 
 
 def _digest(text: str) -> str:

@@ -301,24 +301,25 @@ class Prompts:
         Args:
             prompt: a template, in which ``{name}`` stands for a column; ``{{`` is a brace.
             column: the column that is the prompt.
-            messages: the messages of a chat, whose contents are templates.
+            messages: the messages of a chat, whose contents are templates of Jinja with the columns
+                as variables.
 
         With none of them the column is ``text`` or ``prompt``, or the only one.
 
         Raises:
-            OptionError: more than one is given, or a template is malformed.
+            OptionError: more than one is given, a template is malformed, or Jinja is missing.
         """
         if sum(one is not None for one in (prompt, column, messages)) > 1:
             raise OptionError("prompt=, column= and messages= exclude each other. Pass one.")
-        self._column = column
-        if prompt is not None:
-            messages = [{"role": "user", "content": prompt}]
-        self._messages = None if messages is None else [_message(one) for one in messages]
-
-    @property
-    def identity(self) -> Any:
+        given = {"prompt": prompt, "column": column, "messages": messages}
+        self.identity = {name: one for name, one in given.items() if one is not None}
         """What tells these prompts from others, as JSON."""
-        return self._column if self._messages is None else self._messages
+        self._column = column
+        self._templates: list[tuple[dict[str, Any], Callable[[Row], str]]] = []
+        if prompt is not None:
+            self._templates = [({"role": "user"}, _braces(prompt))]
+        elif messages is not None:
+            self._templates = [(dict(one), _jinja(one)) for one in messages]
 
     def of(self, row: Row) -> list[dict[str, Any]]:
         """The messages of a row.
@@ -326,12 +327,9 @@ class Prompts:
         Raises:
             OptionError: the row lacks a column, or that is empty.
         """
-        if self._messages is None:
+        if not self._templates:
             return [{"role": "user", "content": _text(row, self._named(row))}]
-        return [
-            {**message, "content": _FORMATTER.vformat(message["content"], (), row)}
-            for message in self._messages
-        ]
+        return [message | {"content": filled(row)} for message, filled in self._templates]
 
     def _named(self, row: Row) -> str:
         if self._column is not None:
@@ -347,42 +345,67 @@ class Prompts:
         )
 
 
-def _message(given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping) or not isinstance(given.get("content"), str):
-        raise OptionError(f"{given!r} is no message: pass a role, and a content that is a text.")
-    _FORMATTER.check(given["content"])
-    return dict(given)
-
-
 def _text(row: Row, name: str) -> str:
     """A column as text."""
     if name not in row:
         raise OptionError(f"There is no column {name!r}. There are: {', '.join(row) or 'none'}.")
-    value = row[name]
+    return _value_text(row[name], f"The column {name!r}")
+
+
+def _value_text(value: Any, name: str) -> str:
     if isinstance(value, str):
         return value
     if value is None:
-        raise OptionError(f"The column {name!r} is empty in this row.")
+        raise OptionError(f"{name} is empty in this row.")
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-class _Formatter(string.Formatter):
-    """Puts columns into templates: names alone, which reach into nothing."""
+def _braces(template: str) -> Callable[[Row], str]:
+    """Puts columns into a template: names alone, which reach into nothing."""
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise OptionError(f"The template {template!r}: {error}.") from None
+    for _, name, spec, conversion in parts:
+        if name is not None and (not name or spec or conversion):
+            raise OptionError(
+                f"The template {template!r}: a place is the name of a column in braces, "
+                "{text}; a brace itself is written twice."
+            )
+    return lambda row: "".join(
+        text if name is None else text + _text(row, name) for text, name, *_ in parts
+    )
 
-    def check(self, template: str) -> None:
+
+def _jinja(message: Any) -> Callable[[Row], str]:
+    if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
+        raise OptionError(f"{message!r} is no message: pass a role, and a content that is a text.")
+    try:
+        from jinja2 import StrictUndefined, TemplateError, Undefined
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise OptionError(
+            "Templates of messages need the package jinja2: pip install 'structgen[jinja]'."
+        ) from None
+
+    def shown(value: Any) -> Any:
+        return value if isinstance(value, Undefined) else _value_text(value, "A value in messages")
+
+    jinja = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=shown)
+    try:
+        template = jinja.from_string(message["content"])
+    except TemplateError as error:
+        raise OptionError(f"The template {message['content']!r}: {error}.") from None
+
+    def filled(row: Row) -> str:
         try:
-            parts = list(self.parse(template))
-        except ValueError as error:
-            raise OptionError(f"The template {template!r}: {error}.") from None
-        for _, name, spec, conversion in parts:
-            if name is not None and (not name or spec or conversion):
-                raise OptionError(
-                    f"The template {template!r}: a place is the name of a column in braces, "
-                    "{text}; a brace itself is written twice."
-                )
+            return template.render(row)
+        except OptionError:
+            raise
+        except Exception as error:  # what a template does with a row's values may be anything
+            known = ", ".join(row) or "none"
+            raise OptionError(
+                f"The template {message['content']!r}: {error}. There are the columns {known}."
+            ) from None
 
-    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
-        return _text(kwargs, field_name), field_name
-
-
-_FORMATTER = _Formatter()
+    return filled

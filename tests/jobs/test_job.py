@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -28,7 +29,7 @@ from structgen.errors import (
     StructgenError,
     WorkerDied,
 )
-from structgen.jobs import Job, Row, Source, batch
+from structgen.jobs import Job, Row, Source, batch, job
 from structgen.jobs.job import attempted
 
 Label = Literal["good", "bad"]
@@ -178,6 +179,8 @@ class Inner(BaseModel):
 class Outer(BaseModel):
     inner: Inner
     n: int = Field(ge=0, le=9)
+    price: Decimal = Field(ge=0, le=9, max_digits=20, decimal_places=2)
+    any: Literal[1] | Decimal
     ok: bool
 
 
@@ -196,6 +199,8 @@ def test_parquet_has_the_types_of_the_output(runner: Runner, tmp_path: Path) -> 
     output = fields["output"]
     inner = output.field("inner").type
     assert output.field("n").type == pyarrow.int64()
+    assert output.field("price").type == pyarrow.decimal128(20, 2)
+    assert output.field("any").type == pyarrow.string()
     assert output.field("ok").type == pyarrow.bool_()
     assert pyarrow.types.is_dictionary(inner.field("kinds").type.value_type)
     assert pyarrow.types.is_dictionary(inner.field("when").type)
@@ -213,6 +218,29 @@ def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None
     ):
         with pytest.raises(OptionError, match=said):
             list(batch(TEXTS, runner=runner, progress=lambda job: None, **options))
+
+
+def test_both_ways_to_run_a_model_are_tried_where_there_are_many_rows(
+    model: structgen.TextModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_cores", lambda: 2)
+    source, folder, seconds = Source.of(rows_to(2_000)), str(model.folder), {1: 2.0, 2: 1.0}
+    asked: list[list[int]] = []
+
+    def trial(processes: int, rows: list[Row]) -> float:
+        asked.append([row["i"] for row in rows])
+        return seconds[processes]
+
+    assert job._processes(source, 500, folder, trial) == 2
+    assert asked == [list(range(500, 532))] * 2
+    seconds[1] = 0.5
+    assert job._processes(source, 500, folder, trial) == 1
+    asked.clear()
+    assert job._processes(source, 1_500, folder, trial) == 2  # too few are left
+    assert job._processes(source, 1_990, folder, trial) == 1
+    monkeypatch.setattr(job.models.health, "free_memory", lambda: 1)
+    assert job._processes(source, 0, folder, trial) == 1
+    assert not asked
 
 
 def lines(folder: Path) -> list[Row]:

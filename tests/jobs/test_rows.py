@@ -124,8 +124,14 @@ def test_prompts() -> None:
     assert content(Prompts("{a}: {b} {{c}}"), {"a": "{b}", "b": [1, None]}) == [
         "{b}: [1, null] {c}"
     ]
-    chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "{t}"}]
-    assert Prompts(messages=chat).of({"t": "x"}) == [chat[0], {"role": "user", "content": "x"}]
+    chat = [
+        {"role": "system", "content": "{S}"},
+        {"role": "user", "content": "{{ t }}{% for one in some %}; {{ one.a }}{% endfor %}"},
+    ]
+    made = Prompts(messages=chat).of({"t": "<x>", "some": [{"a": 1}, {"a": "b"}]})
+    assert made == [chat[0], {"role": "user", "content": "<x>; 1; b"}]
+    same = [Prompts("x"), Prompts(column="x"), Prompts()]
+    assert len({str(one.identity) for one in same}) == 3
 
 
 @pytest.mark.parametrize(
@@ -142,6 +148,16 @@ def test_prompts() -> None:
         ({"prompt": "{}"}, {}, "name of a column"),
         ({"prompt": "{a"}, {}, "The template"),
         ({"messages": [{"role": "user"}]}, {}, "is no message"),
+        *(
+            ({"messages": [{"role": "user", "content": content}]}, {"a": None, "b": 1}, said)
+            for content, said in (
+                ("{{ c }}", r"'c' is undefined\. There are the columns a, b"),
+                ("{{ a }}", "is empty in this row"),
+                ("{% if %}", "The template"),
+                ("{{ b + 'x' }}", "unsupported operand"),
+                ("{{ b.__class__.__mro__ }}", "access to attribute '__class__'"),
+            )
+        ),
         ({"prompt": "{a}", "column": "a"}, {}, "exclude each other"),
     ],
 )
