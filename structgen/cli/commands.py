@@ -57,7 +57,7 @@ def show_grammar(name: str) -> None:
 @click.option("--start", help="The rule to begin with.")
 @click.option("--dialect", type=DIALECTS, help="How it is written.")
 def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
-    """Print all that is wrong with a grammar in FILE ("-": standard input) or of the library."""
+    """Print what is wrong with a grammar in FILE ("-": standard input) or of the library."""
     from structgen.constraint.check_grammar import problems
     from structgen.grammar import cfg
 

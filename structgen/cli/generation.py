@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 import structgen
-from structgen.errors import GrammarError, OptionError, OutputTypeError
+from structgen.errors import OptionError, OutputTypeError
 from structgen.options import OPTIONS
 
 from .terminal import load, model_option
@@ -182,12 +182,7 @@ class Form:
         try:
             yield
         except OutputTypeError as error:
-            hint = ""
-            if self.grammar is not None and isinstance(error, GrammarError):
-                hint = (
-                    f"\n`structgen grammars check {self.grammar}` tells all that is wrong with it."
-                )
-            raise OptionError(f"{self._option()}: {error}{hint}") from error
+            raise OptionError(f"{self._option()}: {error}") from error
 
     def _option(self) -> str:
         """The option that asks for the output type, as it was written."""

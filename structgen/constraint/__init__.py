@@ -3,7 +3,7 @@
 In reading order: `constraint` (with `warm_up`), `engine` (an automaton as it has grown so far, with
 its masks), `cursor` (one sequence's place; what a budget allows, what is forced; masks of drafts
 and of batches), `explain` (how each keyword is kept, and what a type's shape costs) and
-`check_grammar` (all that is wrong with a grammar). Knows no model.
+`check_grammar` (what is wrong with a grammar). Knows no model.
 """
 
 from __future__ import annotations

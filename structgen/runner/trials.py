@@ -87,7 +87,7 @@ def check_form(request: Sampled, max_work: int | None = None) -> None:
 def problems_of(
     grammar_type: str, grammar: Any, max_work: int | None = None
 ) -> list[dict[str, Any]]:
-    """All that is wrong with a form, found in so many steps: of each ``message``, ``line``,
+    """What is wrong with a form, found in so many steps: of each ``message``, ``line``,
     ``path``, ``is_error``."""
     if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
         return [

@@ -29,17 +29,8 @@ _PIECES = re.compile(
 Given: TypeAlias = "str | ir.Embedded | ir.SpecialToken"
 """A terminal that is given from outside; a string is a pattern."""
 
-Errors: TypeAlias = "list[GrammarError] | None"
-"""Where errors are collected; None: the first is raised."""
-
 TOKEN = re.compile(r"<[^\s<>]+>")
 """How a special token is named in a grammar."""
-
-MOST_ERRORS = 100
-"""Most mistakes that are looked for in one text."""
-
-MADE_UP = "\U0010fffd"
-"""Where errors are collected, this stands for what cannot be read: a text that nobody writes."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _RULE = re.compile(
@@ -148,25 +139,6 @@ def lift(text: str, given: Mapping[str, Given]) -> Lifted:
     }
     out += [f"\n%declare {name}" for name in embedded if name not in declared]
     return Lifted(text, "".join(out), embedded, tuple(pieces))
-
-
-def report(errors: Errors, error: GrammarError) -> None:
-    """Collect an error, or raise it: so are those that are too many to be told."""
-    if errors is None or len(errors) >= MOST_ERRORS:
-        raise error
-    errors.append(error)
-
-
-def past(text: str, at: int) -> int:
-    """Where something in brackets probably ends that cannot be read."""
-    depth = 0
-    for found in re.finditer(r'"(?:\\.|[^"\\\n])*"?|[{}\[\]]|\n', text[at:]):
-        depth += (found[0] in "{[") - (found[0] in "}]")
-        if depth <= 0 and found[0] in "}]\n":
-            return at + found.end() - (found[0] == "\n")
-    # A bracket is missing, which says nothing of the lines that follow.
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
 
 
 def _check_given(name: str, text: str) -> None:

@@ -726,10 +726,10 @@ def _unexpected(syntax: Any, error: Exception, source: Lifted, at: int) -> Gramm
 
 def _malformed(source: Lifted, at: int, message: str) -> GrammarError:
     """An error about something at ``at``, with what is written there in Lark."""
-    mixed = foreign.mixed_case(source.text, at)
-    if mixed is not None:
-        return source.error(foreign.of_mixed_case(mixed[0]), mixed[1])
     advice = foreign.in_lark(source.original, source.position(at))
+    mixed = foreign.mixed_case(source.text, at)
+    if mixed is not None and not advice:
+        return source.error(*mixed)
     return source.error(f"The grammar is malformed: {message} {advice}".rstrip(), at)
 
 
@@ -743,7 +743,7 @@ def _undefined(name: str, where: str, source: Lifted, files: list[tuple[str, str
     at = next((t.at for s in found for t in s.body if t.text == name and s.kind != "import"), None)
     mixed = None if at is None else foreign.mixed_case(source.text, at)
     if mixed is not None:
-        return source.error(foreign.of_mixed_case(mixed[0]), mixed[1])
+        return source.error(*mixed)
     wanted = next((t for s in found if s.kind == "import" for t in s.body if t.text == name), None)
     if wanted is not None:
         message = f"{name} is imported here, and the grammar that it comes from does not define it."

@@ -15,18 +15,17 @@ that masks are as fast as with terminals of one's own.
 Escapes in literals and classes: ``\n \r \t \xHH \uHHHH \UHHHHHHHH``, in EBNF ``\a \b \e \f \v \0``,
 too, as in XGrammar; before what is no letter and no digit the backslash is dropped.
 
-Where errors are collected, a mistake is passed over and reading goes on behind it. A rule is read
-as an expression; whatever part of it refers to no rule is regular and becomes one terminal, and so
-do references to rules that are regular themselves.
+A rule is read as an expression; whatever part of it refers to no rule is regular and becomes one
+terminal, and so do references to rules that are regular themselves.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from structgen.errors import GrammarError, PatternError
 from structgen.grammar import ir, reading, regex
@@ -34,7 +33,7 @@ from structgen.grammar.regex import tree
 from structgen.storage import IdentityMap
 
 from . import embedded, foreign
-from .embedded import Errors, Given
+from .embedded import Given
 
 MAX_LENGTH = 1_000
 """Longest regular expression of one terminal made of several parts, in characters."""
@@ -124,7 +123,7 @@ _NOT_REGULAR = (
 def build(
     rules: Mapping[str, Expression],
     start: str,
-    wrong: Callable[[str, int], None] | None = None,
+    text: str = "",
     terminals: Iterable[Placed] = (),
     ignore: Iterable[Placed] = (),
 ) -> ir.ContextFree:
@@ -133,24 +132,23 @@ def build(
     Args:
         rules: expressions by name.
         start: the rule to begin with.
-        wrong: is told what is wrong, and at which position of the text; what it raises goes on.
-            Only differences can be wrong.
+        text: what the rules were read from, for what is said of differences.
         terminals: those that come first, in this order.
         ignore: what may stand before any terminal.
+
+    Raises:
+        GrammarError: a difference of what is not regular.
     """
-    builder = _Builder(rules, wrong)
+    builder = _Builder(rules, text)
     for one in terminals:
         builder.place(one.terminal)
     return builder.build(start, ignore)
 
 
 class _Builder:
-    def __init__(
-        self, rules: Mapping[str, Expression], wrong: Callable[[str, int], None] | None
-    ) -> None:
+    def __init__(self, rules: Mapping[str, Expression], text: str) -> None:
         self._rules = rules
-        self._wrong = wrong
-        self._told: set[int] = set()
+        self._text = text
         self._terminals: list[ir.AnyTerminal] = []
         self._numbers: dict[ir.Regex, int] = {}  # of terminals
         self._nonterminals: dict[str, int] = {}
@@ -239,11 +237,7 @@ class _Builder:
         self._settle(expression, False)
         whole, part = (self._regex(e, False) for e in (expression.whole, expression.part))
         if whole is None or part is None:
-            if expression.position not in self._told:
-                self._told.add(expression.position)
-                assert self._wrong is not None
-                self._wrong(_NOT_REGULAR, expression.position)
-            return ir.character(ord(embedded.MADE_UP))
+            raise embedded.placed(_NOT_REGULAR, self._text, expression.position)
         if isinstance(whole, ir.CharSet) and isinstance(part, ir.CharSet):
             return _less(whole, part)
         return ir.Intersect((whole, ir.Complement(part)))
@@ -491,23 +485,21 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _MORE_ESCAPES = {"a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v", "0": "\0"}
 _CONSTRAINT = re.compile(r"\[\s*(?:wfc|vc|WFC|VC|ws)\s*:")
 _CLASSES = {"d": "[0-9]", "w": "[A-Za-z0-9_]", "s": r"[ \t\r\n]"}
-SPACE = {
+_SPACE = {
     "gbnf": re.compile(r"(?:[ \t\r\n]|#[^\n]*)*"),
     "ebnf": re.compile(r"(?:[ \t\r\n]|#(?!x)[^\n]*|/\*(?:(?!\*/).)*\*/)*", re.DOTALL),
 }
 """What may stand between two things."""
 
-NO_CODE = (
+_NO_CODE = (
     "After #x must come the code of a character in hexadecimal digits, as in #x20. If this is a "
     "comment, put a space after the #."
 )
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
-_HEAD = re.compile(rf"({_NAME.pattern})(?:\[[^\]\n]*\])?\s*::=")
-_OTHER_HEAD = re.compile(r"[ \t]*(?:[:=→←]|->|<-)")
-_RULE = re.compile(rf"^[ \t]*(?={_HEAD.pattern})", re.MULTILINE)
-_JUNK = re.compile(r"'[^'\n]*'|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/|\\.|[^\s\"'\[(|);<A-Za-z_]+|.")
+_OPTIONS = re.compile(r"\[[^\]\n]*\]")
+_HEAD = re.compile(rf"(?:{_NAME.pattern})(?:{_OPTIONS.pattern})?\s*::=")
 _COUNT = re.compile(r"\{\s*(\d+)\s*(?:(,)\s*(\d+)?\s*)?\}")
 _MAX_DEPTH = 150
 
@@ -517,7 +509,6 @@ def parse(
     start: str | None,
     dialect: str,
     given: Mapping[str, Given] | None = None,
-    errors: Errors = None,
 ) -> ir.ContextFree:
     """The grammar of a GBNF or EBNF text.
 
@@ -526,12 +517,11 @@ def parse(
         start: the rule to begin with; None for ``root``, or in EBNF the first rule.
         dialect: ``"gbnf"`` or ``"ebnf"``.
         given: rules that the text leaves open.
-        errors: see `read.parse`.
 
     Raises:
         GrammarError: the grammar is malformed.
     """
-    reader = _Reader(text, dialect, errors)
+    reader = _Reader(text, dialect)
     rules = reader.rules()
     for name, terminal in (given or {}).items():
         if name in rules:
@@ -544,24 +534,16 @@ def parse(
     if start is None:
         start = "root" if dialect == "gbnf" or "root" in rules else next(iter(rules))
     if start not in rules:
-        error = GrammarError(
+        raise GrammarError(
             f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
             "Name one of them as start."
         )
-        if not errors or _RULE.search(text):
-            embedded.report(errors, error)
-        start = next(iter(rules))
-    # What stands in a rule that could not be read is defined, too.
-    for head in _RULE.finditer(text) if errors else ():
-        rules.setdefault(head[1], Literal(embedded.MADE_UP))
     for name, position in reader.references:
         if name not in rules:
-            error = reader.error(
+            reader.wrong(
                 f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
             )
-            embedded.report(errors, error)
-            rules[name] = Literal(embedded.MADE_UP)
-    return build(rules, start, reader.wrong)
+    return build(rules, start, text)
 
 
 def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
@@ -580,28 +562,22 @@ class _Reader:
     Args:
         text: the text.
         dialect: ``"gbnf"`` or ``"ebnf"``.
-        errors: see `read.parse`.
     """
 
-    def __init__(self, text: str, dialect: str, errors: Errors) -> None:
+    def __init__(self, text: str, dialect: str) -> None:
         self.text = text
         self.dialect = dialect
-        self.errors = errors
         self.at = 0
         self.depth = 0
         self.references: list[tuple[str, int]] = []
 
-    def error(self, message: str, position: int | None = None) -> GrammarError:
-        """An error at a position, the current one by default."""
-        return embedded.placed(message, self.text, self.at if position is None else position)
-
-    def wrong(self, message: str, position: int | None = None) -> None:
-        """Tell an error: collect it, and then what follows is read as well as can be; or raise."""
-        embedded.report(self.errors, self.error(message, position))
+    def wrong(self, message: str, position: int | None = None) -> NoReturn:
+        """Raise an error at a position, the current one by default."""
+        raise embedded.placed(message, self.text, self.at if position is None else position)
 
     def skip(self) -> None:
         """Go past space and comments."""
-        match = SPACE[self.dialect].match(self.text, self.at)
+        match = _SPACE[self.dialect].match(self.text, self.at)
         assert match is not None
         self.at = match.end()
 
@@ -617,7 +593,6 @@ class _Reader:
         while not self.peek(quote):
             if self.at >= len(self.text) or self.peek("\n"):
                 self.wrong(f"This literal is never closed. Add {quote}.", opening)
-                return Literal(embedded.MADE_UP)
             out.append(self.character())
         self.at += 1
         return Literal("".join(out))
@@ -636,7 +611,6 @@ class _Reader:
         while not self.peek("]"):
             if self.at >= len(self.text) or self.peek("\n"):
                 self.wrong("This class is never closed. Add ].", opening)
-                return Chars(ir.ANY_CHAR)
             low = ord(self.character())
             high = low
             is_range = self.peek("-") and not self.peek("-]") and self.at + 1 < len(self.text)
@@ -648,7 +622,6 @@ class _Reader:
                         f"The range {chr(low)}-{chr(high)} is the wrong way round. Swap them.",
                         opening,
                     )
-                    low, high = high, low
             ranges.append((low, high))
         self.at += 1
         chars = ir.char_set(ranges)
@@ -679,8 +652,6 @@ class _Reader:
             return char
         if not kind or kind == "\n":
             self.wrong("A backslash at the end of a line. Write \\\\ for a backslash.")
-            self.at += 1
-            return char
         escapes = _ESCAPES if self.dialect == "gbnf" else _ESCAPES | _MORE_ESCAPES
         if kind not in escapes and kind.isalnum():
             meant = f"{_CLASSES[kind]} for the class" if kind in _CLASSES else f"{kind} for itself"
@@ -693,11 +664,7 @@ class _Reader:
     def code(self) -> Expression:
         """A character by its code, ``#x20``."""
         if not re.match("#x[0-9A-Fa-f]", self.text[self.at : self.at + 3]):
-            self.wrong(NO_CODE)
-            self.at += len("#x")
-            while self.at < len(self.text) and self.text[self.at].isalnum():
-                self.at += 1
-            return Literal(embedded.MADE_UP)
+            self.wrong(_NO_CODE)
         code = self.hexadecimal(self.at + 2, None)
         return Chars(ir.char_set([(code, code)]))
 
@@ -708,28 +675,17 @@ class _Reader:
         code = int(found or "0", 16)
         if not found or (digits is not None and len(found) < digits):
             self.wrong(f"Expected {digits or 'some'} hexadecimal digits.")
-        elif code > ir.MAX_CODE_POINT:
+        if code > ir.MAX_CODE_POINT:
             self.wrong(f"There is no character {found}: the last is 10FFFF.")
-            code = 0
         self.at = at + len(found)
         return code
 
     def rules(self) -> dict[str, Expression]:
-        """The rules; where errors are collected, those with mistakes, too."""
+        """The rules."""
         rules: dict[str, Expression] = {}
         self.skip()
         while self.at < len(self.text):
-            begin = self.at
-            try:
-                self.rule(rules)
-            except GrammarError as error:
-                embedded.report(self.errors, error)
-                self.depth = 0
-                name = _NAME.match(self.text, begin)
-                if name is not None:
-                    rules.setdefault(name[0], Literal(embedded.MADE_UP))
-                following = (m.end() for m in _RULE.finditer(self.text, begin + 1))
-                self.at = next((end for end in following if end >= self.at), len(self.text))
+            self.rule(rules)
         return rules
 
     def rule(self, rules: dict[str, Expression]) -> None:
@@ -743,63 +699,49 @@ class _Reader:
                 begin,
             )
         self.skip()
-        found = self.alternatives()
+        rules[name] = self.alternatives()
         self.skip()
-        while self.peek(")"):
+        if self.peek(")"):
             self.wrong("This bracket closes none. Leave it out, or add (.")
-            self.at += 1
-            self.alternatives()
-            self.skip()
-        if name:
-            rules.setdefault(name, found)
         if self.peek(";"):
             self.at += 1
             self.skip()
 
     def head(self, goes_on: bool) -> str:
-        """Go past a rule's name and ``::=``; the name, or nothing where there is none.
+        """Go past a rule's name and ``::=``; the name.
 
         Args:
             goes_on: whether what is no rule may belong to the one before.
         """
         match = _NAME.match(self.text, self.at)
-        bnf = foreign.bnf_name(self.text, self.at)
-        if bnf is not None:
-            self.wrong(
-                f"The name of a rule stands without angle brackets: {bnf[0]} ::= …, also where it "
-                "is used. With them it is a special token."
-            )
-            name, self.at = bnf
-        elif match is not None and self._is_head():
-            name, self.at = match[0], match.end()
-        elif goes_on and self.dialect == "gbnf":
-            # What stands here is looked through for its own mistakes, and is no rule.
+        if goes_on and self.dialect == "gbnf" and not self._is_rule():
             self.wrong(
                 "A rule ends with its line in GBNF, except inside brackets, after | and before a "
                 "line that begins with |, and this begins none: name ::= …. Put it on the line "
                 "before, or have the text read as EBNF (dialect), where lines mean nothing."
             )
-            return ""
-        elif match is None:
+        if match is None:
             is_code = self.dialect == "ebnf" and self.peek("#x")
-            raise self.error(NO_CODE if is_code else "A rule must begin with its name, then ::=")
-        else:
-            name, self.at = match[0], match.end()
+            begin = "A rule must begin with its name, without angle brackets, then ::="
+            self.wrong(_NO_CODE if is_code else begin)
+        self.at = match.end()
+        options = _OPTIONS.match(self.text, self.at)
+        if options is not None:
+            self.wrong(
+                f"Options of a rule, {options[0]}, are XGrammar's, and are not supported. Leave "
+                f"them out: {match[0]} ::= …"
+            )
         self.skip()
         if not self.peek("::="):
-            message, end = foreign.head(self.text, self.at, name)
-            if end == self.at:
-                raise self.error(message)
-            self.wrong(message)
-            self.at = end
-        else:
-            self.at += 3
-        return name
+            name = match[0]
+            self.wrong(f"After the name of rule {name!r} must come ::=, as in {name} ::= …")
+        self.at += 3
+        return match[0]
 
     def alternatives(self) -> Expression:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise self.error(f"Brackets are nested more than {_MAX_DEPTH} deep. Use rules.")
+            self.wrong(f"Brackets are nested more than {_MAX_DEPTH} deep. Use rules.")
         parts = [self.sequence()]
         while True:
             back = self.at
@@ -836,19 +778,12 @@ class _Reader:
     def _is_rule(self) -> bool:
         match = _NAME.match(self.text, self.at)
         if match is None:
-            return self.peek("<") and foreign.bnf_name(self.text, self.at) is not None
+            return False
         if self.text.startswith("[", match.end()):
             return _HEAD.match(self.text, self.at) is not None
-        space = SPACE[self.dialect].match(self.text, match.end())
+        space = _SPACE[self.dialect].match(self.text, match.end())
         assert space is not None
         return self.text.startswith("::=", space.end())
-
-    def _is_head(self) -> bool:
-        """Whether a rule begins here, if only in another notation."""
-        match = _NAME.match(self.text, self.at)
-        if match is None:
-            return False
-        return self._is_rule() or _OTHER_HEAD.match(self.text, match.end()) is not None
 
     def item(self) -> Expression:
         found = self.repeated()
@@ -866,7 +801,6 @@ class _Reader:
                     "After - must come what is taken away, as in [a-z] - [aeiou]; nothing does.",
                     position,
                 )
-                break
             found = self.difference(found, self.repeated(), position)
         return found
 
@@ -886,7 +820,6 @@ class _Reader:
                         f"A repetition of at least {least} and at most {most} times. Write "
                         f"{{{most},{least}}}."
                     )
-                    most = least
                 found = Repeated(found, least, most)
                 self.at = count.end()
             else:
@@ -918,13 +851,10 @@ class _Reader:
                     "Lark, where terminals may look ahead: /a(?=b)/.",
                     opening,
                 )
-                self.at += 1
-                self.skip()
             found = self.alternatives()
             self.skip()
             if not self.peek(")"):
                 self.wrong("This bracket is never closed. Add ).", opening)
-                return found
             self.at += 1
             return found
         if char == '"' or (char == "'" and self.dialect == "ebnf"):
@@ -934,7 +864,8 @@ class _Reader:
         if char == "<":
             return self.special_token()
         if self.peek("%json"):
-            return self.json()
+            terminal, self.at = embedded.json_schema(self.text, self.at)
+            return Placed(terminal)
         if char == "." and self.dialect == "gbnf":
             self.at += 1
             return Chars(ir.ANY_CHAR)
@@ -944,19 +875,13 @@ class _Reader:
         if match is None:
             self.wrong(
                 f"Expected a literal, a class in [ ], a rule's name or a bracket, found {char!r}."
-                f"{foreign.item(self.text, self.at, self.dialect)}"
+                f"{foreign.item(self.text, self.at)}"
             )
-            junk = _JUNK.match(self.text, self.at)
-            assert junk is not None
-            self.at = junk.end()
-            return Literal(embedded.MADE_UP)
         if foreign.MACRO.match(self.text, self.at):
             self.wrong(
                 f"{match[0]}(…) is a macro of XGrammar's, and is not supported. A token is written "
                 "<name> or <[id]>; a pattern is given from outside: terminals={'name': Regex(...)}."
             )
-            self.at = foreign.past_brackets(self.text, match.end())
-            return Literal(embedded.MADE_UP)
         self.references.append((match[0], self.at))
         self.at = match.end()
         return Reference(match[0])
@@ -965,20 +890,5 @@ class _Reader:
         match = embedded.TOKEN.match(self.text, self.at)
         if match is None:
             self.wrong("A special token is written <name>, without spaces.")
-            self.at += 1
-            return Literal(embedded.MADE_UP)
         self.at = match.end()
-        try:
-            return Placed(embedded.special_token(match[0], self.text, match.start()))
-        except GrammarError as error:
-            embedded.report(self.errors, error)
-            return Literal(embedded.MADE_UP)
-
-    def json(self) -> Expression:
-        try:
-            terminal, self.at = embedded.json_schema(self.text, self.at)
-        except GrammarError as error:
-            embedded.report(self.errors, error)
-            self.at = embedded.past(self.text, self.at + len("%json"))
-            return Literal(embedded.MADE_UP)
-        return Placed(terminal)
+        return Placed(embedded.special_token(match[0], self.text, match.start()))

@@ -14,7 +14,7 @@ from structgen.errors import GrammarError, OutputTypeError
 from structgen.grammar import ir, reading
 
 from . import embedded, foreign, notation
-from .embedded import Errors, Given
+from .embedded import Given
 
 DIALECTS = ("lark", "gbnf", "ebnf")
 """How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C."""
@@ -34,7 +34,6 @@ def parse(
     dialect: str | None = None,
     path: str | None = None,
     terminals: Mapping[str, Given] | None = None,
-    errors: Errors = None,
 ) -> ir.ContextFree:
     """The grammar that ``text`` describes.
 
@@ -44,8 +43,6 @@ def parse(
         dialect: one of `DIALECTS`; None to find out.
         path: where the text was read from, for the dialect and for relative imports.
         terminals: terminals that the text leaves open; strings are patterns.
-        errors: where errors go that need not end the reading; None to raise the first. When there
-            are any, what is returned is good for nothing.
 
     Raises:
         GrammarError: the grammar is malformed.
@@ -61,7 +58,7 @@ def parse(
     chosen = dialect or dialect_of(text, path)
     try:
         with reading.reading():
-            return _parse(text, start, chosen, path, given, errors)
+            return _parse(text, start, chosen, path, given)
     except GrammarError as error:
         if is_decided(dialect, path):
             raise
@@ -81,7 +78,6 @@ def _parse(
     chosen: str,
     path: str | None,
     given: Mapping[str, Given],
-    errors: Errors,
 ) -> ir.ContextFree:
     if chosen == "lark":
         from . import lark
@@ -89,7 +85,7 @@ def _parse(
         return lark.parse(text, start or "start", path, given)
     reading.spend_text(text, 1)
     if chosen in ("gbnf", "ebnf"):
-        return notation.parse(text, start, chosen, given, errors)
+        return notation.parse(text, start, chosen, given)
     raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
 
 
