@@ -364,7 +364,7 @@ def from_onnx_genai(
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("asgi", "decisions", "insight", "models", "runner", "types"):
+    if name in ("asgi", "decisions", "insight", "models", "ray", "runner", "types"):
         return importlib.import_module(f"structgen.{name}")
     home = _HOMES.get(name)
     if home is None:

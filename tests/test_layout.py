@@ -38,6 +38,7 @@ STAGES = (
     "integrations",
     "asgi",
     "server",
+    "ray",
     "cli",
 )
 """A stage may import itself and those before it; the public face, ``structgen``, imports all."""

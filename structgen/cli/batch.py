@@ -57,6 +57,15 @@ def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--workers", type=click.IntRange(1, 64), help="Processes that run the model.")
 @click.option("--batch-size", type=int, help="Most outputs of a process that share a batch.")
+@click.option(
+    "--ray",
+    metavar="local|auto|HOST:PORT",
+    help="Run the model in actors of a Ray cluster: one of this machine alone, the one that it is "
+    "part of, or another.",
+)
+@click.option("--actors", metavar="N|MIN:MAX", help="How many, with --ray.  [default: all it has]")
+@click.option("--actor-cpus", type=float, help="Processors of an actor, with --ray.  [default: 1]")
+@click.option("--actor-gpus", type=float, help="GPUs of an actor, with --ray: 0.5, say.")
 @click.option("--max-new-tokens", type=int, help="Most tokens of an output.")
 @_flags
 def batch(
@@ -77,6 +86,8 @@ def batch(
     if form.lowered()[1]:
         raise click.UsageError("--whitespace is not supported here.")
     options = {name: value for name, value in arguments.items() if value is not None}
+    if (cluster := _cluster(options, form)) is not None:
+        options["cluster"] = cluster
     if messages is not None:
         options["messages"] = json_in(messages, "--messages")
     if decisions is not None:
@@ -100,6 +111,30 @@ def batch(
     click.echo(f"Wrote {folder}.", err=True)
 
 
+def _cluster(options: dict[str, Any], form: Form) -> Any:
+    """The cluster that options name, which are taken out; None: this machine."""
+    names = {"ray": "address", "actors": "actors", "actor_cpus": "cpus", "actor_gpus": "gpus"}
+    given = {names[name]: options.pop(name) for name in names.keys() & options.keys()}
+    if given and "address" not in given:
+        raise click.UsageError("--actors, --actor-cpus and --actor-gpus go with --ray.")
+    if "actors" in given:
+        least, colon, most = given["actors"].partition(":")
+        try:
+            given["actors"] = (int(least), int(most) if colon else int(least))
+        except ValueError:
+            raise click.UsageError("--actors is a number, or two: 2:16.") from None
+    if not given:
+        return None
+    from structgen.ray import Cluster
+
+    if "batch_size" in options:
+        given["batch_size"] = options.pop("batch_size")
+    if form.type_name is not None:
+        module = form.type_name.rpartition(":")[0]  # imported when the options were checked
+        given["modules"] = (sys.modules[Path(module).stem if module.endswith(".py") else module],)
+    return Cluster(**given)
+
+
 def _are_requests(source: Source, options: dict[str, Any]) -> bool:
     """Whether INPUT are lines of OpenAI's batch files, and nothing says otherwise."""
     if options.keys() & {"column", "prompt", "messages", "questions"} or options["embed"]:
@@ -117,9 +152,9 @@ def _answered(source: Source, output: Path, **options: Any) -> Path:
     usual = {"format": "jsonl", "embed": False, "result": "output", "on_error": "row"}
     others = [name for name, value in options.items() if usual.get(name) != value]
     if others:
+        name = others[0].replace("cluster", "ray").replace("_", "-")
         raise OptionError(
-            f"--{others[0].replace('_', '-')} goes with rows. Lines of requests say themselves "
-            "what they ask."
+            f"--{name} goes with rows. Lines of requests say themselves what they ask."
         )
     server.answer_files(source, output, **given)
     return output

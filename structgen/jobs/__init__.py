@@ -7,8 +7,26 @@ their results in order). It knows no server and no command line.
 
 from __future__ import annotations
 
-from .job import Job, batch, shown
+from .columns import BESIDE, Columns
+from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, shown
 from .parts import Parts
 from .rows import BadRow, Prompts, Row, Source, pyarrow
 
-__all__ = ["BadRow", "Job", "Parts", "Prompts", "Row", "Source", "batch", "pyarrow", "shown"]
+__all__ = [
+    "BESIDE",
+    "Asker",
+    "BadRow",
+    "Cluster",
+    "Columns",
+    "Job",
+    "Parts",
+    "Prompts",
+    "Row",
+    "Source",
+    "asker",
+    "batch",
+    "default_model",
+    "model_digest",
+    "pyarrow",
+    "shown",
+]

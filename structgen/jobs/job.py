@@ -94,7 +94,6 @@ class Job(Iterator[Row]):
         on_error: str = "row",
         first: int = 0,
         close: Callable[[], object] = lambda: None,
-        results: Generator[Row, None, None] | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -106,7 +105,6 @@ class Job(Iterator[Row]):
                 out; ``"fail"``: the job ends there.
             first: how many rows are done already, and not asked again.
             close: called at the end.
-            results: those of the rows after `first`, in order, where others ask.
         """
         if on_error not in ON_ERROR:
             raise OptionError(f"on_error={on_error!r} is none of {', '.join(ON_ERROR)}.")
@@ -115,7 +113,7 @@ class Job(Iterator[Row]):
         self._on_error = on_error
         self._close = close
         rows = itertools.islice(source.read(), first, None)
-        self._results = results or _results(rows, ask, window, close)
+        self._results = _results(rows, ask, window, close)
 
     def __next__(self) -> Row:
         while (row := self.step()) is None:
@@ -269,7 +267,7 @@ class _Asking(ABC):
         self._prompts = prompts
         self._result = result
         self._fields = fields
-        self._is_first = True
+        self.is_first = True
         self.identity: dict[str, Any] = {
             "prompt": prompts.identity,
             "result": result,
@@ -287,10 +285,10 @@ class _Asking(ABC):
             self._check(row)
             messages = self._prompts.of(row)
         except OptionError as error:
-            if self._is_first:  # every row's, most likely
+            if self.is_first:  # every row's, most likely
                 raise
             return row | failed(error, self._result)
-        self._is_first = False
+        self.is_first = False
         return row | attempted(lambda: self._ask(messages), self._result)
 
     def _check(self, row: Row) -> None:
@@ -384,7 +382,7 @@ class _Vectors(_Asking):
             good = []
         if not good or len(good) < len(rows):
             return super().__call__(rows)
-        self._is_first = False
+        self.is_first = False
         pairs = zip(good, vectors, strict=True)
         return [row | {self._result: vector, "error": None} for row, vector in pairs]
 
@@ -436,23 +434,29 @@ def asker(
     return functools.partial(_Texts, output_type=output_type, as_written=as_written, **common)
 
 
-class Cluster(Protocol):
-    """Machines that ask the rows of a job, if not this process: see `structgen.ray`."""
+class Pool(Ask, Protocol):
+    """What asks of rows, on other machines."""
 
-    def results(
-        self, source: Source, first: int, make: Asker, model: str, config: Mapping[str, Any]
-    ) -> Generator[Row, None, None]:
-        """The results of rows, in their order.
+    @property
+    def window(self) -> int:
+        """How many asks are under way at once."""
+
+    def close(self) -> None:
+        """Give up what is under way. A second call does nothing."""
+
+
+class Cluster(Protocol):
+    """Machines that ask the rows of a job, if not this one: see `structgen.ray`."""
+
+    def pool(self, make: Asker, model: str) -> Pool:
+        """What asks there.
 
         Args:
-            source: the rows.
-            first: how many of them are left out.
             make: what is asked.
             model: as in `structgen.load`.
-            config: what else is known of `ModelConfig`.
 
         Raises:
-            StructgenError: the job cannot go on.
+            StructgenError: the machines cannot be had.
         """
 
 
@@ -524,8 +528,8 @@ def batch(
         as_written=as_written,
         options=options,
     )
-    if runner is not None and cluster is not None:
-        raise OptionError("runner= and cluster= exclude each other. Pass one.")
+    if cluster is not None and (runner, workers, batch_size) != (None, None, None):
+        raise OptionError("runner=, workers= and batch_size= do not go with cluster=.")
     named = os.fspath(model or default_model(embed))
     if runner is not None and model is None:
         named = runner.get_default_model_id() or named
@@ -548,9 +552,8 @@ def batch(
     def job(first: int) -> Job:
         common: Any = {"on_error": on_error, "first": first}
         if cluster is not None:
-            config = {"processes": workers or 1, "batch_size": batch_size}
-            results = cluster.results(source, first, make, named, config)
-            return Job(source, make(None, named), window=1, results=results, **common)
+            pool = cluster.pool(make, named)
+            return Job(source, pool, window=pool.window, close=pool.close, **common)
         if runner is not None:
             ask = make(runner, named)
             return Job(source, ask, window=ask.window, **common)

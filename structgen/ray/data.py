@@ -1,0 +1,368 @@
+"""Rows asked by actors of Ray, each with a model of its own.
+
+Owns which actors there are, how rows get to them and results back. What is asked of a row, and the
+folder of results, are those of `structgen.jobs`.
+
+A job has a `_Pool`: its process reads the rows, gives actors some at a time, and alone writes the
+results, in order. So no row can be written twice, whatever is killed; the rows of an actor that is
+lost are given to another one at once. A dataset goes through actors of Ray Data (`generate`).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from structgen import models
+from structgen.errors import ModelError, OptionError, StructgenError
+from structgen.jobs import (
+    BESIDE,
+    Asker,
+    BadRow,
+    Columns,
+    Job,
+    Row,
+    Source,
+    asker,
+    default_model,
+    model_digest,
+)
+from structgen.runner import ModelConfig, Runner
+
+_AT_ONCE = 2
+"""Units of rows that an actor works on at once: while one comes to its end, the next has begun."""
+
+_LOSSES = 5
+"""A unit of rows whose actor is lost this often ends the job: most likely it is the rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Actors that ask rows, on all machines of a Ray cluster.
+
+    Attributes:
+        address: ``"auto"``: the cluster that this machine is part of; ``"local"``: a new one, of
+            this machine alone; or ``HOST:PORT``. What ``ray.init`` has connected to is used first.
+        actors: fewest and most actors, each with a model; None: as many as there is room for now.
+            More than there is room for make a cluster that grows by itself grow.
+        cpus: processors of an actor; its model uses as many threads.
+        gpus: GPUs of an actor; 0.5: two actors share one.
+        rows: rows that an actor is given together.
+        batch_size: as in `structgen.load_async`.
+        modules: Python modules, of output types, that other machines do not have: sent to them.
+    """
+
+    address: str = "auto"
+    actors: tuple[int, int | None] = (1, None)
+    cpus: float = 1
+    gpus: float = 0
+    rows: int = 64
+    batch_size: int | None = None
+    modules: tuple[ModuleType, ...] = ()
+
+    def __post_init__(self) -> None:
+        least, most = self.actors
+        if least < 1 or (most is not None and most < least):
+            raise OptionError(f"actors={self.actors!r}: pass the fewest, 1 or more, and the most.")
+        if min(self.cpus, self.gpus) < 0 or self.rows < 1:
+            raise OptionError("cpus= and gpus= are 0 or more, rows= is 1 or more.")
+
+    def pool(self, make: Asker, model: str) -> _Pool:
+        """Connect, and begin with the fewest actors: see `structgen.jobs.Cluster`."""
+        return _Pool(self, make, model)
+
+    def arguments(self, make: Asker, model: str) -> tuple[Any, ...]:
+        """Those of an actor."""
+        for module in self.modules:
+            _ray().cloudpickle.register_pickle_by_value(module)
+        config = ModelConfig(
+            source=model,
+            threads=max(1, int(self.cpus)),
+            providers=["cuda"] if self.gpus else None,
+            batch_size=self.batch_size,
+        )
+        return make, model, config, model_digest(model)
+
+
+class _Actor:
+    """A model, and what is asked of it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+
+    def begin(self) -> None:
+        """Load the model. The first actor of a machine fetches it, the others wait for that."""
+        make, model, config, digest = self._arguments
+        if model_digest(model) != digest:
+            raise ModelError(
+                f"{model} has other files here ({models.path(model)}) than on the machine of the "
+                "job. Remove them, and install the same versions of packages on both."
+            )
+        runner = Runner({model: config})
+        runner.load(model)
+        self._first, self._ask = make(runner, model), make(runner, model)
+        self._ask.is_first = False
+        self._window = max(1, self._ask.window // _AT_ONCE)
+
+    def asked(self, rows: Sequence[Row | BadRow], is_first: bool = False) -> list[Row]:
+        """The results of rows; `is_first`: what is wrong with the first one is the job's."""
+        ask = self._first if is_first else self._ask
+        return list(Job(Source(lambda: iter(rows)), ask, window=self._window))
+
+
+class _Pool:
+    """The actors of a job, and which of them gets the next rows. Used by several threads."""
+
+    def __init__(self, cluster: Cluster, make: Asker, model: str) -> None:
+        self._ray = ray = _ray()
+        self._connects = not ray.is_initialized()
+        if self._connects:
+            _connect(cluster.address)
+        self.size = cluster.rows
+        self.identity: Mapping[str, Any] = make(None, model).identity
+        self._arguments = cluster.arguments(make, model)
+        self._actor = ray.remote(_Actor).options(
+            num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_concurrency=_AT_ONCE + 1
+        )
+        least, most = cluster.actors
+        self._most = most or max(least, _room(ray.cluster_resources(), cluster))
+        self.window = _AT_ONCE * self._most
+        self._changed = threading.Condition()
+        self._starting: set[Any] = set()
+        self._busy: Counter[Any] = Counter()
+        """Units that each actor works on."""
+        self._is_first = True
+        self._failed: StructgenError | None = None
+        with self._changed:
+            for _ in range(least):
+                self._start()
+
+    def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
+        """The result of each row."""
+        is_first, self._is_first = self._is_first, False
+        for _ in range(_LOSSES):
+            actor = self._take()
+            try:
+                made: list[Row] = self._ray.get(actor.asked.remote(rows, is_first))
+                return made
+            except self._ray.exceptions.RayActorError:
+                self._lose(actor)
+            except self._ray.exceptions.RayTaskError as error:
+                raise _cause(error) from error
+            finally:
+                with self._changed:
+                    if actor in self._busy:
+                        self._busy[actor] -= 1
+                    self._changed.notify()
+        raise StructgenError(f"{_LOSSES} actors were lost one after the other, with the same rows.")
+
+    def _take(self) -> Any:
+        """The actor that has least to do; where all have enough, another one is begun."""
+        with self._changed:
+            while True:
+                if self._failed is not None:
+                    raise self._failed
+                actor = min(self._busy, key=self._busy.__getitem__, default=None)
+                if actor is not None and self._busy[actor] < _AT_ONCE:
+                    self._busy[actor] += 1
+                    return actor
+                if not self._starting and len(self._busy) < self._most:
+                    self._start()
+                self._changed.wait()
+
+    def _start(self) -> None:
+        actor = self._actor.remote(*self._arguments)
+        self._starting.add(actor)
+        actor.begin.remote().future().add_done_callback(functools.partial(self._has_started, actor))
+
+    def _has_started(self, actor: Any, begun: Any) -> None:
+        error = begun.exception()
+        with self._changed:
+            self._starting.discard(actor)
+            if error is None:
+                self._busy[actor] = 0
+            elif not isinstance(error, self._ray.exceptions.RayActorError):
+                self._failed = self._failed or _cause(error)
+            self._changed.notify_all()
+
+    def _lose(self, actor: Any) -> None:
+        with self._changed:
+            self._busy.pop(actor, None)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the actors, and what was connected to. A second call does nothing."""
+        with self._changed:
+            self._failed = self._failed or StructgenError("The job was closed.")
+            actors = [*self._busy, *self._starting]
+            self._busy.clear()
+            self._starting.clear()
+            self._changed.notify_all()
+        for actor in actors:
+            self._ray.kill(actor)
+        if self._connects:
+            self._connects = False
+            self._ray.shutdown()
+
+
+class _Tables(_Actor):
+    """Asks the rows of tables of a dataset."""
+
+    def __init__(
+        self, columns: Callable[[Any], Columns], added: Sequence[str], *arguments: Any
+    ) -> None:
+        super().__init__(*arguments)
+        self._columns = columns
+        self._added = added
+        self.begin()
+
+    def __call__(self, table: Any) -> Any:
+        """The table with columns for results, the same ones whatever came of the rows."""
+        names = (*table.column_names, *self._added)
+        made = self.asked(table.to_pylist())
+        rows = [{name: row.get(name) for name in names} for row in made]
+        return self._columns(table.schema).table(rows, None)
+
+
+def generate(
+    dataset: Any,
+    output_type: Any = None,
+    *,
+    prompt: str | None = None,
+    column: str | None = None,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+    model: str | None = None,
+    result: str = "output",
+    cluster: Cluster | None = None,
+    **options: Any,
+) -> Any:
+    """Add a column of outputs to a dataset, and those beside it, as `structgen.batch` does.
+
+    The column has the Arrow type of the output type. A row that fails is a row with its error.
+
+    Args:
+        dataset: of Ray Data.
+        output_type: as in `structgen.batch`, as are the next ones.
+        prompt: a template of the prompt.
+        column: the column that is the prompt.
+        messages: the messages of a chat, whose contents are templates.
+        model: as in `structgen.load`; None: the default model.
+        result: the column of the outputs.
+        cluster: which actors there are; its address is not used. None: the default ones.
+        **options: of a call, such as ``max_new_tokens=100``.
+
+    Returns:
+        A new dataset, in which nothing has been asked yet.
+
+    Raises:
+        OptionError: an option is wrong.
+    """
+    make = asker(
+        output_type,
+        prompt=prompt,
+        column=column,
+        messages=messages,
+        result=result,
+        options=options,
+    )
+    beside = [name for name in BESIDE if name != "confidence" or "abstain_below" in options]
+    return _added(dataset, make, output_type, (result, *beside), model or models.DEFAULT, cluster)
+
+
+def embed(
+    dataset: Any,
+    *,
+    column: str | None = None,
+    model: str | None = None,
+    result: str = "output",
+    cluster: Cluster | None = None,
+    **options: Any,
+) -> Any:
+    """Add a column of vectors to a dataset; arguments as in `generate`."""
+    make = asker(embed=True, column=column, result=result, options=options)
+    name = model or default_model(embed=True)
+    return _added(dataset, make, list[float], (result, "error"), name, cluster)
+
+
+def decide(
+    dataset: Any,
+    questions: Any,
+    *,
+    prompt: str | None = None,
+    column: str | None = None,
+    model: str | None = None,
+    result: str = "output",
+    cluster: Cluster | None = None,
+    **options: Any,
+) -> Any:
+    """Add a column of answers to questions, which are texts of JSON; arguments as in `generate`."""
+    make = asker(questions=questions, prompt=prompt, column=column, result=result, options=options)
+    beside = (result, "error", "prompt_tokens", "output_tokens")
+    return _added(dataset, make, dict[str, Any], beside, model or models.DEFAULT, cluster)
+
+
+def _added(
+    dataset: Any,
+    make: Asker,
+    output_type: Any,
+    added: Sequence[str],
+    model: str,
+    cluster: Cluster | None,
+) -> Any:
+    cluster = cluster or Cluster()
+    columns = functools.partial(Columns, output_type, added[0])
+    least, most = cluster.actors
+    return dataset.map_batches(
+        _Tables,
+        fn_constructor_args=(columns, added, *cluster.arguments(make, model)),
+        batch_size=cluster.rows,
+        batch_format="pyarrow",
+        compute=_ray().data.ActorPoolStrategy(
+            min_size=least,
+            max_size=most,
+            max_concurrent_calls_per_actor=_AT_ONCE,
+            enable_true_multi_threading=True,
+        ),
+        num_cpus=cluster.cpus,
+        num_gpus=cluster.gpus or None,
+    )
+
+
+def _room(resources: Mapping[str, float], cluster: Cluster) -> int:
+    """How many actors a cluster has room for."""
+    wanted = (("CPU", cluster.cpus), ("GPU", cluster.gpus))
+    return int(min((resources.get(name, 0) // n for name, n in wanted if n), default=1))
+
+
+def _cause(error: BaseException) -> StructgenError:
+    """What an actor raised, in place of what Ray says of it."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, StructgenError) else StructgenError(f"Ray: {error}")
+
+
+def _connect(address: str) -> None:
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    if address == "local":
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        options["include_dashboard"] = False
+    try:
+        _ray().init(address, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise OptionError(f"There is no cluster of Ray at {address!r}: {error}.") from None
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.data
+        import ray.exceptions
+    except ImportError:
+        raise OptionError("This needs Ray: pip install 'structgen[ray]'.") from None
+    return ray
