@@ -45,8 +45,8 @@ LANGUAGES = [
     ('start: tw{"a"}~60 | "b"\ntw{x}: x\n', "ab", 2),
     ('start: t{"a", B}+ | [x] ("a" | (x "c" | B?)~0..2 // c\n  | "b")* -> z\nB: "b"\n'
      't{p, q}: (p? q?) (q? | p)~1..2 ("c" | "d")\nx: "x"? "y"? \\\n "x"?', "abcdxy", 3),
-    ('start: x~7..13 "b"\nx: "a" | "c"?\n', "ab", 14),
-    ('start: (x | "c")~0..9\nx: "a" "b"\n', "abc", 7),
+    ('start: x~7..13 "b"\nx: "a" | "c"?\n', "ab", 8),
+    ('start: (x | "c")~0..9\nx: "a" "b"\n', "abc", 5),
 ]  # fmt: skip
 
 
@@ -57,6 +57,13 @@ def test_all_short_texts(text: str, alphabet: str, length: int) -> None:
     for count in range(length + 1):
         for candidate in map("".join, itertools.product(alphabet, repeat=count)):
             assert constraint.allows(candidate) == accepts(expected, candidate), candidate
+
+
+def test_counts_end_where_they_say() -> None:
+    constraint = structgen.compile(Cfg('start: x~7..13 "b"\nx: "a" | "c"?\n', dialect="lark"), TINY)
+    assert [n for n in range(16) if constraint.allows("a" * n + "b")] == list(range(14))
+    constraint = structgen.compile(Cfg('start: (x | "c")~2..9\nx: "a" "b"\n', dialect="lark"), TINY)
+    assert [n for n in range(12) if constraint.allows("ab" * n)] == list(range(2, 10))
 
 
 def accepts(expected: lark.Lark, text: str) -> bool:
