@@ -10,7 +10,7 @@ from __future__ import annotations
 from .columns import BESIDE, Columns
 from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, shown
 from .parts import Parts
-from .rows import BadRow, Prompts, Row, Source, pyarrow
+from .rows import BadRow, Prompts, Row, Source, Unread, pyarrow
 
 __all__ = [
     "BESIDE",
@@ -23,6 +23,7 @@ __all__ = [
     "Prompts",
     "Row",
     "Source",
+    "Unread",
     "asker",
     "batch",
     "default_model",

@@ -155,7 +155,8 @@ class Job(Iterator[Row]):
 
         Args:
             parts: the folder.
-            progress: called after each row; the job ends where it raises.
+            progress: called after each row; the job ends where it raises. Where it returns True,
+                what has come is written at once.
 
         Raises:
             StructgenError: the job cannot go on, or the folder cannot be written. The same job
@@ -185,10 +186,9 @@ class Job(Iterator[Row]):
                 end += 1
                 if row is not None:
                     rows.append(row)
-                is_large = len(rows) >= _ROWS_PER_PART
-                if is_large or time.monotonic() - began > _SECONDS_PER_PART:
+                is_due = progress(self) is True or len(rows) >= _ROWS_PER_PART
+                if is_due or time.monotonic() - began > _SECONDS_PER_PART:
                     put()
-                progress(self)
         finally:
             put()
 

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from structgen.errors import OptionError
 
 from .columns import FOUND, Columns
-from .rows import Row, pyarrow
+from .rows import Row, Unread, pyarrow
 
 FORMATS = ("jsonl", "parquet")
 _NAME = re.compile(r"part-(\d{12})-(\d{12})-([0-9a-f]{16})\.(jsonl|parquet)")
@@ -114,12 +114,17 @@ class Parts:
 
     def rows(self) -> Iterator[Row]:
         """The rows that are done, in order."""
+        if self._form == "jsonl":
+            yield from map(json.loads, self.lines())
+            return
         for path in self.files():
-            if self._form == "parquet":
-                yield from pyarrow().parquet.read_table(path).to_pylist()
-            else:
-                with path.open(encoding="utf-8") as file:
-                    yield from map(json.loads, file)
+            yield from pyarrow().parquet.read_table(path).to_pylist()
+
+    def lines(self) -> Iterator[bytes]:
+        """The rows that are done, in order, as the JSON lines that they are written as."""
+        for path in self.files():
+            with path.open("rb") as file:
+                yield from file
 
     def close(self) -> None:
         """Let other processes write. A second call does nothing."""
@@ -204,9 +209,16 @@ class Parts:
 
 
 def _json_lines(rows: Sequence[Row]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows).encode(
-        errors="backslashreplace"
+    return b"".join(
+        json.dumps(row, ensure_ascii=False, default=_plain).encode(errors="backslashreplace")
+        + b"\n"
+        for row in rows
     )
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has for a value that it does not know."""
+    return json.loads(value.text) if isinstance(value, Unread) else str(value)
 
 
 def _put(path: Path, data: bytes) -> None:

@@ -45,6 +45,17 @@ class BadRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A value of a row, as the JSON that it came as: as Python's objects it takes far more memory.
+
+    Attributes:
+        text: the JSON.
+    """
+
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where rows come from.
 
@@ -63,7 +74,7 @@ class Source:
     schema: Any = None
 
     @classmethod
-    def of(cls, given: Any, kind: str | None = None) -> Source:
+    def of(cls, given: Any) -> Source:
         """What ``rows`` of a job may be.
 
         Args:
@@ -71,16 +82,12 @@ class Source:
                 with ``*`` stand for all that match; ``-`` is JSON lines on standard input), a table
                 of pandas, Polars or Arrow, or an iterable of rows: mappings, or texts, which become
                 rows with the column ``text``.
-            kind: ``"jsonl"``: what a file is, whatever its name says.
 
         Raises:
             OptionError: there is no such file, or it is none of these.
         """
         if isinstance(given, cls):
             return given
-        if kind == "jsonl":
-            path = Path(given)
-            return cls(lambda: _rows_in(path, "jsonl"), path.name, _count([path], "jsonl"))
         if isinstance(given, (str, os.PathLike)):
             return cls._of_files([os.fspath(given)])
         if hasattr(given, "to_pylist") and hasattr(given, "schema"):  # Arrow
@@ -103,6 +110,25 @@ class Source:
         )
 
     @classmethod
+    def of_lines(cls, path: Path, longest: int, read: Callable[[str], Any]) -> Source:
+        """The rows of a file of JSON lines that a stranger has sent, whatever its name says.
+
+        Args:
+            path: where it is.
+            longest: most bytes of a line.
+            read: reads one, or raises ValueError.
+
+        Raises:
+            OSError: there is no such file.
+        """
+
+        def rows() -> Iterator[Row | BadRow]:
+            with path.open("rb") as file:
+                yield from _json_lines(file, path.name, longest, read)
+
+        return cls(rows, total=_count([path], "jsonl"))
+
+    @classmethod
     def _of_table(cls, rows: Callable[[], list[Any]], table: Any, schema: Any = None) -> Source:
         found = rows()
         digest = hashlib.sha256()
@@ -116,7 +142,10 @@ class Source:
         if "-" in given:
             if len(given) > 1:
                 raise OptionError("Standard input (-) goes with no other input.")
-            return cls(lambda: _json_lines(sys.stdin.buffer, "standard input"), "standard input")
+            return cls(
+                lambda: _json_lines(sys.stdin.buffer, "standard input", LONGEST_LINE),
+                "standard input",
+            )
         files = list(itertools.chain.from_iterable(map(_files, given)))
         identity = [{"file": path.name, **_digest(path)} for path in files]
         schema = None
@@ -185,9 +214,9 @@ def _count(files: Sequence[Path], known: str | None = None) -> int | None:
     return total
 
 
-def _rows_in(path: Path, kind: str | None = None) -> Iterator[Row | BadRow]:
+def _rows_in(path: Path) -> Iterator[Row | BadRow]:
     """The rows of a file, in order."""
-    kind = kind or _KINDS[path.suffix.lower()]
+    kind = _KINDS[path.suffix.lower()]
     if kind == "parquet":
         with _told(path):
             for batch in pyarrow().parquet.ParquetFile(path).iter_batches(1024):
@@ -196,20 +225,21 @@ def _rows_in(path: Path, kind: str | None = None) -> Iterator[Row | BadRow]:
         yield from _csv(path, "\t" if kind == "tsv" else ",")
     else:
         with path.open("rb") as file:
-            yield from _json_lines(file, path.name) if kind == "jsonl" else _texts(file, path.name)
+            read = _json_lines if kind == "jsonl" else _texts
+            yield from read(file, path.name, LONGEST_LINE)
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str | BadRow]]:
+def _lines(file: BinaryIO, name: str, longest: int) -> Iterator[tuple[int, str | BadRow]]:
     """The lines of a file by number, without their ends; long ones and bad UTF-8 are told."""
     for number in itertools.count(1):
-        line = file.readline(LONGEST_LINE + 1)
+        line = file.readline(longest + 1)
         if not line:
             return
         where = f"{name}, line {number}"
-        if len(line) > LONGEST_LINE:
+        if len(line) > longest:
             while line and not line.endswith(b"\n"):
-                line = file.readline(LONGEST_LINE)
-            yield number, BadRow(f"{where}: it has more than {LONGEST_LINE:,} bytes.")
+                line = file.readline(longest)
+            yield number, BadRow(f"{where}: it has more than {longest:,} bytes.")
             continue
         try:
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -217,19 +247,24 @@ def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str | BadRow]]:
             yield number, BadRow(f"{where}: it is not UTF-8: {error}.")
 
 
-def _json_lines(file: BinaryIO, name: str) -> Iterator[Row | BadRow]:
-    for number, line in _lines(file, name):
+def _json_lines(
+    file: BinaryIO,
+    name: str,
+    longest: int,
+    read: Callable[[str], Any] = json.loads,
+) -> Iterator[Row | BadRow]:
+    for number, line in _lines(file, name, longest):
         if isinstance(line, BadRow):
             yield line
         elif line.strip():
             try:
-                yield _row(json.loads(line))
+                yield _row(read(line))
             except (ValueError, RecursionError) as error:
                 yield BadRow(f"{name}, line {number}: it is not JSON: {error}.")
 
 
-def _texts(file: BinaryIO, name: str) -> Iterator[Row | BadRow]:
-    for _, line in _lines(file, name):
+def _texts(file: BinaryIO, name: str, longest: int) -> Iterator[Row | BadRow]:
+    for _, line in _lines(file, name, longest):
         yield line if isinstance(line, BadRow) else {"text": line}
 
 

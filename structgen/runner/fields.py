@@ -85,12 +85,7 @@ def check_json(text: str, most: int = MAX_VALUES) -> None:
         ValueError: it has more values, is nested more than `MAX_DEPTH` deep, or has half of a
             character (a lone surrogate, which no text may have).
     """
-    # Without escapes that could hide the end of a string, each second part is outside of strings.
-    bare = text.replace("\\\\", "__").replace('\\"', "__")
-    quotes = bare.count('"')
-    outside = "".join(bare.split('"')[::2]) if quotes <= 4 * most else ""
-    if quotes > 4 * most or n_values(outside) > most:
-        raise ValueError(f"it has more than {most:,} values")
+    outside, bare = check_values(text, most)
     depth = 0
     for bracket in _NOT_A_BRACKET.sub("", outside):
         depth += 1 if bracket in "[{" else -1
@@ -98,6 +93,24 @@ def check_json(text: str, most: int = MAX_VALUES) -> None:
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     if _HALF.search(bare):
         raise ValueError("it has half of a character (a lone surrogate, \\ud800 to \\udfff)")
+
+
+def check_values(text: str, most: int) -> tuple[str, str]:
+    """Refuse JSON text with more values.
+
+    Returns:
+        The text outside of its strings, and all of it without escapes that hide a string's end.
+
+    Raises:
+        ValueError: it has more.
+    """
+    # Without such escapes, each second part is outside of strings.
+    bare = text.replace("\\\\", "__").replace('\\"', "__")
+    quotes = bare.count('"')
+    outside = "".join(bare.split('"')[::2]) if quotes <= 4 * most else ""
+    if quotes > 4 * most or n_values(outside) > most:
+        raise ValueError(f"it has more than {most:,} values")
+    return outside, bare
 
 
 def n_values(text: str) -> int:

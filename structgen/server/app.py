@@ -27,6 +27,7 @@ from .errors import ApiError, told
 from .gateway import LOG, Gateway, Keys, keys_in
 from .openapi import Application
 from .routes import ROUTERS
+from .routes.batches import bodies
 from .settings import Settings
 from .store import Jobs, Store
 
@@ -42,7 +43,7 @@ def create_app(
         owns_runner: whether the Runner is closed when the application shuts down.
 
     Raises:
-        OptionError: a key, or the file of keys, is wrong.
+        OptionError: a key, or the file of keys, is wrong; or the folder of files cannot be used.
         SessionError: the file of sessions cannot be used.
     """
     settings = settings or Settings()
@@ -85,8 +86,8 @@ def create_app(
     app.state.jobs = Jobs()
     app.state.files = app.state.batches = None
     if settings.files is not None:
-        app.state.files = Files(settings.files, settings.max_files_bytes)
-        app.state.batches = Batches(app, app.state.files)
+        app.state.files = Files(settings.files, settings.max_files_bytes, by_owner=bool(keys))
+        app.state.batches = Batches(app, app.state.files, settings)
     app.state.bodies = wire.reader()
     app.state.settings = settings
     app.state.created = int(time.time())
@@ -97,7 +98,12 @@ def create_app(
     app.add_exception_handler(StructgenError, _known_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_middleware(
-        Gateway, settings=settings, keys=keys, traces=runner.traces, metrics=runner.metrics
+        Gateway,
+        settings=settings,
+        keys=keys,
+        traces=runner.traces,
+        metrics=runner.metrics,
+        bodies=bodies(settings),
     )
     if settings.cors_origins:
         app.add_middleware(

@@ -13,26 +13,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
+import math
 import os
 import re
 import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, final
 
+from filelock import FileLock, Timeout
 from starlette.types import ASGIApp, Message
 
-from structgen.errors import StructgenError
-from structgen.jobs import BadRow, Job, Parts, Row, Source
+from structgen.errors import OptionError, StructgenError
+from structgen.jobs import BadRow, Job, Parts, Row, Source, Unread
+from structgen.runner import check_values
 from structgen.storage import fork_safe
 from structgen.storage.user_folder import written_whole
 
 from .errors import ApiError
 from .gateway import LOG, OWNER
+from .settings import Settings
+from .shapes import BatchAnswer, FileAnswer
 
 ENDPOINTS = (
     "/v1/chat/completions",
@@ -46,7 +54,20 @@ ENDPOINTS = (
 _LINE = {"custom_id", "method", "url", "body"}
 _ATTEMPTS = 5
 _MOST_FILES, _MOST_BATCHES, _MOST_UNDER_WAY = 500, 500, 16
+_MOST_LINES = 50_000
 _WINDOW = 8
+_ENVELOPE = 64 << 10
+"""Most bytes of a line beside its body."""
+
+_PART_BYTES = 16 << 20
+"""Bytes of answers that are held at most before they are written."""
+
+_TURN = 30.0
+"""Seconds after which a batch lets those of other owners go first."""
+
+_PAUSE = 60.0
+"""Seconds after which a batch goes on that could not be written, for a full disk, say."""
+
 _ID = re.compile(r"(file|batch)-[0-9a-f]{24}")
 _UNDER_WAY = ("validating", "in_progress", "finalizing", "cancelling")
 
@@ -116,22 +137,19 @@ Post: TypeAlias = Callable[[str, bytes], "tuple[int, str, bytes]"]
 """POSTs a body to a path, from any thread: the status, the request's id, and the answer's body."""
 
 
-def poster(app: ASGIApp, loop: asyncio.AbstractEventLoop, owner: str | None = None) -> Post:
-    """What asks an application that lives in an event loop, on behalf of ``owner``."""
-
-    def post(url: str, body: bytes) -> tuple[int, str, bytes]:
-        return asyncio.run_coroutine_threadsafe(call(app, url, body, owner), loop).result()
-
-    return post
-
-
-def answered(row: Row | BadRow, post: Post, model: str | None = None) -> Row:
+def answered(
+    row: Row | BadRow,
+    post: Post,
+    model: str | None = None,
+    wait: Callable[[float], object] = time.sleep,
+) -> Row:
     """The answer to a line. Waits for it: not for event loops.
 
     Args:
         row: the line.
         post: asks.
         model: answers it, whatever model it names; None: the one that it names.
+        wait: waits for so many seconds before it is asked again.
     """
     if isinstance(row, BadRow):
         return refused_line(None, row.error)
@@ -139,8 +157,7 @@ def answered(row: Row | BadRow, post: Post, model: str | None = None) -> Row:
     if not is_request(row) or not isinstance(custom_id, str):
         return refused_line(custom_id, f"A line has {', '.join(sorted(_LINE))}.")
     if row["method"] != "POST" or row["url"] not in ENDPOINTS:
-        listed = ", ".join(ENDPOINTS)
-        return refused_line(custom_id, f"{row['method']} {row['url']}: POST one of {listed}.")
+        return refused_line(custom_id, f"POST one of {', '.join(ENDPOINTS)}.")
     if not isinstance(body, dict) or body.get("stream") or body.get("background"):
         return refused_line(
             custom_id, "body is an object, without stream and background: answers come whole."
@@ -153,14 +170,17 @@ def answered(row: Row | BadRow, post: Post, model: str | None = None) -> Row:
         status, id_, made = post(row["url"], data)
         if status not in (429, 503):
             break
-        time.sleep(min(2**attempt, 30))  # too much is under way, or a process was lost
-    response = {"status_code": status, "request_id": id_, "body": json.loads(made or b"null")}
+        wait(min(2**attempt, 30))  # too much is under way, or a process was lost
+    response = {"status_code": status, "request_id": id_, "body": Unread(made or b"null")}
     return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
 
 
 def refused_line(custom_id: Any, message: str) -> Row:
     """The answer to a line that is not asked at all."""
     error = {"code": "invalid_request", "message": message}
+    custom_id = (
+        custom_id if isinstance(custom_id, (str, int, float)) else None
+    )  # else it may be deep
     return {"id": None, "custom_id": custom_id, "response": None, "error": error}
 
 
@@ -168,52 +188,78 @@ class _Stopped(StructgenError):
     """A batch is cancelled, or the server ends."""
 
 
+class _Full(StructgenError):
+    """There is no room for more answers."""
+
+
 @final
 class Files:
     """What is kept. Its methods read and write files: call them off the event loop."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
+    def __init__(self, folder: Path, max_bytes: int, *, by_owner: bool = True) -> None:
         """Open a folder, or make it, for this user alone.
 
         Args:
             folder: where.
             max_bytes: most bytes of one owner's files.
+            by_owner: whether each owner may have so many, or all of them together.
+
+        Raises:
+            OptionError: another server uses it, or it cannot be made.
         """
         self.folder = folder.expanduser()
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._max_bytes = max_bytes
-        self._lock = fork_safe(threading.Lock())
+        self._by_owner = by_owner
+        self._lock = fork_safe(threading.RLock())
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._own = FileLock(self.folder / ".lock", thread_local=False)
+            self._own.acquire(timeout=0)
+        except Timeout:
+            raise OptionError(
+                f"Another server keeps its files in {self.folder}. Give each one its own folder."
+            ) from None
+        except OSError as error:
+            raise OptionError(f"No files can be kept in {self.folder}: {error.strerror}.") from None
 
-    def add(self, owner: str, data: bytes, name: str, purpose: str) -> dict[str, Any]:
-        """Keep a file.
+    def close(self) -> None:
+        """Let another server use the folder."""
+        self._own.release()
+
+    def add(self, owner: str, data: bytes, name: str) -> dict[str, Any]:
+        """Keep a file of requests.
 
         Raises:
             ApiError: the owner has too many, or too much.
         """
-        with self._lock:
-            known = self.all(owner)
-            if len(known) >= _MOST_FILES or (
-                sum(one["bytes"] for one in known) + len(data) > self._max_bytes
-            ):
-                raise ApiError(
-                    413,
-                    f"You have {len(known):,} files, and there is room for {_MOST_FILES:,} of "
-                    f"{self._max_bytes:,} bytes in all. Delete some.",
-                    code="storage_full",
-                )
-            id_ = f"file-{secrets.token_hex(12)}"
-            about = {
-                "id": id_,
-                "object": "file",
-                "bytes": len(data),
-                "created_at": int(time.time()),
-                "filename": name,
-                "purpose": purpose,
-                "status": "processed",
-            }
-            self._put(self.content(owner, id_), data)
-            self._put(self._about(owner, id_), json.dumps(about).encode())
+        self._check_room(owner, len(data))
+        return self.keep(owner, [data], name, "batch")
+
+    def keep(self, owner: str, lines: Iterable[bytes], name: str, purpose: str) -> dict[str, Any]:
+        """Keep a file for which there is room.
+
+        Raises:
+            ApiError: it cannot be written.
+        """
+        id_ = f"file-{secrets.token_hex(12)}"
+        size = self._put(self.content(owner, id_), lines)
+        about = {
+            "id": id_,
+            "object": "file",
+            "bytes": size,
+            "created_at": int(time.time()),
+            "filename": name,
+            "purpose": purpose,
+            "status": "processed",
+        }
+        self._describe(owner, about)
         return about
+
+    def room(self, owner: str) -> int:
+        """How many bytes more the owner may have."""
+        folder, below = (self._of(owner), "") if self._by_owner else (self.folder, "*/")
+        kept = [*folder.glob(f"{below}file-*.data"), *folder.glob(f"{below}batch-*.parts/*")]
+        return self._max_bytes - sum(map(_size, kept))
 
     def get(self, owner: str, id_: str) -> dict[str, Any]:
         """What is known of a file or batch.
@@ -221,20 +267,15 @@ class Files:
         Raises:
             ApiError: the owner has none of that id.
         """
-        try:
-            if _ID.fullmatch(id_) is None:
-                raise FileNotFoundError
-            found: dict[str, Any] = json.loads(self._about(owner, id_).read_bytes())
-        except (OSError, ValueError):
-            raise ApiError(404, f"There is no {id_[:100]!r}.", code="not_found") from None
+        found = _read(self._about(owner, id_)) if _ID.fullmatch(id_) else None
+        if found is None:
+            raise none(id_)
         return found
 
     def all(self, owner: str, kind: str = "file") -> list[dict[str, Any]]:
         """All files of an owner, or batches, the newest first."""
-        found = []
-        for path in self._of(owner).glob(f"{kind}-*.json"):
-            with contextlib.suppress(OSError, ValueError):
-                found.append(json.loads(path.read_bytes()))
+        paths = self._of(owner).glob(f"{kind}-*.json")
+        found = [one for path in paths if (one := _read(path)) is not None]
         return sorted(found, key=lambda one: (one["created_at"], one["id"]), reverse=True)
 
     def remove(self, owner: str, id_: str) -> None:
@@ -244,9 +285,52 @@ class Files:
         self.content(owner, id_).unlink(missing_ok=True)
         shutil.rmtree(self.parts(owner, id_), ignore_errors=True)
 
-    def note(self, owner: str, batch: Mapping[str, Any]) -> None:
-        """Write down what has become of a batch."""
-        self._put(self._about(owner, batch["id"]), json.dumps(batch).encode())
+    def begin(self, owner: str, batch: dict[str, Any]) -> None:
+        """Write down a new batch. Beyond 500, the oldest that has ended is forgotten.
+
+        Raises:
+            ApiError: the owner has too many under way, or too many files.
+        """
+        with self._lock:
+            self._check_room(owner)
+            known = self.all(owner, "batch")
+            if sum(map(is_under_way, known)) >= _MOST_UNDER_WAY:
+                raise ApiError(
+                    429,
+                    f"{_MOST_UNDER_WAY} batches of yours are under way, which is the most here. "
+                    "Wait for some to end.",
+                    code="too_many_batches",
+                    headers={"Retry-After": "60"},
+                )
+            excess = max(len(known) + 1 - _MOST_BATCHES, 0)
+            ended = [one for one in reversed(known) if not is_under_way(one)]
+            for one in ended[:excess]:
+                self.remove(owner, one["id"])
+            self._describe(owner, batch)
+
+    def note(self, owner: str, batch: dict[str, Any]) -> None:
+        """Write down what has become of a batch; one that is being cancelled goes on being so."""
+        with self._lock:
+            known = self.get(owner, batch["id"])
+            if known["status"] == "cancelling" and is_under_way(batch):
+                batch |= {name: known[name] for name in ("status", "cancelling_at")}
+            self._describe(owner, batch)
+
+    def cancel(self, owner: str, id_: str) -> dict[str, Any]:
+        """Write down that a batch is to end.
+
+        Raises:
+            ApiError: it has.
+        """
+        with self._lock:
+            batch = self.get(owner, id_)
+            if not is_under_way(batch):
+                raise ApiError(
+                    409, f"The batch is {batch['status']} already.", code="batch_not_under_way"
+                )
+            batch |= {"status": "cancelling", "cancelling_at": int(time.time())}
+            self._describe(owner, batch)
+        return batch
 
     def content(self, owner: str, id_: str) -> Path:
         """Where a file's content is."""
@@ -256,34 +340,75 @@ class Files:
         """Where the parts of a batch's answers are."""
         return self._of(owner) / f"{id_}.parts"
 
-    def unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def unfinished(self) -> list[tuple[str, dict[str, Any]]]:
         """The batches that are under way, with their owners, the oldest first."""
         found = []
         for path in self.folder.glob("*/owner"):
-            owner = path.read_text(encoding="utf-8")
-            found += [(owner, one) for one in self.all(owner, "batch") if is_under_way(one)]
-        return iter(sorted(found, key=lambda one: one[1]["created_at"]))
+            with contextlib.suppress(OSError, ValueError):
+                owner = path.read_text(encoding="utf-8")
+                if self._of(owner) == path.parent:
+                    found += [(owner, one) for one in self.all(owner, "batch") if is_under_way(one)]
+        return sorted(found, key=lambda one: one[1]["created_at"])
+
+    def _check_room(self, owner: str, size: int = 0) -> None:
+        count = len(self.all(owner))
+        if count >= _MOST_FILES or size > self.room(owner):
+            whose = "" if self._by_owner else ", which all have together"
+            raise ApiError(
+                413,
+                f"You have {count:,} files, and there is room for {_MOST_FILES:,} and for "
+                f"{self._max_bytes:,} bytes{whose}. Delete some.",
+                code="storage_full",
+            )
 
     def _of(self, owner: str) -> Path:
-        folder = self.folder / hashlib.sha256(owner.encode()).hexdigest()[:32]
-        if not folder.is_dir():
-            folder.mkdir(mode=0o700, exist_ok=True)
-            self._put(folder / "owner", owner.encode())
-        return folder
+        return self.folder / hashlib.sha256(owner.encode()).hexdigest()[:32]
 
     def _about(self, owner: str, id_: str) -> Path:
         return self._of(owner) / f"{id_}.json"
 
-    def _put(self, path: Path, data: bytes) -> None:
+    def _describe(self, owner: str, one: Mapping[str, Any]) -> None:
+        if not (name := self._of(owner) / "owner").exists():
+            self._put(name, [owner.encode()])
+        self._put(self._about(owner, one["id"]), [json.dumps(one).encode()])
+
+    def _put(self, path: Path, lines: Iterable[bytes]) -> int:
         try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             with written_whole(path) as file:
-                file.write(data)
+                for line in lines:
+                    file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
+                return file.tell()
         except OSError as error:
             raise ApiError(
                 507, f"The file cannot be kept: {error.strerror}.", code="storage_full"
             ) from error
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The description of a file or batch; None: there is none, or what is there is none."""
+    try:
+        given = path.read_bytes()
+        kind = FileAnswer if path.name.startswith("file-") else BatchAnswer
+        found = kind.model_validate_json(given).model_dump()
+    except (OSError, ValueError):
+        return None
+    return found if found["id"] == path.stem else None
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 where it has just been deleted."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def none(id_: str) -> ApiError:
+    """The answer to who asks for what there is not."""
+    return ApiError(404, f"There is no {id_[:100]!r}.", code="not_found")
 
 
 def is_under_way(batch: Mapping[str, Any]) -> bool:
@@ -292,41 +417,85 @@ def is_under_way(batch: Mapping[str, Any]) -> bool:
 
 
 @final
-class _Lines:
-    """Asks of each line, unless it is for another endpoint."""
+class _Asking:
+    """Asks of each line, on behalf of an owner, unless it is for another endpoint.
+
+    Attributes:
+        n_bytes: of all answers so far.
+    """
 
     size = 1
     identity: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, post: Post, url: str, is_ending: Callable[[], bool]) -> None:
-        self._post, self._url, self._is_ending = post, url, is_ending
+    def __init__(self, app: ASGIApp, loop: asyncio.AbstractEventLoop, owner: str, url: str) -> None:
+        self._app, self._loop, self._owner, self._url = app, loop, owner, url
+        self._under_way: set[Future[tuple[int, str, bytes]]] = set()
+        self._is_last, self._is_stopped = threading.Event(), False
+        self.n_bytes = 0
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """The answer to each line."""
+        """The answer to each line.
+
+        Raises:
+            _Stopped: nothing more is asked.
+        """
         return [self._answer(row) for row in rows]
 
+    def finish(self) -> None:
+        """Begin nothing more."""
+        self._is_last.set()
+
+    def stop(self) -> None:
+        """Begin nothing more, and end what is under way."""
+        self._is_stopped = True
+        self.finish()
+        for one in list(self._under_way):
+            one.cancel()
+
     def _answer(self, row: Row | BadRow) -> Row:
+        self._wait(0)
         if isinstance(row, dict) and row.get("url") != self._url:
             return refused_line(
                 row.get("custom_id"), f"The batch is for {self._url}, and the line for another."
             )
-        made = answered(row, self._post)
+        made = answered(row, self._post, wait=self._wait)
         response = made["response"]
-        if response is not None and response["status_code"] >= 500 and self._is_ending():
-            raise _Stopped("The server ends, and with it the models.")  # no answer to the line
+        if response is not None:
+            self.n_bytes += len(response["body"].text)
+            if response["status_code"] >= 500:
+                self._wait(0)  # the server ends, and with it the models: no answer to the line
         return made
+
+    def _wait(self, seconds: float) -> None:
+        if self._is_last.wait(seconds):
+            raise _Stopped
+
+    def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
+        work = call(self._app, url, body, self._owner)
+        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._under_way.add(asked)
+        if self._is_stopped:
+            asked.cancel()
+        try:
+            return asked.result()
+        except CancelledError:
+            raise _Stopped from None
+        finally:
+            self._under_way.discard(asked)
 
 
 @final
 class Batches:
     """The batches of a server. For its event loop."""
 
-    def __init__(self, app: Any, files: Files) -> None:
+    def __init__(self, app: Any, files: Files, settings: Settings) -> None:
         """Nothing runs yet."""
         self._app = app
         self._files = files
+        self._settings = settings
         self._waiting: list[tuple[str, str]] = []
         self._cancelled: set[str] = set()
+        self._now: tuple[str, _Asking] | None = None
         self._more = asyncio.Event()
         self._is_ending = False
         self._latest: list[str] = []  # owners, who was served last at the end
@@ -340,8 +509,12 @@ class Batches:
         """Stop; wait so long for lines under way. The others are the next server's."""
         self._is_ending = True
         self._more.set()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=seconds)
+        for end in (_Asking.finish, _Asking.stop):
+            if self._now is not None:
+                end(self._now[1])
+            if self._task is not None:
+                await asyncio.wait([self._task], timeout=seconds)
+        self._files.close()
 
     async def create(self, owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Take a batch.
@@ -349,22 +522,6 @@ class Batches:
         Raises:
             ApiError: there is no such file, or the owner has too many batches.
         """
-        return await asyncio.to_thread(self._create, owner, given, asyncio.get_running_loop())
-
-    def _create(
-        self, owner: str, given: Mapping[str, Any], loop: asyncio.AbstractEventLoop
-    ) -> dict[str, Any]:
-        files = self._files
-        files.get(owner, given["input_file_id"])
-        known = files.all(owner, "batch")
-        if sum(map(is_under_way, known)) >= _MOST_UNDER_WAY or len(known) >= _MOST_BATCHES:
-            raise ApiError(
-                429,
-                f"You have {len(known):,} batches, and {_MOST_UNDER_WAY} may be under way of "
-                f"{_MOST_BATCHES:,}. Wait for some to end.",
-                code="too_many_batches",
-                headers={"Retry-After": "60"},
-            )
         batch = {
             "id": f"batch-{secrets.token_hex(12)}",
             "object": "batch",
@@ -376,8 +533,14 @@ class Batches:
             "created_at": int(time.time()),
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
         }
-        files.note(owner, batch)
-        loop.call_soon_threadsafe(self._add, owner, batch["id"])
+        loop = asyncio.get_running_loop()
+
+        def write() -> None:
+            self._files.get(owner, given["input_file_id"])
+            self._files.begin(owner, batch)
+            loop.call_soon_threadsafe(self._add, owner, batch["id"])
+
+        await asyncio.to_thread(write)
         return batch
 
     def _add(self, owner: str, id_: str) -> None:
@@ -386,95 +549,186 @@ class Batches:
 
     async def cancel(self, owner: str, id_: str) -> dict[str, Any]:
         """End a batch where it is; what has been answered is its output."""
-        batch = await asyncio.to_thread(self._files.get, owner, id_)
-        if not is_under_way(batch):
-            raise ApiError(
-                409, f"The batch is {batch['status']} already.", code="batch_not_under_way"
-            )
-        self._cancelled.add(id_)
-        return {**batch, "status": "cancelling"}
+        batch = await asyncio.to_thread(self._files.cancel, owner, id_)
+        if (owner, id_) in self._waiting:
+            self._cancelled.add(id_)
+        elif self._now is not None and self._now[0] == id_:
+            self._now[1].stop()
+        return batch
 
     async def _run(self) -> None:
-        found = await asyncio.to_thread(lambda: list(self._files.unfinished()))
+        found = await asyncio.to_thread(self._files.unfinished)
         self._waiting = [(owner, one["id"]) for owner, one in found] + self._waiting
         while not self._is_ending:
             if not self._waiting:
                 self._more.clear()
                 await self._more.wait()
                 continue
-            # Whoever was served longest ago comes first.
+            # Whoever was served longest ago comes first, but for what only has to be ended.
             last = {owner: n for n, owner in enumerate(self._latest)}
-            owner, id_ = min(self._waiting, key=lambda one: last.get(one[0], -1))
+            owner, id_ = min(
+                self._waiting, key=lambda one: (one[1] not in self._cancelled, last.get(one[0], -1))
+            )
             self._waiting.remove((owner, id_))
+            self._cancelled.discard(id_)
             self._latest = [*(one for one in self._latest if one != owner), owner][-1000:]
             loop = asyncio.get_running_loop()
             try:
-                await asyncio.to_thread(self._answer, owner, id_, loop)
-            except Exception:
+                again = await asyncio.to_thread(self._answer, owner, id_, loop)
+            except Exception as error:
                 LOG.exception("the batch %s cannot go on", id_)
-                with contextlib.suppress(ApiError):
-                    await asyncio.to_thread(self._fail, owner, id_)
-            self._cancelled.discard(id_)
+                again = await asyncio.to_thread(self._fail, owner, id_, error)
+            self._now = None
+            if again is not None:
+                loop.call_later(again, self._add, owner, id_)
 
-    def _answer(self, owner: str, id_: str, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer all lines of a batch, from where it stopped; write what has become of it."""
+    def _answer(self, owner: str, id_: str, loop: asyncio.AbstractEventLoop) -> float | None:
+        """Answer lines of a batch, from where it stopped, and write what has become of it.
+
+        Returns:
+            After how many seconds it goes on; None: it has ended.
+        """
         files = self._files
         batch = files.get(owner, id_)
-        try:
-            lines = Source.of(files.content(owner, batch["input_file_id"]), kind="jsonl")
-        except StructgenError as error:
-            self._end(owner, batch, "failed", [{"code": "invalid_file", "message": str(error)}])
-            return
+        asking = _Asking(self._app, loop, owner, batch["endpoint"])
+        self._now = id_, asking
+        if self._is_ending:
+            return 0
+        lines, problem = self._lines(owner, batch)
         batch |= {"status": "in_progress", "in_progress_at": int(time.time())}
         batch["request_counts"]["total"] = lines.total or 0
         files.note(owner, batch)
+        if batch["status"] == "cancelling":
+            asking.stop()
+        room, written = files.room(owner), 0
 
-        post = poster(self._app, loop, owner)
-        ask = _Lines(post, batch["endpoint"], lambda: self._is_ending)
-
-        def go_on(job: Job) -> None:
-            if self._is_ending or id_ in self._cancelled:
-                raise _Stopped("The batch is stopped.")
-            counts = {"completed": job.first + job.n_rows - job.n_errors, "failed": job.n_errors}
-            batch["request_counts"] |= counts
+        def go_on(job: Job) -> bool:
+            nonlocal written
+            if asking.n_bytes > room:
+                raise _Full
+            done = job.first + job.n_rows
+            batch["request_counts"] |= {"completed": done - job.n_errors, "failed": job.n_errors}
             if job.n_rows % 100 == 0:
                 files.note(owner, batch)
+            is_due = asking.n_bytes - written > _PART_BYTES
+            written = asking.n_bytes if is_due else written
+            return is_due
 
-        status = "completed"
         with Parts(files.parts(owner, id_), "jsonl", {"file": batch["input_file_id"]}) as parts:
+            turn = _Turn(lines, parts.n_done, lambda: self._has_others(owner))
+            whole = Source(turn.rows)
             try:
-                with Job(lines, ask, window=_WINDOW, first=parts.n_done) as job:
+                with Job(
+                    whole, asking, window=_WINDOW, first=parts.n_done, close=asking.stop
+                ) as job:
                     job.write(parts, go_on)
+            except _Full:
+                said = "There is no room for more answers. The files have those before."
+                problem = {"code": "storage_full", "message": said}
             except _Stopped:
-                if id_ not in self._cancelled:
-                    return
-                status = "cancelled"
-            good: list[str] = []
-            bad: list[str] = []
-            for row in parts.rows():
-                response = row["response"]
-                is_good = response is not None and response["status_code"] == 200
-                (good if is_good else bad).append(json.dumps(row, ensure_ascii=False) + "\n")
-        batch["request_counts"] |= {"completed": len(good), "failed": len(bad)}
-        for name, made in (("output", good), ("error", bad)):
-            if made:
-                data = "".join(made).encode(errors="backslashreplace")
-                file = files.add(owner, data, f"{id_}_{name}.jsonl", "batch_output")
-                batch[f"{name}_file_id"] = file["id"]
-        self._end(owner, batch, status)
-        shutil.rmtree(files.parts(owner, id_), ignore_errors=True)
+                turn.is_whole = False
+            is_cancelled = files.get(owner, id_)["status"] == "cancelling"
+            if not is_cancelled and problem is None and not turn.is_whole:
+                return 0
+            batch["status"] = "finalizing"
+            files.note(owner, batch)
+            self._keep(owner, batch, parts)
+        self._end(
+            owner,
+            batch,
+            "cancelled" if is_cancelled else "failed" if problem else "completed",
+            problem,
+        )
+        return None
 
-    def _fail(self, owner: str, id_: str) -> None:
+    def _lines(self, owner: str, batch: Mapping[str, Any]) -> tuple[Source, dict[str, str] | None]:
+        """The lines of a batch; none and the reason where they cannot be answered."""
+        id_, most = batch["input_file_id"], self._settings
+
+        def read(line: str) -> Any:
+            check_values(line, most.max_body_values + len(_LINE))
+            return json.loads(line)
+
+        try:
+            found = Source.of_lines(
+                self._files.content(owner, id_), most.max_body_bytes + _ENVELOPE, read
+            )
+        except OSError:
+            said = f"The file {id_} was deleted."
+        else:
+            if (found.total or 0) <= _MOST_LINES:
+                return found, None
+            said = f"The file has {found.total:,} lines, and {_MOST_LINES:,} is the most here."
+        return Source(lambda: iter(())), {"code": "invalid_file", "message": said}
+
+    def _has_others(self, owner: str) -> bool:
+        return any(other != owner for other, _ in list(self._waiting))
+
+    def _keep(self, owner: str, batch: dict[str, Any], parts: Parts) -> None:
+        """Have what was answered become files."""
+        counts = Counter[bool]()
+
+        def lines(is_good: bool) -> Iterator[bytes]:
+            for line in parts.lines():
+                response = json.loads(line)["response"]
+                if (response is not None and response["status_code"] == 200) == is_good:
+                    counts[is_good] += 1
+                    yield line
+
+        for name, is_good in (("output", True), ("error", False)):
+            made = lines(is_good)
+            if (first := next(made, None)) is not None:
+                title = f"{batch['id']}_{name}.jsonl"
+                whole = itertools.chain([first], made)
+                file = self._files.keep(owner, whole, title, "batch_output")
+                batch[f"{name}_file_id"] = file["id"]
+        batch["request_counts"] |= {"completed": counts[True], "failed": counts[False]}
+
+    def _fail(self, owner: str, id_: str, error: Exception) -> float | None:
+        """Say that a batch has failed. What could not be written goes on later, as `_answer`."""
+        if isinstance(error, ApiError):
+            return None if error.status == 404 else _PAUSE  # it was forgotten, or the disk is full
+        if isinstance(error.__cause__, OSError):
+            return _PAUSE
         said = "Something went wrong in the server, whose log says what."
-        batch = self._files.get(owner, id_)
-        self._end(owner, batch, "failed", [{"code": "internal_error", "message": said}])
+        try:
+            batch = self._files.get(owner, id_)
+            self._end(owner, batch, "failed", {"code": "internal_error", "message": said})
+        except ApiError as again:
+            return self._fail(owner, id_, again)
+        return None
 
     def _end(
-        self, owner: str, batch: dict[str, Any], status: str, errors: list[Any] | None = None
+        self, owner: str, batch: dict[str, Any], status: str, error: dict[str, str] | None
     ) -> None:
         batch |= {"status": status, f"{status}_at": int(time.time())}
-        batch["errors"] = None if errors is None else {"object": "list", "data": errors}
+        batch["errors"] = None if error is None else {"object": "list", "data": [error]}
         self._files.note(owner, batch)
+        shutil.rmtree(self._files.parts(owner, batch["id"]), ignore_errors=True)
+
+
+@final
+class _Turn:
+    """Lines of a batch as long as it is its turn.
+
+    Attributes:
+        is_whole: whether all lines were read.
+    """
+
+    def __init__(self, lines: Source, first: int, has_others: Callable[[], bool]) -> None:
+        self._lines, self._first, self._has_others = lines, first, has_others
+        self.is_whole = False
+
+    def rows(self) -> Iterator[Row | BadRow]:
+        """All lines, or those that are read before the turn is over."""
+        until = math.inf
+        for number, row in enumerate(self._lines.read()):
+            if number == self._first:
+                until = time.monotonic() + _TURN
+            if time.monotonic() > until and self._has_others():
+                return
+            yield row
+        self.is_whole = True
 
 
 def listed(found: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
@@ -495,7 +749,7 @@ def listed(found: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, A
     if query.get("order") == "asc":
         found = found[::-1]
     if "purpose" in query:
-        found = [one for one in found if one["purpose"] == query["purpose"]]
+        found = [one for one in found if one.get("purpose") == query["purpose"]]
     ids = [one["id"] for one in found]
     if "after" in query:
         found = found[ids.index(query["after"]) + 1 :] if query["after"] in ids else []

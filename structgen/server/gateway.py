@@ -21,6 +21,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -200,10 +201,21 @@ _MOST_BODIES = 16
 OWNER = "structgen.owner"
 """Where a scope that was made in this process says on whose behalf it asks: no key is asked for."""
 
-_UPLOADS = "/v1/files"
-
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _WHOLE = re.compile("[0-9]+")
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """What an endpoint takes.
+
+    Attributes:
+        most: bytes of a body.
+        check_type: refuses a ``Content-Type``.
+    """
+
+    most: int
+    check_type: Callable[[str], None] = check_type
 
 
 class ClientGone(Exception):
@@ -215,9 +227,18 @@ class Gateway:
     """The outermost layer of the application."""
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, keys: Keys, traces: Traces, metrics: Metrics
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        keys: Keys,
+        traces: Traces,
+        metrics: Metrics,
+        bodies: Mapping[str, Bodies],
     ) -> None:
+        """Make it; ``bodies``: by path, where they are not JSON of ``max_body_bytes``."""
         self._app = app
+        self._bodies = bodies
+        self._json = Bodies(settings.max_body_bytes)
         self._settings = settings
         self._keys = keys
         self._traces = traces
@@ -273,9 +294,7 @@ class Gateway:
             try:
                 self._admit(scope, headers)
                 by = scope["state"].get("holder")
-                most = self._settings.max_body_bytes
-                if scope["path"] == _UPLOADS and self._settings.files is not None:
-                    most = self._settings.max_file_bytes
+                most = self._bodies.get(scope["path"], self._json).most
                 body = await self._body(receive, headers, taken, most)
                 with self._stranger(scope):
                     await self._app(scope, _replayed(body, receive), sending)
@@ -353,8 +372,7 @@ class Gateway:
         Raises:
             ApiError: so it is.
         """
-        if path != _UPLOADS:
-            check_type(headers.get("content-type", ""))
+        self._bodies.get(path, self._json).check_type(headers.get("content-type", ""))
         if self._keys or "*" in self._settings.cors_origins:
             return
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")

@@ -18,7 +18,7 @@ from structgen.jobs import BadRow, Job, Parts, Row, Source, shown
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
-from .batches import ENDPOINTS, answered, poster
+from .batches import ENDPOINTS, answered, call
 from .settings import Settings
 
 _WINDOW = 16
@@ -40,7 +40,7 @@ class Requests:
         """
         self._model = model
         self._loop = asyncio.new_event_loop()
-        self._post = poster(app, self._loop)
+        self._app = app
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._life = contextlib.AsyncExitStack()
@@ -50,6 +50,10 @@ class Requests:
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
         """The answer to each line."""
         return [answered(row, self._post, self._model) for row in rows]
+
+    def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
+        made: tuple[int, str, bytes] = self._wait(call(self._app, url, body))
+        return made
 
     def close(self) -> None:
         """Stop the application, which ends its models. A second call does nothing."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import Field, StrictStr
 
-from ..batches import ENDPOINTS, Batches, Files, listed
+from structgen.runner import ByName
+
+from ..batches import ENDPOINTS, Batches, Files, listed, none
 from ..errors import ApiError
+from ..gateway import Bodies
 from ..openapi import answers, body
-from ..shapes import BatchAnswer, BatchList, Body, DeletedFile, FileAnswer, FileList
+from ..settings import Settings
+from ..shapes import BatchAnswer, BatchList, Body, DeletedFile, FileAnswer, FileList, Short
 from ..wire import aside, json_object, read, refused
 
 router = APIRouter(tags=["batches"])
@@ -36,11 +40,28 @@ def _batches(request: Request) -> Batches:
     return batches
 
 
+_FORM = "multipart/form-data"
+_MOST_PARTS = 8
+_LONGEST_HEAD = 2_000
+_PARAMETER = re.compile(r';[ \t]*([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
+
+
+def bodies(settings: Settings) -> dict[str, Bodies]:
+    """The endpoints that take something else than JSON of the usual size, by path."""
+    most = settings.max_body_bytes if settings.files is None else settings.max_file_bytes
+    return {"/v1/files": Bodies(most, _check_form)}
+
+
+def _check_form(kind: str) -> None:
+    if kind.partition(";")[0].strip().lower() != _FORM:
+        raise _no_form(f"its Content-Type is {kind[:100] or 'missing'}, and not {_FORM}")
+
+
 _UPLOAD = {
     "requestBody": {
         "required": True,
         "content": {
-            "multipart/form-data": {
+            _FORM: {
                 "schema": {
                     "type": "object",
                     "properties": {
@@ -60,46 +81,54 @@ async def upload(request: Request) -> dict[str, Any]:
     """Keep a file of requests for a batch."""
     files, data = _files(request), await request.body()
     kind = request.headers.get("content-type", "")
-    fields, name, content = await aside(request, lambda: _form(kind, data), is_large=True)
-    if fields.get("purpose") != "batch":
+    purpose, name, content = await aside(request, lambda: _form(kind, data), is_large=True)
+    if purpose != "batch":
         raise refused("purpose has to be batch here.", "purpose", "invalid_value")
     if name is None:
         raise refused("There is no file.", "file", "invalid_value")
     owner = request.state.owner
-    return await asyncio.to_thread(files.add, owner, content, name, "batch")
+    return await asyncio.to_thread(files.add, owner, content, name)
 
 
-def _form(kind: str, data: bytes) -> tuple[dict[str, str], str | None, bytes]:
-    """The fields of a form, and the name and content of its file.
+def _form(kind: str, data: bytes) -> tuple[str | None, str | None, bytes]:
+    """The purpose that a form has, and the name and content of its file.
 
     Raises:
         ApiError: it is no form.
     """
-    from python_multipart import exceptions, parse_form
+    boundary = _parameters(kind).get("boundary", "")
+    if not 1 <= len(boundary) <= 70:
+        raise _no_form("its Content-Type names no boundary of 1 to 70 characters")
+    _, *parts = (b"\r\n" + data).split(b"\r\n--" + boundary.encode("latin-1"), _MOST_PARTS + 1)
+    if not parts or not parts.pop().startswith(b"--"):
+        raise _no_form(f"it has no end, or more than {_MOST_PARTS} parts")
+    purpose = file = None
+    content = b""
+    for part in parts:
+        head, _, rest = part.partition(b"\r\n\r\n")
+        headers: dict[str, str] = {}
+        for line in head[:_LONGEST_HEAD].decode(errors="replace").split("\r\n"):
+            header, _, value = line.partition(":")
+            headers[header.strip().lower()] = value.strip()
+        encoding = headers.get("content-transfer-encoding", "binary").lower()
+        if encoding not in ("7bit", "8bit", "binary"):
+            raise _no_form(f"a part has the Content-Transfer-Encoding {encoding!r}")
+        about = _parameters(headers.get("content-disposition", ""))
+        if about.get("name") == "purpose":
+            purpose = rest.decode(errors="replace")
+        elif about.get("name") == "file" and "filename" in about:
+            file, content = about["filename"][:200], rest
+    return purpose, file, content
 
-    fields: dict[str, str] = {}
-    found: list[tuple[str, bytes]] = []
 
-    def on_field(field: Any) -> None:
-        if len(fields) < 20:
-            name, value = (field.field_name or b""), (field.value or b"")
-            fields[name.decode(errors="replace")] = value.decode(errors="replace")
+def _parameters(header: str) -> dict[str, str]:
+    """What stands behind the value of a header, by name."""
+    found = _PARAMETER.findall(header[:_LONGEST_HEAD])
+    return {name.lower(): quoted or bare for name, quoted, bare in found}
 
-    def on_file(file: Any) -> None:
-        file.file_object.seek(0)
-        if file.field_name == b"file" and not found:
-            name = (file.file_name or b"file").decode(errors="replace")
-            found.append((name[:200], file.file_object.read()))
-        file.close()
 
-    try:
-        headers = {"Content-Type": kind.encode("latin-1", errors="replace")}
-        parse_form(headers, io.BytesIO(data), on_field, on_file)
-    except (exceptions.FormParserError, ValueError, KeyError) as error:
-        raise ApiError(
-            400, f"The body is no form with a file: {error}.", code="invalid_form"
-        ) from None
-    return fields, *(found[0] if found else (None, b""))
+def _no_form(why: str) -> ApiError:
+    return ApiError(400, f"The body is no form with a file: {why}.", code="invalid_form")
 
 
 @router.get("/v1/files", responses=answers(FileList))
@@ -119,8 +148,11 @@ async def file(file_id: str, request: Request) -> dict[str, Any]:
 async def content(file_id: str, request: Request) -> Response:
     """A file's content."""
     files, owner = _files(request), request.state.owner
-    about = await asyncio.to_thread(files.get, owner, _is_file(file_id))
-    return FileResponse(files.content(owner, about["id"]), media_type="application/octet-stream")
+    await asyncio.to_thread(files.get, owner, _is_file(file_id))
+    path = files.content(owner, file_id)
+    if not path.is_file():
+        raise none(file_id)
+    return FileResponse(path, media_type="application/octet-stream")
 
 
 @router.delete("/v1/files/{file_id}", responses=answers(DeletedFile))
@@ -143,7 +175,7 @@ class BatchBody(Body):
     input_file_id: StrictStr
     endpoint: Literal[ENDPOINTS]  # type: ignore[valid-type]
     completion_window: Literal["24h"] = "24h"
-    metadata: dict[StrictStr, StrictStr] | None = Field(default=None, max_length=16)
+    metadata: Annotated[ByName[Short], Field(max_length=16)] | None = None
 
 
 @router.post("/v1/batches", openapi_extra=body(BatchBody), responses=answers(BatchAnswer))
@@ -185,5 +217,5 @@ def _is_batch(id_: str) -> str:
 
 def _of_kind(id_: str, kind: str) -> str:
     if not id_.startswith(kind):
-        raise ApiError(404, f"There is no {id_[:100]!r}.", code="not_found")
+        raise none(id_)
     return id_

@@ -1,0 +1,442 @@
+"""Files and batches of those who mean harm, and folders that were damaged. No model is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from structgen import Runner
+from structgen.errors import OptionError
+from structgen.jobs import Parts
+from structgen.server import Settings, batches, create_app
+from structgen.server.batches import Batches, Files
+from structgen.server.errors import ApiError
+from structgen.server.gateway import OWNER
+from structgen.server.routes.batches import bodies
+
+CHAT = "/v1/chat/completions"
+
+
+def line(custom_id: str, **body: Any) -> bytes:
+    asked = {"custom_id": custom_id, "method": "POST", "url": CHAT, "body": body}
+    return json.dumps(asked).encode()
+
+
+class App:
+    """Answers each line with a text; one whose body says so waits for the gate."""
+
+    def __init__(self, answer: str = "yes") -> None:
+        self.answer = json.dumps({"said": answer}).encode()
+        self.asked: list[str] = []
+        self.ended = 0
+        self.gate = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = json.loads((await receive())["body"])
+        self.asked.append(scope[OWNER])
+        if body.get("waits"):
+            try:
+                await self.gate.wait()
+            finally:
+                self.ended += 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": self.answer})
+
+
+class Server:
+    """A server's batches, without a server."""
+
+    def __init__(self, folder: Path, app: App, max_bytes: int = 1 << 20, **more: Any) -> None:
+        self.files = Files(folder, max_bytes)
+        self.batches = Batches(app, self.files, Settings(**more))
+
+    async def create(self, owner: str, *lines: bytes) -> str:
+        file = self.files.add(owner, b"\n".join(lines), "x.jsonl")
+        return await self.of(owner, file["id"])
+
+    async def of(self, owner: str, file: str) -> str:
+        given = {
+            "input_file_id": file,
+            "endpoint": CHAT,
+            "completion_window": "24h",
+            "metadata": None,
+        }
+        id_: str = (await self.batches.create(owner, given))["id"]
+        return id_
+
+    async def until(self, owner: str, id_: str, *statuses: str) -> dict[str, Any]:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            batch = self.files.get(owner, id_)
+            if batch["status"] in statuses:
+                return batch
+            await asyncio.sleep(0.005)
+        raise AssertionError(batch)
+
+    async def ended(self, owner: str, id_: str) -> dict[str, Any]:
+        return await self.until(owner, id_, "completed", "failed", "cancelled")
+
+    def rows(self, owner: str, file: str | None) -> list[dict[str, Any]]:
+        assert file is not None
+        return [
+            json.loads(one)
+            for one in self.files.content(owner, file).read_bytes().split(b"\n")
+            if one
+        ]
+
+
+def run(
+    folder: Path, work: Callable[[Server], Awaitable[None]], app: App | None = None, **more: Any
+) -> None:
+    """Do something with a server that runs."""
+
+    async def served() -> None:
+        server = Server(folder, app or App(), **more)
+        server.batches.start()
+        try:
+            await work(server)
+        finally:
+            await server.batches.close(5)
+
+    asyncio.run(served())
+
+
+def form(*parts: bytes, end: bytes = b"--x--\r\n") -> bytes:
+    return (
+        b"".join(b"--x\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in parts)
+        + end
+    )
+
+
+PURPOSE = b'name="purpose"\r\n\r\nbatch'
+FILE = b'name="file"; filename="r.jsonl"\r\nContent-Type: text/plain\r\n\r\n'
+
+
+def uploaded(
+    folder: Path, body: bytes, kind: str = "multipart/form-data; boundary=x"
+) -> httpx.Response:
+    async def asks() -> httpx.Response:
+        with Runner({"m": "smollm2-135m-instruct"}) as runner:
+            app = create_app(runner, Settings(files=folder, max_file_bytes=32 << 20))
+            try:
+                transport = httpx.ASGITransport(app)
+                async with httpx.AsyncClient(
+                    transport=transport, base_url="http://localhost"
+                ) as client:
+                    return await client.post(
+                        "/v1/files", content=body, headers={"Content-Type": kind}
+                    )
+            finally:
+                app.state.files.close()
+
+    return asyncio.run(asks())
+
+
+def test_a_form_of_many_parts_takes_no_time(tmp_path: Path) -> None:
+    """The thread that reads it is also the one that reads others' bodies."""
+    body = form(*[b'name="a"; filename="b"\r\n\r\n'] * 20_000)
+    began = time.process_time()
+    answer = uploaded(tmp_path / "files", body)
+    assert answer.status_code == 400
+    assert "more than 8 parts" in answer.text
+    assert time.process_time() - began < 1  # it took 2.7 s
+
+
+@pytest.mark.parametrize("end", [b"", b"--x", b"--y--\r\n"])
+def test_a_form_without_an_end_is_none(tmp_path: Path, end: bytes) -> None:
+    answer = uploaded(tmp_path, form(PURPOSE, FILE + b"{}", end=end))
+    assert answer.status_code == 400
+    assert "it has no end" in answer.text
+
+
+def test_what_forms_may_be(tmp_path: Path) -> None:
+    content = b"\xff\r\n--\r\n--y\r\n\r\n"
+    for body, kind in (
+        (form(PURPOSE, FILE + content), "multipart/form-data; boundary=x"),
+        (b"before\r\n" + form(PURPOSE, FILE + content), 'Multipart/Form-Data; a=b; boundary="x"'),
+        (
+            form(b"name=purpose\r\n\r\nbatch", b"filename=r.jsonl; name=file\r\n\r\n" + content),
+            "multipart/form-data;boundary=x",
+        ),
+    ):
+        answer = uploaded(tmp_path, body, kind)
+        assert answer.status_code == 200, answer.text
+        assert (answer.json()["bytes"], answer.json()["filename"]) == (len(content), "r.jsonl")
+    encoded = b'name="file"; filename="f"\r\nContent-Transfer-Encoding: base64\r\n\r\ne30='
+    for body, kind, said in (
+        (form(PURPOSE, encoded), "multipart/form-data; boundary=x", "'base64'"),
+        (form(PURPOSE, FILE), "multipart/form-data", "names no boundary"),
+        (form(PURPOSE, FILE), "multipart/form-data; boundary=" + "x" * 71, "names no boundary"),
+        (form(PURPOSE, FILE), "application/json", "not multipart/form-data"),
+        (form(PURPOSE, b'name="file"\r\n\r\n{}'), "multipart/form-data; boundary=x", "no file"),
+    ):
+        answer = uploaded(tmp_path, body, kind)
+        assert answer.status_code == 400
+        assert said in answer.text
+
+
+def test_an_endpoint_says_what_it_takes(tmp_path: Path) -> None:
+    assert bodies(Settings(files=tmp_path, max_file_bytes=7))["/v1/files"].most == 7
+    assert bodies(Settings(max_body_bytes=5))["/v1/files"].most == 5
+
+
+def test_a_long_batch_lets_others_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_TURN", 0.0)
+    app = App()
+
+    async def work(server: Server) -> None:
+        long = await server.create("a", *(line(str(i), waits=i == 0) for i in range(60)))
+        await server.until("a", long, "in_progress")
+        short = await server.create("b", line("0"))
+        app.gate.set()
+        await server.ended("b", short)
+        batch = await server.ended("a", long)
+        made = server.rows("a", batch["output_file_id"])
+        assert [one["custom_id"] for one in made] == [str(i) for i in range(60)]
+
+    run(tmp_path, work, app)
+    assert app.asked.index("b") < 60  # before the long one was done
+    assert len(app.asked) == 61  # no line twice
+
+
+def test_answers_end_where_there_is_no_room(tmp_path: Path) -> None:
+    async def work(server: Server) -> None:
+        id_ = await server.create("a", *(line(str(i)) for i in range(500)))
+        batch = await server.ended("a", id_)
+        assert (batch["status"], batch["errors"]["data"][0]["code"]) == ("failed", "storage_full")
+        made = server.rows("a", batch["output_file_id"])
+        assert [one["custom_id"] for one in made] == [str(i) for i in range(len(made))]
+        assert 0 < len(made) < 60
+        with pytest.raises(ApiError, match="Delete some"):
+            server.files.add("a", b"0" * (1 << 20), "x")
+        assert (await server.ended("b", await server.create("b", line("0"))))[
+            "status"
+        ] == "completed"
+
+    run(tmp_path, work, App("x" * 50_000))
+    assert sum(one.stat().st_size for one in tmp_path.rglob("*") if one.is_file()) < 2 << 20
+
+
+def test_files_of_too_many_lines_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_MOST_LINES", 5)
+
+    async def work(server: Server) -> None:
+        batch = await server.ended("a", await server.create("a", *[b"0"] * 6))
+        assert (batch["status"], batch["output_file_id"]) == ("failed", None)
+        assert "6 lines" in batch["errors"]["data"][0]["message"]
+
+    run(tmp_path, work)
+
+
+def test_odd_lines_are_lines_with_an_error(tmp_path: Path) -> None:
+    deep = b"[" * 900 + b"]" * 900
+    odd = [
+        b'{"custom_id":%s,"method":"POST","url":"%s","body":{}}' % (deep, CHAT.encode()),
+        b'{"custom_id":"a","method":%s,"url":"%s","body":{}}' % (deep, CHAT.encode()),
+        b'{"custom_id":"b","method":"POST","url":"http://h/unload","body":{}}',
+        b'{"custom_id":"c","method":"POST","url":"/v1/files","body":{}}',
+        b'{"custom_id":"d","method":"POST","url":"/v1/batches","body":{}}',
+        b'{"custom_id":"e","body":[%s]}' % b",".join([b"[]"] * 2_000),
+        b'{"custom_id":"f","body":"%s"}' % (b"x" * 200_000),
+        b"\xff\xfe",
+        b"\xe2\x80\x83",  # white space, and no line
+        b"\x1c",
+        b'{"custom_id":"\\ud800","method":"POST","url":"%s","body":{}}' % CHAT.encode(),
+    ]
+
+    async def work(server: Server) -> None:
+        batch = await server.ended("a", await server.create("a", *odd, line("last")))
+        assert batch["status"] == "completed"
+        ids = [one["custom_id"] for one in server.rows("a", batch["error_file_id"])]
+        assert ids == [None, "a", "b", "c", "d", None, None, None]
+        ids = [one["custom_id"] for one in server.rows("a", batch["output_file_id"])]
+        assert ids == ["\ud800", "last"]
+
+    run(tmp_path, work, max_body_values=1_000, max_body_bytes=100_000)
+
+
+def test_cancelling_ends_what_is_under_way_and_is_remembered(tmp_path: Path) -> None:
+    app = App()
+
+    async def work(server: Server) -> None:
+        first = await server.create("a", line("0"), *[line("1", waits=True)] * 20)
+        second = await server.create("a", line("0"))
+        while len(app.asked) < 9:
+            await asyncio.sleep(0.005)
+        assert (await server.batches.cancel("a", second))["status"] == "cancelling"
+        assert (await server.batches.cancel("a", first))["status"] == "cancelling"
+        assert (await server.ended("a", second))["status"] == "cancelled"
+        batch = await server.ended("a", first)
+        assert (batch["status"], batch["request_counts"]["completed"]) == ("cancelled", 1)
+        assert app.ended == 8
+        assert server.rows("a", batch["output_file_id"])[0]["custom_id"] == "0"
+        with pytest.raises(ApiError, match="cancelled already"):
+            await server.batches.cancel("a", first)
+
+    run(tmp_path, work, app)
+    files = Files(tmp_path, 1 << 20)
+    file = files.add("a", line("0"), "x")
+    given = {"id": "batch-" + "0" * 24, "input_file_id": file["id"], "endpoint": CHAT}
+    left = json.loads(next(tmp_path.glob("*/batch-*.json")).read_bytes()) | given
+    files.begin("a", left | {"status": "in_progress"})
+    files.cancel("a", left["id"])
+    files.close()
+
+    async def go_on(server: Server) -> None:
+        assert (await server.ended("a", left["id"]))["status"] == "cancelled"
+
+    run(tmp_path, go_on)
+
+
+def test_a_server_that_ends_keeps_what_was_answered(tmp_path: Path) -> None:
+    app = App()
+    made: list[str] = []
+
+    async def work(server: Server) -> None:
+        made.append(await server.create("a", line("0"), *[line("1", waits=True)] * 20))
+        while len(app.asked) < 9:
+            await asyncio.sleep(0.005)
+        await server.batches.close(0.05)
+
+    run(tmp_path, work, app)
+    (part,) = tmp_path.glob("*/*.parts/part-*")
+    assert len(part.read_bytes().splitlines()) == 1
+
+    async def cancelled(server: Server) -> None:
+        assert server.files.get("a", made[0])["status"] == "in_progress"
+        await server.batches.cancel("a", made[0])
+        assert (await server.ended("a", made[0]))["request_counts"]["completed"] == 1
+
+    run(tmp_path, cancelled, app)
+
+
+def test_damaged_and_foreign_files_are_not_there(tmp_path: Path) -> None:
+    async def work(server: Server) -> None:
+        await server.ended("a", await server.create("a", line("0")))
+
+    run(tmp_path, work)
+    (folder,) = {one.parent for one in tmp_path.glob("*/owner")}
+    good = json.loads(next(folder.glob("batch-*.json")).read_bytes())
+    for number, content in enumerate(
+        [b"", b"[]", b"{", b"\xff", b'{"id": "batch-1"}', json.dumps(good).encode()]
+    ):
+        (folder / f"batch-{number:024}.json").write_bytes(content)
+        (folder / f"file-{number:024}.json").write_bytes(content)
+    (folder / "file-x.json").mkdir()
+    for name, content in (("n", b"\xff"), ("o", b"b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "owner").write_bytes(content)
+        (tmp_path / name / f"{good['id']}.json").write_text(
+            json.dumps(good | {"status": "validating"})
+        )
+
+    async def again(server: Server) -> None:
+        assert [one["id"] for one in server.files.all("a", "batch")] == [good["id"]]
+        assert len(server.files.all("a")) == 2
+        with pytest.raises(ApiError, match="There is no"):
+            server.files.get("a", "batch-" + "0" * 24)
+        await server.ended("b", await server.create("b", line("0")))
+
+    run(tmp_path, again)
+
+
+def test_a_folder_is_of_one_server(tmp_path: Path) -> None:
+    files = Files(tmp_path, 10)
+    with pytest.raises(OptionError, match="Another server"):
+        Files(tmp_path, 10)
+    files.close()
+    Files(tmp_path, 10).close()
+    (tmp_path / "x").write_bytes(b"")
+    with pytest.raises(OptionError, match="No files can be kept"):
+        Files(tmp_path / "x", 10)
+
+
+def test_a_batch_goes_on_when_the_disk_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_PAUSE", 0.01)
+    write, fails = Parts.write, [True, True]
+
+    def full(self: Parts, *rows: Any) -> Path:
+        if fails and fails.pop():
+            raise OSError(28, "No space left on device")
+        return write(self, *rows)
+
+    monkeypatch.setattr(Parts, "write", full)
+
+    async def work(server: Server) -> None:
+        batch = await server.ended("a", await server.create("a", *(line(str(i)) for i in range(9))))
+        assert (batch["status"], batch["request_counts"]["completed"]) == ("completed", 9)
+
+    run(tmp_path, work)
+
+
+def test_the_oldest_batch_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody could delete one: a key that had 500 could make no more."""
+    monkeypatch.setattr(batches, "_MOST_BATCHES", 3)
+
+    async def work(server: Server) -> None:
+        made = []
+        for _ in range(5):
+            made.append(await server.create("a", line("0")))
+            await server.ended("a", made[-1])
+        known = {one["id"] for one in server.files.all("a", "batch")}
+        assert len(known) == 3
+        assert made[-1] in known
+
+    run(tmp_path, work)
+
+
+def test_a_file_that_was_deleted(tmp_path: Path) -> None:
+    async def work(server: Server) -> None:
+        blocking = await server.create("a", line("0", waits=True))
+        await server.until("a", blocking, "in_progress")
+        file = server.files.add("a", line("0"), "x")
+        id_ = await server.of("a", file["id"])
+        server.files.remove("a", file["id"])
+        await server.batches.cancel("a", blocking)
+        batch = await server.ended("a", id_)
+        assert batch["errors"]["data"][0]["code"] == "invalid_file"
+        with pytest.raises(ApiError, match="There is no"):
+            await server.of("a", file["id"])
+
+    run(tmp_path, work)
+
+
+def test_who_only_asks_leaves_nothing(tmp_path: Path) -> None:
+    files = Files(tmp_path, 10)
+    assert files.all("a") == files.all("a", "batch") == []
+    for id_ in ("file-" + "0" * 24, "file-../x", "x\0", "file-" + "٠" * 24):
+        with pytest.raises(ApiError, match="There is no"):
+            files.get("a", id_)
+    assert [one.name for one in tmp_path.iterdir()] == [".lock"]
+    files.close()
+
+
+def test_without_keys_all_have_one_budget(tmp_path: Path) -> None:
+    """An address is nothing that there are few of."""
+    files = Files(tmp_path, 10, by_owner=False)
+    files.add("1.1.1.1", b"12345", "x")
+    with pytest.raises(ApiError, match="together"):
+        files.add("1.1.1.2", b"123456", "x")
+    files.add("1.1.1.2", b"12345", "x")
+    files.close()
+
+
+def test_pages_of_lists() -> None:
+    found = [{"id": f"batch-{i}"} for i in range(3)]
+    assert batches.listed(found, {"purpose": "batch"})["data"] == []
+    assert batches.listed(found, {"after": "batch-0", "limit": "1"})["data"] == [{"id": "batch-1"}]
+    assert batches.listed(found, {"after": "../x"})["data"] == []
+    for query in ({"limit": "0"}, {"limit": "-1"}, {"limit": "1e9"}, {"limit": "٣"}, {"x": "1"}):
+        with pytest.raises(ApiError, match="not supported, or wrong"):
+            batches.listed(found, query)
