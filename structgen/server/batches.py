@@ -544,7 +544,8 @@ class Batches:
         return batch
 
     def _add(self, owner: str, id_: str) -> None:
-        self._waiting.append((owner, id_))
+        if (owner, id_) not in self._waiting:
+            self._waiting.append((owner, id_))
         self._more.set()
 
     async def cancel(self, owner: str, id_: str) -> dict[str, Any]:
@@ -552,13 +553,15 @@ class Batches:
         batch = await asyncio.to_thread(self._files.cancel, owner, id_)
         if (owner, id_) in self._waiting:
             self._cancelled.add(id_)
-        elif self._now is not None and self._now[0] == id_:
+        if self._now is not None and self._now[0] == id_:
             self._now[1].stop()
         return batch
 
     async def _run(self) -> None:
         found = await asyncio.to_thread(self._files.unfinished)
-        self._waiting = [(owner, one["id"]) for owner, one in found] + self._waiting
+        new, self._waiting = self._waiting, []
+        for owner, id_ in [*((owner, one["id"]) for owner, one in found), *new]:
+            self._add(owner, id_)
         while not self._is_ending:
             if not self._waiting:
                 self._more.clear()
@@ -592,8 +595,8 @@ class Batches:
         batch = files.get(owner, id_)
         asking = _Asking(self._app, loop, owner, batch["endpoint"])
         self._now = id_, asking
-        if self._is_ending:
-            return 0
+        if self._is_ending or not is_under_way(batch):
+            return None
         lines, problem = self._lines(owner, batch)
         batch |= {"status": "in_progress", "in_progress_at": int(time.time())}
         batch["request_counts"]["total"] = lines.total or 0

@@ -380,6 +380,21 @@ def test_a_batch_goes_on_when_the_disk_has_room_again(
     run(tmp_path, work)
 
 
+def test_a_batch_that_is_found_and_added_runs_once(tmp_path: Path) -> None:
+    """A client may make one while a server that starts looks for those that were left."""
+    app = App()
+
+    async def work(server: Server) -> None:
+        id_ = await server.create("a", line("0"))
+        batch = await server.ended("a", id_)
+        server.batches._add("a", id_)
+        await server.ended("a", await server.create("a", line("1")))
+        assert server.files.get("a", id_) == batch
+
+    run(tmp_path, work, app)
+    assert len(app.asked) == 2
+
+
 def test_the_oldest_batch_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody could delete one: a key that had 500 could make no more."""
     monkeypatch.setattr(batches, "_MOST_BATCHES", 3)
