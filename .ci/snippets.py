@@ -1,4 +1,4 @@
-"""Runs every ``python`` block of README.md and docs/*.md, file by file, block after block.
+"""Runs every ``python`` block of README.md and docs/*.md, file by file, and every example.
 
 The blocks of one file share their names, as a reader would type them into one session. A ``text``
 block right after a ``python`` block shows its output, to the letter. Marked ``text model`` it holds
@@ -13,7 +13,7 @@ an expression over the names of the session, ``text`` (the output), its ``lines`
 document shows.
 An exception always is a failure.
 
-    python .ci/snippets.py [--write] [FILE.md ...]
+    python .ci/snippets.py [--write] [FILE ...]
 
 ``--write`` puts the real outputs into the documents instead of comparing.
 """
@@ -27,6 +27,7 @@ import io
 import json
 import os
 import re
+import runpy
 import sys
 import tempfile
 import time
@@ -147,18 +148,43 @@ def run(path: Path, write: bool) -> bool:
     return good
 
 
+def run_example(path: Path) -> bool:
+    """Run a script; True if it raised nothing."""
+    start = time.perf_counter()
+    output = io.StringIO()
+    sys.argv = [str(path)]
+    try:
+        with contextlib.redirect_stdout(output):
+            runpy.run_path(str(path), run_name="__main__")
+    except BaseException:
+        print(f"{path.relative_to(ROOT)}: FAILED\n{output.getvalue()}")
+        traceback.print_exc(file=sys.stdout)
+        return False
+    print(f"{path.relative_to(ROOT)}: {time.perf_counter() - start:.1f} s")
+    return True
+
+
 def main() -> int:
     """Run the files named on the command line, or all of them."""
     parser = argparse.ArgumentParser(description="Run the python blocks of the documents.")
     parser.add_argument("--write", action="store_true", help="put the outputs into the documents")
-    parser.add_argument("files", nargs="*", type=Path, help="default: README.md and docs/*.md")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="default: README.md, docs/*.md, examples/*.py"
+    )
     arguments = parser.parse_args()
     files = [path.resolve() for path in arguments.files]
-    files = files or [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+    files = files or [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("**/*.md")),
+        *sorted((ROOT / "examples").glob("*.py")),
+    ]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         sys.path.append(str(ROOT / "tests" / "remote"))  # where docs/remote.md has its server from
-        results = [run(path, arguments.write) for path in files]
+        results = [
+            run_example(path) if path.suffix == ".py" else run(path, arguments.write)
+            for path in files
+        ]
         os.chdir(ROOT)
     print(f"{sum(results)} of {len(results)} files ran")
     return 0 if all(results) else 1

@@ -1,6 +1,6 @@
 """Draw what masks do: for each token, what the model wanted, and what the type allowed.
 
-    python examples/mask_picture.py mask.svg
+    python examples/mask_picture.py [mask.svg]
 
 Each column is one step. Bars are the probabilities of the model's own favourites; those that the
 type rules out are struck out, and the token that was chosen is marked.
@@ -75,7 +75,7 @@ def main() -> None:
         f"{escape(result.text)}</text>",
         "</svg>",
     ]
-    Path(sys.argv[1]).write_text("\n".join(drawn), encoding="utf-8")
+    Path(sys.argv[1] if sys.argv[1:] else "mask.svg").write_text("\n".join(drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":
