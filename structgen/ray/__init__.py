@@ -1,12 +1,23 @@
-"""structgen on Ray, an engine for many machines: batch jobs, and datasets of Ray Data.
+"""structgen on Ray, an engine for many machines: batch jobs, datasets of Ray Data, Ray Serve.
 
 `data` has what asks rows: `Cluster` for jobs (``structgen.batch(..., cluster=Cluster())``, the
 command ``structgen batch --ray``), and `generate`, `embed`, `decide` for a dataset that you have.
-``ray`` is imported when they are called.
+`serving` has `deployment`: the server as an application of Ray Serve. ``ray`` is imported when they
+are called.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from .data import Cluster, decide, embed, generate
 
-__all__ = ["Cluster", "decide", "embed", "generate"]
+__all__ = ["Cluster", "app", "decide", "deployment", "embed", "generate"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("app", "deployment"):  # they need the packages of the server
+        from . import serving
+
+        return getattr(serving, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

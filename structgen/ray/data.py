@@ -139,6 +139,8 @@ class _Pool:
         self._busy: Counter[Any] = Counter()
         """Units that each actor works on."""
         self._is_first = True
+        self._n_failed = 0
+        """Actors that were lost while they began, one after the other."""
         self._failed: StructgenError | None = None
         with self._changed:
             for _ in range(least):
@@ -173,7 +175,7 @@ class _Pool:
                 if actor is not None and self._busy[actor] < _AT_ONCE:
                     self._busy[actor] += 1
                     return actor
-                if not self._starting and len(self._busy) < self._most:
+                if len(self._starting) + len(self._busy) < self._most:
                     self._start()
                 self._changed.wait()
 
@@ -186,9 +188,13 @@ class _Pool:
         error = begun.exception()
         with self._changed:
             self._starting.discard(actor)
+            self._n_failed = 0 if error is None else self._n_failed + 1
             if error is None:
                 self._busy[actor] = 0
-            elif not isinstance(error, self._ray.exceptions.RayActorError):
+            elif (
+                not isinstance(error, self._ray.exceptions.RayActorError)
+                or self._n_failed >= _LOSSES + self._most
+            ):
                 self._failed = self._failed or _cause(error)
             self._changed.notify_all()
 

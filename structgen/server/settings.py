@@ -73,6 +73,8 @@ class Settings(BaseModel):
             server only. None: there are none.
         max_file_bytes: most bytes of one file.
         max_files_bytes: most bytes of the files of one key.
+        replicated: whether there are other servers, of whose answers and sessions this one knows
+            nothing: errors then say so.
         docs: whether there is ``/docs``.
         log_format: ``text`` or ``json``.
         log_prompts: whether the bodies of requests are logged.
@@ -117,6 +119,7 @@ class Settings(BaseModel):
     max_file_bytes: Count = 32 << 20
     max_files_bytes: Count = 1 << 30
     allow_unload: bool = False
+    replicated: bool = False
     docs: bool = True
     log_format: Literal["text", "json"] = "text"
     log_prompts: bool = False

@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+
+import structgen
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("default")
@@ -104,3 +106,35 @@ def test_kills_lose_nothing_and_repeat_nothing(cluster: Any, tmp_path: Path) -> 
     assert [row["id"] for row in rows] == list(range(N))
     assert {row["output"] for row in rows} <= {"good", "bad"}
     assert all(row["error"] is None and row["output_tokens"] > 0 for row in rows)
+
+
+def test_datasets(cluster: Any) -> None:
+    import structgen.ray
+
+    if not ray.is_initialized():
+        ray.init(cluster.address, log_to_driver=False)
+    one = structgen.ray.Cluster(actors=(1, 1), rows=8)
+    texts = [f"The soup of day {i} was cold." for i in range(20)] + [None]
+    dataset = ray.data.from_items([{"id": i, "text": text} for i, text in enumerate(texts)])
+    made = structgen.ray.generate(
+        dataset, Literal["good", "bad"], column="text", cluster=one, max_new_tokens=9
+    )
+    rows = sorted(made.take_all(), key=lambda row: row["id"])
+    assert [row["id"] for row in rows] == list(range(21))
+    assert {row["output"] for row in rows[:20]} <= {"good", "bad"}
+    assert "is empty" in rows[20]["error"]["message"]
+    questions = {"good": {"type": "predicate", "instructions": "Is it good?"}}
+    row = structgen.ray.decide(dataset.limit(2), questions, column="text", cluster=one).take(1)[0]
+    assert 0 <= json.loads(row["output"])["good"]["probability"] <= 1
+    row = structgen.ray.embed(dataset.limit(2), column="text", cluster=one).take(1)[0]
+    assert len(row["output"]) == 384
+    with pytest.raises(structgen.OptionError, match="no option 'nothing'"):
+        structgen.ray.generate(dataset, nothing=1)
+
+
+def test_a_job_that_cannot_go_on_says_why(cluster: Any, tmp_path: Path) -> None:
+    there = structgen.ray.Cluster(address=cluster.address, actors=(1, 1))
+    with pytest.raises(structgen.OptionError, match="There is no column 'q'"):
+        structgen.batch(["a", "b"], column="q", cluster=there, output=tmp_path / "out")
+    with pytest.raises(structgen.StructgenError, match="nowhere"):
+        structgen.batch(["a"], model=tmp_path / "nowhere", cluster=there, output=tmp_path / "two")

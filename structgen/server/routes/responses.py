@@ -539,7 +539,7 @@ async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]
         return []
     found = await _known(request, id_) if isinstance(id_, str) else None
     if found is None:
-        raise refused(_none(id_), "previous_response_id", "previous_response_not_found")
+        raise refused(_none(request, id_), "previous_response_id", "previous_response_not_found")
     if found.response["status"] not in ("completed", "incomplete"):
         raise refused(
             f"The answer {id_} is {found.response['status']}.",
@@ -565,14 +565,17 @@ async def _known(request: Request, id_: str) -> Stored | None:
     return found
 
 
-def _none(id_: object) -> str:
-    return f"There is no answer {id_!r}. It was not stored, or has been dropped for newer ones."
+def _none(request: Request, id_: object) -> str:
+    other = " Or another server has it: this is one of several, which do not share answers."
+    return f"There is no answer {id_!r}. It was not stored, or has been dropped for newer ones." + (
+        other if settings_of(request).replicated else ""
+    )
 
 
 async def _found(request: Request, id_: str) -> Stored:
     found = await _known(request, id_)
     if found is None:
-        raise ApiError(404, _none(id_), code="response_not_found")
+        raise ApiError(404, _none(request, id_), code="response_not_found")
     return found
 
 

@@ -1,0 +1,132 @@
+"""The server of structgen as an application of Ray Serve.
+
+Owns how many replicas there are, and which of them gets a request: by the model that it asks for,
+or by its session. A replica is what `structgen serve` runs, behind Serve's proxy in place of
+uvicorn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from structgen import models as catalogue
+from structgen.errors import OptionError, StructgenError
+from structgen.runner import Runner
+from structgen.server import Settings, create_app, runner_of
+
+
+def deployment(
+    models: Any = None,
+    *,
+    replicas: int | tuple[int, int] = 1,
+    cpus: float = 1,
+    gpus: float = 0,
+    ongoing: int = 8,
+    models_per_replica: int | None = None,
+    sticky: bool = False,
+    **settings: Any,
+) -> Any:
+    """Make an application of Ray Serve that answers OpenAI's API: ``serve.run(deployment(...))``.
+
+    A request with the header ``serve_multiplexed_model_id`` goes to a replica that has this model.
+    With ``sticky`` requests with the same ``x-session-id`` go to the same replica. Replicas know
+    nothing of each other's answers and sessions, and errors say so.
+
+    Args:
+        models: as in `structgen.server.Settings`; None: the default model.
+        replicas: how many, or the fewest and the most.
+        cpus: processors of a replica.
+        gpus: GPUs of a replica; 0.5: two share one.
+        ongoing: requests under way that a replica should have; more make another one.
+        models_per_replica: most models that a replica has loaded, each when it is first asked for;
+            None: it loads all when it begins.
+        sticky: whether sessions find their replica. Then no header chooses a model's.
+        **settings: of `structgen.server.Settings`.
+
+    Raises:
+        OptionError: a setting is wrong, or more than one replica cannot have it.
+    """
+    try:
+        from ray import serve
+    except ImportError:
+        raise OptionError("This needs Ray Serve: pip install 'structgen[ray]'.") from None
+    least, most = (replicas, replicas) if isinstance(replicas, int) else replicas
+    for name in ("sessions", "files"):
+        if settings.get(name) is not None and most > 1:
+            raise OptionError(f"{name}= is of one server only, and there are {most} replicas.")
+    flags = {
+        "models": models or catalogue.DEFAULT,
+        "host": "0.0.0.0",  # Serve's proxy says who may ask
+        "lazy": models_per_replica is not None,
+        "replicated": most > 1,
+        **settings,
+    }
+    given = Settings.of(flags)
+
+    class Server:
+        def __init__(self) -> None:
+            self._settings = Settings.of(flags)  # with the environment of the replica, and its keys
+            self._runner = runner_of(self._settings)
+            for id_ in () if self._settings.lazy else self._runner.list_models():
+                self._runner.load(id_)  # requests come when they can be answered
+
+        @serve.multiplexed(max_num_models_per_replica=models_per_replica or -1)  # type: ignore[untyped-decorator, unused-ignore]
+        async def loaded(self, id_: str) -> Any:
+            await self._runner.aload(id_)
+            return _Loaded(self._runner, id_)
+
+        def __serve_build_asgi_app__(self) -> Any:
+            app = create_app(self._runner, self._settings, owns_runner=True)
+
+            async def routed(scope: Any, receive: Any, send: Any) -> None:
+                id_ = serve.get_multiplexed_model_id() if scope["type"] == "http" else ""
+                if id_:
+                    with contextlib.suppress(StructgenError):  # which the answer will say
+                        await self.loaded(id_)
+                await app(scope, receive, send)
+
+            return routed
+
+    options: dict[str, Any] = {"num_replicas": least}
+    if least != most:
+        options = {
+            "autoscaling_config": {
+                "min_replicas": least,
+                "max_replicas": most,
+                "target_ongoing_requests": ongoing,
+            }
+        }
+    if sticky:
+        options["request_router_config"] = serve.config.RequestRouterConfig(
+            request_router_class=(
+                "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
+            ),
+            request_router_kwargs={"num_fallback_replicas": 0},
+        )
+    made = serve.deployment(
+        name="structgen",
+        ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
+        max_ongoing_requests=given.max_concurrency + given.max_queue,
+        graceful_shutdown_timeout_s=given.drain_seconds,
+        **options,
+    )
+    return made(serve.ingress()(Server)).bind()
+
+
+def app(arguments: Mapping[str, Any]) -> Any:
+    """`deployment`, with arguments of a file: ``import_path: structgen.ray:app`` of Serve."""
+    return deployment(**arguments)
+
+
+class _Loaded:
+    """A model that a replica has; Serve deletes it for another one."""
+
+    def __init__(self, runner: Runner, id_: str) -> None:
+        self._runner = runner
+        self._id = id_
+
+    def __del__(self) -> None:
+        with contextlib.suppress(StructgenError, RuntimeError):
+            self._runner.unload(self._id)
