@@ -250,6 +250,8 @@ class Closing:
 
     def members(self, state: State) -> Members | None:
         """The cheapest members found that complete an object, or None when there are none."""
+        if self._language.values.any_will_do:
+            return self.some_members(state)
         return self._search(state, self._known)
 
     def some_members(self, state: State) -> Members | None:
@@ -257,11 +259,16 @@ class Closing:
 
         They are much sooner found than the cheapest of them: the first will do.
         """
-        self._enough = 0
+        before, self._enough = self._enough, 0
         try:
             return self._search(state, self._witnesses)
         finally:
-            self._enough = ENOUGH_SEARCH
+            self._enough = before
+
+    def _value(self, conjunction: int) -> Text | None:
+        """The shortest value of a member; some value where the first members found will do."""
+        values = self._language.values
+        return values.shortest(conjunction) if self._enough else values.some(conjunction)
 
     def plain_end(self, state: State) -> Text | bool | None:
         """The members that complete an object, a comma before each, where only required ones are
@@ -296,7 +303,7 @@ class Closing:
         for label in bits(left & table.required):
             if table.touching(label) & rule.support:
                 continue
-            value = self._language.values.shortest(table.conjunctions[label])
+            value = self._value(table.conjunctions[label])
             if value is None:
                 return None
             plain.append(self._member(label, table.names[label], value))
@@ -426,7 +433,7 @@ class Closing:
         if len(ways) != 1:
             return None
         ((conjunction, after),) = ways
-        value = self._language.values.shortest(conjunction)
+        value = self._value(conjunction)
         if value is None:
             return None
         self._count_step()
@@ -513,7 +520,7 @@ class Closing:
         for conjunction, after in self._ways.ways(rule, label):
             if name is not None and after is rule:
                 continue  # such a member would settle nothing
-            value = self._language.values.shortest(conjunction)
+            value = self._value(conjunction)
             if value is None:
                 continue
             rest = self._solve((left, count, table.counted(after, count), keys))
@@ -555,7 +562,7 @@ class Closing:
         WORK.spend(number)
         out: list[Member] = []
         for label in bits(left):
-            value = self._language.values.shortest(table.conjunctions[label])
+            value = self._value(table.conjunctions[label])
             if value is not None:
                 out.append(self._member(label, table.names[label], value))
         values: dict[int, Text | None] = {}
@@ -565,7 +572,7 @@ class Closing:
                 label = table.label_of(matched)
                 settles = table.touching(label) & rule.support
                 owed = table.conjunctions[label]
-                values[matched] = None if settles else self._language.values.shortest(owed)
+                values[matched] = None if settles else self._value(owed)
             return values[matched]
 
         unnamed = 0

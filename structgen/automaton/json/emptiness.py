@@ -49,6 +49,7 @@ class Emptiness:
     Attributes:
         typed: as given.
         levels: per requirement that `nesting` has made, the levels that it leaves.
+        any_will_do: whether `shortest` may answer with any text: it is asked whether there is one.
     """
 
     def __init__(
@@ -66,11 +67,13 @@ class Emptiness:
         self._branches = branches
         self._shapes = shapes
         self._shortest: dict[int, Text | None] = {}
+        self._some: dict[int, Text | None] = {}  # of each some text, if there is any
         self._looking_at: set[int] = set()
         self.levels: dict[int, int] = {}
         # Whether so many values satisfy a conjunction.
         self._many: dict[tuple[int, int], bool] = {}
 
+    any_will_do = False
     _solving: dict[int, Text | None] | None = None
     _reading = 0
     _improvements = 0
@@ -148,7 +151,7 @@ class Emptiness:
         if self.plainly_possible(conjunction):
             return True
         # A leaf is only made when some text reaches its end.
-        return bool(self._shapes(conjunction)[0]) or self.shortest(conjunction) is not None
+        return bool(self._shapes(conjunction)[0]) or self.some(conjunction) is not None
 
     @property
     def is_solving(self) -> bool:
@@ -160,6 +163,16 @@ class Emptiness:
         """As long as this is the same, so are the answers of `shortest`, to the one who asks."""
         return self._reading, self._improvements
 
+    def some(self, conjunction: int) -> Text | None:
+        """Some text of the conjunction, which is sooner found than the shortest; None if empty."""
+        if self._solving is not None:
+            return self.shortest(conjunction)
+        self.any_will_do = True
+        try:
+            return self.shortest(conjunction)
+        finally:
+            self.any_will_do = False
+
     def shortest(self, conjunction: int) -> Text | None:
         """A shortest text of the conjunction (see `Frame.finish`), or None when it is empty.
 
@@ -168,6 +181,8 @@ class Emptiness:
         """
         if conjunction in self._shortest:
             return self._shortest[conjunction]
+        if self.any_will_do and conjunction in self._some:
+            return self._some[conjunction]
         levels = self.levels
         key = self._conjunctions.requirements(conjunction) if levels else ()
         room = min([levels[ob] for ob in key if ob in levels], default=UNLIMITED)
@@ -195,6 +210,7 @@ class Emptiness:
         self._solving = values = {conjunction: None}
         self._unsolved = {conjunction: None}
         self._readers = {}
+        self._improvements += 1  # what `provisional` was said of is over
         try:
             while self._unsolved:
                 # The newest first: what a value is made of before the value itself.
@@ -202,16 +218,18 @@ class Emptiness:
                 self._improve(item, values)
         finally:
             self._solving = None
-        self._shortest.update(values)
+        (self._some if self.any_will_do else self._shortest).update(values)
         return values[conjunction]
 
     def _improve(self, item: int, values: dict[int, Text | None]) -> None:
         """Work out the shortest text of ``item`` from those known of what is inside."""
+        best = values[item]
+        if best is not None and self.any_will_do:
+            return
         WORK.spend(10)
         self._reading = item
         with self._conjunctions.placed(item):
             text = self._shortest_shape(item)
-        best = values[item]
         if text is not None and (best is None or len(text) < len(best)):
             values[item] = text
             readers = self._readers.get(item)
@@ -230,6 +248,8 @@ class Emptiness:
             if shortest is not None and (best is None or len(shortest[0]) < len(best)):
                 best = shortest[0]
         for plan in plans:
+            if best is not None and self.any_will_do:
+                break
             text = plan.shortest_text()
             if text is not None and (best is None or len(text) < len(best)):
                 best = text

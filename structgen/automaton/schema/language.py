@@ -36,6 +36,7 @@ class Inhabited(Protocol):
     """Which conjunctions have values; see `json.emptiness.Emptiness`."""
 
     typed: Set[int]
+    any_will_do: bool
 
     @property
     def is_solving(self) -> bool:
@@ -53,6 +54,9 @@ class Inhabited(Protocol):
 
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """A cheap sufficient test that ``size`` different values satisfy the conjunction."""
+
+    def some(self, conjunction: int) -> Text | None:
+        """Some text of the conjunction, or None when it is empty."""
 
     def shortest(self, conjunction: int) -> Text | None:
         """A shortest text of the conjunction, or None when it is empty."""
