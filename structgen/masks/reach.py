@@ -8,7 +8,7 @@ by one only those walks that end both near and far. Sequences and their plans ar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from structgen.automaton.core import GROW, AnyText, Leaf, NeedsText, StringLeaf, TextHistory
 from structgen.automaton.json import bytes_of_many
+from structgen.automaton.regex import GROUND
 from structgen.automaton.texts import Text
 from structgen.storage import GenerationalCache
-from structgen.vocabulary import unfinished
 
 from .frame_walks import TokenEnd, token_ends_over
 from .leaf_walks import walker_of
@@ -186,7 +186,8 @@ class Reach:
                 small = np.unique(places, return_inverse=True)[1].astype(np.int64)
                 places = small - int(not is_alive.all())
         if len(configurations) > 1:
-            places[self._unsettled()] = -1  # they may leave one string and stay in another
+            for leaf_id, _, _ in configurations:  # they may leave one string and stay in another
+                places[self._texts.closing(machine.leaves[leaf_id].encoding)] = -1
         places[~chosen] = -1
         ids = np.flatnonzero(places >= 0)
         for _, together in grouped(places[ids], ids.astype(np.int32)):
@@ -209,22 +210,31 @@ class Reach:
             tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
         tokens[ids_of(ids)] = 1
         ends: list[TokenEnd] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
-        verdict = self._verdict(ends, most)
-        if verdict == _MIXED and leaf.text_state(q) is not None:
-            # A token leaves text between two characters, except in the middle of a character or
-            # an escape, and after a quote; those are few. What depends on the text depends on few.
-            between: list[TokenEnd] = [
-                (to, at, continuation)
-                for to, end, _ in ends
-                for at in self._states(to, end)
-                if to.text_state(at) is not None
-            ]
-            told: list[Any] = []
-            verdict = self._verdict(between, most, told)
-            apart = self._unsettled()
-            if told and verdict != _MIXED:
-                apart = np.concatenate([apart, self._beginnings(told, tape())])
-            flags[_MIXED, apart] |= tokens[apart]
+        if leaf.text_state(q) is None:
+            flags[self._verdict(ends, most)] |= tokens
+            return
+        # Most tokens end between two characters; others inside of one, or behind a quote.
+        from_open = 0
+        behind: list[TokenEnd] = []
+        inside: dict[int, list[TokenEnd]] = {GROUND: []}
+        for to, end, _ in ends:
+            for at, node in self._states(to, end):
+                here = behind if node is None else inside.setdefault(node, [])
+                here.append((to, at, continuation))
+                if node == GROUND:
+                    from_open = max(from_open, self._bytes_from_open(to, at, continuation))
+        told: list[Any] = []
+        settled: list[tuple[int, Ids]] = []
+        for node, (apart, _) in self._texts.cuts(leaf.encoding).items():
+            verdict = self._verdict([*inside.get(node, ()), *behind], most)
+            settled.append((_MIXED if from_open > most else verdict, apart))
+        settled.append((self._verdict(behind, most), self._texts.closing(leaf.encoding)))
+        verdict = self._verdict(inside[GROUND], most, told)
+        if told and verdict != _MIXED:
+            settled.append((_MIXED, self._beginnings(told, tape())))
+        for which, apart in settled:
+            flags[which, apart] |= tokens[apart]
+        for _, apart in settled:
             tokens[apart] = 0
         flags[verdict] |= tokens
 
@@ -263,7 +273,7 @@ class Reach:
 
     def _beginnings(self, told: list[Any], tape: TextHistory) -> Ids:
         """The tokens that lead from the string that is open in ``tape`` towards one that ``told``
-        holds; of `_unsettled` none is looked for."""
+        holds; of those that end inside a character none is looked for."""
         begun = json.loads(tape.open_string() + b'"')
         trie = self._vocabulary.trie
         ids: set[int] = set()
@@ -278,23 +288,11 @@ class Reach:
                     ids.update(trie.ids_at(node))
         return np.array(sorted(ids), np.int32)
 
-    def _unsettled(self) -> Ids:
-        """Ids of the tokens after which text in a JSON string may not stand between characters:
-        those with a quote or a backslash, and those that end inside a UTF-8 character."""
-        store = self._store
-        if store.unsettled is None:
-            store.unsettled = np.array(
-                [
-                    token_id
-                    for token_id, token in enumerate(self._vocabulary.tokens)
-                    if b'"' in token or b"\\" in token or (token[-1:] >= b"\x80" and _is_cut(token))
-                ],
-                np.int32,
-            )
-        return store.unsettled
-
-    def _states(self, leaf: Leaf, end: int | tuple[int, int]) -> list[int]:
-        return self._texts.run_ends(leaf, *end) if isinstance(end, tuple) else [end]
+    def _states(self, leaf: Leaf, end: int | tuple[int, int]) -> Sequence[tuple[int, int | None]]:
+        """The states in which tokens end; in a text with the node of the encoding that is there."""
+        if isinstance(end, tuple):
+            return self._texts.run_ends(leaf, *end)
+        return [(end, None if leaf.text_state(end) is None else GROUND)]
 
     def _most(
         self, state: int, distance: Callable[[Leaf, int, int], int], tape: TextHistory | None = None
@@ -321,7 +319,7 @@ class Reach:
                     places = token_ends_over(machine.stacks, frame_walk[2], below)
                     ends += [(to, end, at, distance) for to, end, at in places]
             for to, end, at, measure in ends:
-                for q in self._states(to, end):
+                for q, _ in self._states(to, end):
                     longest = max(longest, measure(to, q, at))
                     longest = max(longest, self._bytes_from_open(to, q, at))
         return longest
@@ -348,7 +346,7 @@ class Reach:
             after = self._after_string(leaf, continuation)
             return min(FAR, leaf.most_left + 2 + after)
         longest = 0
-        for at in self._states(leaf, end):
+        for at, _ in self._states(leaf, end):
             longest = max(longest, self._bytes_to_close(leaf, at, continuation))
             longest = max(longest, self._bytes_from_open(leaf, at, continuation))
         return longest
@@ -373,7 +371,7 @@ class Reach:
         told: list[Any] | None,
     ) -> Iterator[tuple[int, int]]:
         """Tokens that plans from where tokens end have: at least, and at most; see `_verdict`."""
-        for at in self._states(leaf, end):
+        for at, _ in self._states(leaf, end):
             least, bound = self._tokens_to_close(leaf, at, continuation)
             if told is not None and least <= most < bound:
                 least, bound = self._tokens_otherwise(leaf, at, continuation, told)
@@ -491,11 +489,6 @@ def strings_in(values: Iterable[Any]) -> set[str]:
         elif isinstance(value, list):
             todo += value
     return found
-
-
-def _is_cut(token: bytes) -> bool:
-    """Whether a token may end inside a UTF-8 character, which may have begun before it."""
-    return unfinished(token) > 0 or all(0x80 <= byte < 0xC0 for byte in token[-4:])
 
 
 def _ids(flags: npt.NDArray[Any]) -> Ids:

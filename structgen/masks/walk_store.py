@@ -198,7 +198,6 @@ class WalkStore:
         self.zeros = bytes(4 * self.n_words)
         # values that one token can open: "[[[" three
         self.most_opened = self.trie.most(b"[{")
-        self.unsettled: Ids | None = None  # see `reach`, which makes it when it needs it
         self.budget = DEFAULT_CACHE_BYTES
         self.used = 0
         self.held = 0

@@ -206,6 +206,13 @@ class RopeTokens:
         return _Before(least, (data[:longest], tuple(relative))), steps
 
 
+_Spelt: TypeAlias = "tuple[bytes, list[int], list[tuple[int, int]]]"
+
+_FEW_SPELT = 4
+_END = 8
+"""So many bytes at their ends tell the texts apart that are kept."""
+
+
 @final
 class FewestTokens:
     """Spells bytes in nodes of one trie. Safe to share by threads.
@@ -219,9 +226,9 @@ class FewestTokens:
     def __init__(self, trie: Trie) -> None:
         self._trie = trie
         self.ropes = RopeTokens(trie)
-        # A text, and for each number of its last bytes the fewest tokens that spell them, with node
-        # and length of the first of these. Replaced as a whole, never changed.
-        self._last: tuple[bytes, list[int], list[tuple[int, int]]] = (b"", [0], [(0, 0)])
+        # The last few texts, and for each number of their last bytes the fewest tokens that spell
+        # them, with node and length of the first of these. Replaced as a whole, never changed.
+        self._last: tuple[_Spelt, ...] = ((b"", [0], [(0, 0)]),)
 
     def count(self, data: bytes) -> int | None:
         """Return how many tokens `__call__` would take, which costs less."""
@@ -247,14 +254,19 @@ class FewestTokens:
         return out
 
     def _table(self, data: bytes) -> tuple[list[int], list[tuple[int, int]]]:
-        """For each number of last bytes: the fewest tokens, and the first of these."""
-        known, fewest, chosen = self._last
-        if known == data:
-            return fewest, chosen
-        alike = _common_end(known, data)
-        fewest, chosen = fewest[: alike + 1], chosen[: alike + 1]
+        """For each number of last bytes, perhaps of a longer text with the same end: the fewest
+        tokens, and the first of these."""
+        for known, fewest, chosen in self._last:
+            if known.endswith(data):
+                return fewest, chosen
+        # Ways to end take turns: each is gone on with from the text that ended so before.
+        alike = [spelt for spelt in self._last if spelt[0][-_END:] == data[-_END:]]
+        known, fewest, chosen = (alike or self._last)[0]
+        common = _common_end(known, data)
+        fewest, chosen = fewest[: common + 1], chosen[: common + 1]
         _extend(self._trie, data, fewest, chosen)
-        self._last = (data, fewest, chosen)
+        others = [spelt for spelt in self._last if spelt[0][-_END:] != data[-_END:]]
+        self._last = ((data, fewest, chosen), *others[: _FEW_SPELT - 1])
         return fewest, chosen
 
 

@@ -47,6 +47,8 @@ class ExcludingLeaf(Leaf):
     def __init__(self, base: Leaf) -> None:
         super().__init__()
         self.base = base
+        if base.holds_text:
+            self.encoding = base.encoding
         # Sets of barred automata: one less, by number, and the automaton with its state. The first
         # is empty.
         self._nodes: list[tuple[int, Leaf, int]] = [(0, base, 0)]

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import weakref
+from typing import NamedTuple
+
+import numpy as np
 
 from structgen.automaton.core import Leaf
 from structgen.automaton.regex import GROUND, Utf8
-from structgen.masks.walk_store import WalkStore
+from structgen.masks.grouping import ranges
+from structgen.masks.walk_store import Ids, WalkStore
 
 from . import character_nodes
 from .character_arrays import CharacterArrays
@@ -22,6 +26,18 @@ from .text_walks import TextWalks
 _LONGEST_NAME = 80
 
 
+class Cut(NamedTuple):
+    """The tokens that end inside a character, at one node of an encoding.
+
+    Attributes:
+        ids: those that are text up to that character.
+        most: the most characters before it.
+    """
+
+    ids: Ids
+    most: int
+
+
 class LeafTexts:
     """The texts of one vocabulary."""
 
@@ -30,7 +46,7 @@ class LeafTexts:
         store.when_rotated(self._forget)
         # What is made for a leaf holds its automaton, and goes with the leaf.
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
-        self._tails: weakref.WeakKeyDictionary[Utf8, set[int]] = weakref.WeakKeyDictionary()
+        self._cuts: weakref.WeakKeyDictionary[Utf8, dict[int, Cut]] = weakref.WeakKeyDictionary()
         self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
 
     def _forget(self) -> None:
@@ -85,8 +101,9 @@ class LeafTexts:
                 leaf.attached[self] = found
         return found
 
-    def run_ends(self, leaf: Leaf, state: int, most: int) -> list[int]:
-        """The leaf states in which tokens may end on a run: all that matter for completions.
+    def run_ends(self, leaf: Leaf, state: int, most: int) -> list[tuple[int, int]]:
+        """The leaf states in which tokens may end on a run: all that matter for completions; each
+        with the node of the encoding that it stands at.
 
         States that may end right away, and after any one more character, are alike in that: one
         stands for all.
@@ -95,14 +112,14 @@ class LeafTexts:
         symbols, encoding = leaf.symbols, leaf.encoding
         if most <= ANEW:
             runs = self.of(leaf).runs_anew(state, ANEW - most)
-            return [q for at, count in runs for q in self.run_ends(leaf, at, count)]
+            return [end for at, count in runs for end in self.run_ends(leaf, at, count)]
         if most < 0:
             states = self.of(leaf).special_states(state, -1 - most)
-            return [q for at in states for q in self.run_ends(leaf, at, 0)]
-        tails = self._tails_of(encoding)
+            return [end for at in states for end in self.run_ends(leaf, at, 0)]
+        cuts = self.cuts(encoding)
         chars, length = symbols.run(state)
         last = min(most, symbols.settled(state)) if length < 0 else most
-        out: list[int] = []
+        out: list[tuple[int, int]] = []
         states = [symbols.after_run(state, count) for count in range(last + 1)]
         may_end = [symbols.label(at) >= 0 for at in states]
         # Where there are several outcomes, another one may be near.
@@ -114,25 +131,38 @@ class LeafTexts:
             may_all_end = is_one and 0 < count < last and all(may_end[count - 1 : count + 2])
             if may_all_end and not live & ~chars:
                 continue
+            out.append((leaf.in_text(at), GROUND))
             out += [
-                leaf.in_text(at, tail)
-                for tail in tails
-                if tail == GROUND or encoding.reach(tail) & live
+                (leaf.in_text(at, node), node)
+                for node, cut in cuts.items()
+                if count <= cut.most and encoding.reach(node) & live
             ]
         return out
 
-    def _tails_of(self, encoding: Utf8) -> set[int]:
-        """Where in a character tokens may end, as nodes of ``encoding``."""
-        found = self._tails.get(encoding)
+    def cuts(self, encoding: Utf8) -> dict[int, Cut]:
+        """The tokens that end inside a character, by the node of ``encoding`` that is there."""
+        found = self._cuts.get(encoding)
         if found is None:
-            found = {GROUND}
-            for tail in self.characters(encoding).arrays.tails:
+            arrays = self.characters(encoding).arrays
+            tails: dict[int, list[int]] = {}
+            for which, tail in enumerate(arrays.tails):
                 node = GROUND
                 for byte in tail:
                     node = encoding.row(node).get(byte, -1)
                     if node < 0:
                         break
                 else:
-                    found.add(node)
-            self._tails[encoding] = found
+                    tails.setdefault(node, []).append(which)
+            found = self._cuts[encoding] = {}
+            for node, alike in tails.items():
+                here = np.isin(arrays.partial_tail, alike)
+                most = int(arrays.depth[arrays.partial_node[here]].max())
+                found[node] = Cut(arrays.partial[here], most)
+        return found
+
+    def closing(self, encoding: Utf8) -> Ids:
+        """The tokens that close a string, wherever they lead."""
+        arrays = self.characters(encoding).arrays
+        quotes = arrays.quotes
+        found: Ids = arrays.token_ids[ranges(arrays.token_start[quotes], arrays.token_end[quotes])]
         return found
