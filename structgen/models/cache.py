@@ -65,6 +65,8 @@ def write_record(folder: Path, source: str, commit: str = "") -> None:
 
 def read_record(folder: Path) -> Record | None:
     """Return a folder's record; None: there is none, or it cannot be understood."""
+    if not (folder / RECORD).is_file():
+        return None
     try:
         found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         files = {
@@ -73,7 +75,15 @@ def read_record(folder: Path) -> Record | None:
             if inside(folder, path)  # else all of it is not understood
         }
         return Record(str(found["source"]), str(found["commit"]), files)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (
+        OSError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ):
         return None
 
 

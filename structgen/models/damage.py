@@ -60,7 +60,7 @@ def find(folder: Path) -> list[Lack]:
     ]
     if not graphs:
         return [_no_graph(folder)]
-    found = [lack for graph in graphs for lack in _of_graph(graph)]
+    found = [lack for graph in graphs for lack in of_graph(graph)]
     if not (folder / _TOKENIZER).is_file():
         found.append(_no_tokenizer(folder, "an embedder"))
     return found
@@ -76,7 +76,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
     except (OSError, ValueError, KeyError, RecursionError) as error:
         says = f"{path} cannot be understood: {error!r}."
         return [Lack(path, says, "Copy it again from where the folder is from.")]
-    found, graphs = [], set()
+    found, graphs = _special(folder), set()
     for place, value in settings:
         name = place[-1]
         if name in _YOURS:
@@ -90,10 +90,19 @@ def _of_language_model(folder: Path) -> list[Lack]:
             is_graph = name == "filename" and value.endswith(".onnx")
             if is_graph and not {"inputs", "outputs", "session_options"} & set(place):
                 graphs.add(file)
-    found += [lack for graph in sorted(graphs) for lack in _of_graph(graph)]
+    found += [lack for graph in sorted(graphs) for lack in of_graph(graph)]
     if not (folder / _TOKENIZER).is_file():
         found.append(_no_tokenizer(folder, "a language model"))
     return found
+
+
+def _special(folder: Path) -> list[Lack]:
+    """Pipes and devices: the runtime reads some by their usual names, and would wait for ever."""
+    return [
+        Lack(path, f"{path} is no file, but a pipe or a device.", f"Delete {path}.")
+        for path in sorted(folder.iterdir())
+        if path.exists() and not path.is_file() and not path.is_dir()
+    ]
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -123,8 +132,8 @@ def _elsewhere(path: Path, says: str) -> Lack:
     return Lack(path, f"{path}: {says}.", do)
 
 
-def _of_graph(graph: Path) -> list[Lack]:
-    """What is wrong with a graph, or with the data that it refers to."""
+def of_graph(graph: Path) -> list[Lack]:
+    """Return what is wrong with a graph, or with the data that it refers to."""
     if not graph.is_file():
         return [Lack(graph, f"{graph} is missing.", _copy(graph))]
     if _is_note(graph):

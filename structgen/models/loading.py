@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from structgen.errors import ModelError, OptionError
+from structgen.errors import ModelError, OptionError, printable
 
 from . import cache
 from .damage import Lack
@@ -40,6 +41,23 @@ def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
 def in_short(error: Exception) -> str:
     """A runtime's error without the places in its source code."""
     return _INTERNALS.sub("", str(error)[:_LONGEST]).strip().rstrip(".")
+
+
+@contextmanager
+def panics_told(file: Path, kind: type[ModelError] = ModelError) -> Iterator[None]:
+    """Tell of the end of a call of ``tokenizers`` on a file that lies to it.
+
+    That is no `Exception`, and would end more than the call.
+
+    Raises:
+        ModelError: so it has ended; of the kind that is named.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise kind(f"{file} does not work: {printable(str(error))}.") from error
 
 
 _NAMES = {

@@ -51,6 +51,9 @@ from structgen.errors import VocabularyError
 MAX_TOKEN_ID = (1 << 24) - 1
 """A file with ids above this is taken for malformed: the id → bytes table would fill the memory."""
 
+_MOST_CHARACTERS = 1 << 27  # of all tokens together, behind each step of a decoder
+_LONGEST_CONTENT = 64  # that such a step may put where something else was
+
 END_TOKEN_NAMES = (
     "<|endoftext|>",
     "<|end_of_text|>",
@@ -143,6 +146,13 @@ def read_text(text: str) -> TokenTable:
 
 
 def _table(file: Path, document: dict[str, Any]) -> TokenTable:
+    try:
+        return _understood(file, document)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        _fail(file, f"it cannot be understood ({error!r})", _ELSE)
+
+
+def _understood(file: Path, document: dict[str, Any]) -> TokenTable:
     model = document.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
         _fail(file, 'it has no "model" with a "vocab"', "Is it a Hugging Face tokenizer.json?")
@@ -256,6 +266,8 @@ class _Decoder:
         """Return the bytes of each token string; of an empty one, none."""
         for step in self.steps:
             strings = [text and step(text) for text in strings]
+            if sum(map(len, strings)) > _MOST_CHARACTERS:
+                raise ValueError(f"its tokens would have more than {_MOST_CHARACTERS:,} characters")
         if self.last == "alphabet":
             return _from_byte_alphabet(strings)
         tokens = [text.encode() for text in strings]
@@ -305,7 +317,7 @@ def _string_step(part: dict[str, Any]) -> Callable[[str], str] | None:
         return lambda text: text.replace(mark, " ")
     if kind == "Replace" and isinstance(part.get("pattern"), dict):
         old, new = part["pattern"].get("String"), part.get("content")
-        if isinstance(old, str) and old and isinstance(new, str):
+        if isinstance(old, str) and old and isinstance(new, str) and len(new) <= _LONGEST_CONTENT:
             return lambda text: text.replace(old, new)
     if kind == "BPEDecoder":
         suffix = part.get("suffix", "</w>")

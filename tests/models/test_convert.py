@@ -399,6 +399,26 @@ def test_a_damaged_model_is_told_as_such(name, size, message, tmp_path, monkeypa
         genai.load(moved, kind=genai.TextModel)
 
 
+def test_what_the_runtime_does_not_take_is_told(tmp_path):
+    folder = convert_gguf(tiny_gguf.write(tmp_path / "tiny.gguf"), tmp_path / "out", silent)
+    config = folder / "genai_config.json"
+    config.write_text(config.read_text().replace('"num_beams": 1', '"num_beams": 2147483647'))
+    with pytest.raises(ModelError, match="num_beams"):
+        genai.load(folder, kind=genai.TextModel)
+
+
+def test_a_tokenizer_that_panics(tmp_path, monkeypatch):
+    class PanicException(BaseException):
+        """As the package tokenizers has it."""
+
+    def panic(*_):
+        raise PanicException("no entry found for key")
+
+    monkeypatch.setattr("tokenizers.Tokenizer.from_file", panic)
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    assert "no entry found for key" in refused(path, tmp_path)
+
+
 @pytest.mark.parametrize("share", [0.001, 0.2, 0.9, 0.999])
 def test_a_truncated_file(share, tmp_path):
     whole = tiny_gguf.write(tmp_path / "whole.gguf").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from test_hub import graph_with_data
@@ -136,3 +137,19 @@ def test_a_data_file_that_is_too_short(folder):
     said = {lack.says for lack in damage.find(folder)}
     place = folder / "model.onnx.data"
     assert f"{place} is damaged: it has 1,000 bytes of the 1,200 that model.onnx refers to." in said
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "genai_config.json", ".structgen.json"])
+def test_pipes_are_not_waited_for(folder, name):
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(ModelError, match=r"is no file, but a pipe|embedder"):
+        genai.load(folder, kind=genai.TextModel)
+    assert models.info(str(folder)).commit == ""
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"files": {"a": [1e999, ""]}}'])
+def test_a_record_that_cannot_be_understood_is_none(folder, text):
+    (folder / ".structgen.json").write_text(text)
+    (folder / "genai_config.json").write_text(text)
+    assert models.info(str(folder)).commit == ""

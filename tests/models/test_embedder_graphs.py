@@ -537,6 +537,11 @@ def test_variants_are_named_by_their_file(tmp_path):
             {"prompts": {"a": "b"}, "default_prompt_name": ["a"]},
             r"default prompt \['a'\]",
         ),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "a" * 100_001}},
+            "100,001 characters",
+        ),
         ("1_Pooling/config.json", {"pooling_mode": 5}, "pooling_mode is no name"),
         ("1_Pooling/config.json", {"pooling_mode_cls_token": "true"}, "neither true nor false"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "the pooling 'nothing'"),
@@ -619,3 +624,58 @@ def test_the_runtimes_errors_are_ours(tmp_path):
     (place / "tokenizer.json").write_text(json.dumps(document))
     with pytest.raises(ModelError, match="ONNX Runtime cannot run"):
         load_embedder(place).embed("a")
+
+
+@pytest.mark.parametrize("part", ["post_processor", "normalizer"])
+def test_a_tokenizer_that_panics_is_told(tmp_path, part, capfd):
+    """What the library raises then is no `Exception`, and would end a server's task."""
+    place = tiny.folder(tmp_path)
+    document = json.loads((place / "tokenizer.json").read_text())
+    if part == "normalizer":  # a regular expression that goes back too often
+        document[part] = {"type": "Replace", "pattern": {"Regex": "(a|a|aa)+$"}, "content": ""}
+    else:
+        document[part]["special_tokens"] = {}
+    (place / "tokenizer.json").write_text(json.dumps(document))
+    embedder = load_embedder(place)
+    with pytest.raises(ModelError, match="does not work"):
+        embedder.embed("a" * 40 + "b")
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize("kind", ["rank", "rows", "strings"])
+def test_a_graph_that_gives_something_else_than_it_says(tmp_path, kind):
+    tiny.tokenizer(tmp_path)
+    op, shape = tiny.Builder(), ["batch", "tokens"]
+    ids = tiny.value("input_ids", ir.DataType.INT64, shape)
+    if kind == "rows":
+        made = op("ConstantOfShape", op.constant(np.array([1, 2, 8])))
+    else:
+        to = ir.DataType.STRING if kind == "strings" else ir.DataType.FLOAT
+        made = op("Cast", ids, to=to)
+    out = tiny.output(made, "last_hidden_state", ir.DataType.FLOAT, ["batch", "tokens", 8])
+    if kind == "strings":
+        out = tiny.output(made, "last_hidden_state", ir.DataType.STRING, shape)
+    op.save(tmp_path / "model.onnx", [ids], [out])
+    with pytest.raises(ModelError, match="which is not what it says of itself"):
+        load_embedder(tmp_path).embed(["a b c", "d"])
+
+
+def test_a_graph_with_data_elsewhere_is_refused(tmp_path):
+    place = tiny.folder(tmp_path / "model")
+    (tmp_path / "outside.data").write_bytes(tiny.TABLE.tobytes())
+    graph = ir.load(place / "model.onnx")
+    name = graph.graph.initializers["c0"]
+    name.const_value = ir.ExternalTensor(
+        "x.data",
+        0,
+        tiny.TABLE.nbytes,
+        ir.DataType.FLOAT,
+        shape=ir.Shape(tiny.TABLE.shape),
+        name="c0",
+        base_dir=str(tmp_path),
+    )
+    data = ir.to_proto(graph).SerializeToString()
+    (place / "model.onnx").write_bytes(data.replace(b"x.data", b"../o.d"))
+    (tmp_path / "o.d").write_bytes(tiny.TABLE.tobytes())
+    with pytest.raises(ModelError, match="no path inside the folder"):
+        load_embedder(place)

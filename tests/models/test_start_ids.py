@@ -65,9 +65,21 @@ def test_either_file_may_say_it(
     assert start_ids(tmp_path, VOCABULARY) == expected
 
 
-def test_a_broken_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer_config.json").write_text("[")
-    with pytest.raises(ModelError, match=r"tokenizer_config\.json cannot be understood"):
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tokenizer_config.json", "["),
+        ("tokenizer_config.json", "[" * 100_000),
+        ("tokenizer.json", '{"post_processor": {"type": "TemplateProcessing", "single": [5]}}'),
+        (
+            "tokenizer.json",
+            '{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": 5}]}}',
+        ),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ModelError, match=rf"{name} cannot be understood"):
         start_ids(tmp_path, VOCABULARY)
 
 

@@ -611,6 +611,9 @@ def test_width_from_the_runtime_configuration(tmp_path: Path) -> None:
 # -- files that cannot be read --------------------------------------------------------------------
 
 
+TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -643,6 +646,19 @@ def test_width_from_the_runtime_configuration(tmp_path: Path) -> None:
             ),
             "does not give each token bytes of its own",
         ),
+        (document(added_tokens=7), "cannot be understood"),
+        (document(model={"type": "BPE", "vocab": {}, "unk_token": ["x"]}), "cannot be understood"),
+        (document(model={"type": "BPE", "vocab": {"a": 0}, "unk_id": 9}), "cannot be understood"),
+        (document(decoder={"type": "Sequence", "decoders": 5}), "cannot be understood"),
+        (document(decoder={"type": "Metaspace", "replacement": 5}), "cannot be understood"),
+        (
+            document(
+                model={"type": "BPE", "vocab": {"a" * 100: 0}},
+                decoder={"type": "Sequence", "decoders": [TENFOLD] * 7},
+            ),
+            "more than 134,217,728 characters",
+        ),
+        (document(decoder={**TENFOLD, "content": "a" * 1000}), "bytes of its own"),
     ],
 )
 def test_malformed_files(content: Any, message: str, tmp_path: Path) -> None:

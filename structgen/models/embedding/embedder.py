@@ -27,8 +27,8 @@ from structgen.errors import (
     TruncationWarning,
     counted,
 )
-from structgen.models import cache
-from structgen.models.loading import remedy
+from structgen.models import cache, damage
+from structgen.models.loading import remedied, remedy
 from structgen.models.progress import Progress, late
 
 from .folder import Settings, read
@@ -611,6 +611,9 @@ def load(
             "if it was converted with --hidden-states."
         )
     settings = read(place)
+    lacking = damage.of_graph(settings.graph)
+    if lacking:
+        raise ModelError(remedied(settings.folder, lacking))
     graph = Graph(
         settings.graph,
         wants_tokens=wanted is not None,

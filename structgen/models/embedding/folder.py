@@ -24,6 +24,8 @@ _POOLING = "1_Pooling"
 _UNLIMITED = 1_000_000
 """Tokenizers write a number far above this where there is no bound."""
 
+_LONGEST_PROMPT = 100_000
+
 # Their positions begin behind the padding token's id.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 
@@ -168,6 +170,11 @@ def _prompts(file: Path, config: Mapping[str, Any]) -> dict[str, str]:
     for name, text in prompts.items():
         if not isinstance(text, str):  # a null would be the word None before each text
             raise ModelError(f"{file} cannot be understood: its prompt {name!r} is no text.")
+        if len(text) > _LONGEST_PROMPT:  # which stands before each text
+            raise ModelError(
+                f"{file} cannot be followed: its prompt {name!r} has {len(text):,} characters, and "
+                f"may have {_LONGEST_PROMPT:,}."
+            )
     return prompts
 
 

@@ -264,6 +264,14 @@ class Graph:
             with _explained(self._file):
                 return self.device.run(self._session, feeds, self._output, to_pool)
         found = self._run(feeds)
+        is_right = found.dtype.kind == "f" and found.shape[:1] == (len(rows),)
+        if self.kind == "tokens":
+            is_right = is_right and found.ndim == 3 and found.shape[1] >= max(lengths)
+        if not is_right or (self.kind == "text" and found.ndim != 2):
+            raise ModelError(
+                f"{self._file} gives {self._output} of the type {found.dtype} and the shape "
+                f"{found.shape} for {len(rows)} texts, which is not what it says of itself."
+            )
         if self.kind == "tokens":
             return pool(found, lengths, pooling, n_skipped)
         return np.asarray(found, np.float32)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, final
 
 from tokenizers import Tokenizer
 
-from structgen.errors import ModelError, OptionError
+from structgen.errors import ModelError, OptionError, printable
+from structgen.models.loading import panics_told
 
 
 class Tokens(NamedTuple):
@@ -42,6 +43,7 @@ class TextTokenizer:
             ModelError: it cannot be understood.
             OptionError: ``max_length`` leaves no room for text.
         """
+        self._file = file
         self._whole, self._cutting = _read(file), _read(file)
         self._max_length = max_length
         if max_length is not None:
@@ -65,14 +67,16 @@ class TextTokenizer:
         Cost: 20 to 60 µs for a sentence; twice that for texts that are cut.
         """
         try:
-            found = self._whole.encode_batch_fast(texts)
+            with panics_told(self._file):
+                found = self._whole.encode_batch_fast(texts)
         except (TypeError, UnicodeEncodeError):
             raise OptionError(_unwritable(texts)) from None
         most = self._max_length
         long = [i for i, one in enumerate(found) if most is not None and len(one) > most]
         n_cut = [0] * len(found)
         if long:
-            cut = self._cutting.encode_batch_fast([texts[i] for i in long])
+            with panics_told(self._file):
+                cut = self._cutting.encode_batch_fast([texts[i] for i in long])
             for i, encoding in zip(long, cut, strict=True):
                 n_cut[i] = len(found[i]) - len(encoding)
                 found[i] = encoding
@@ -89,13 +93,15 @@ class TextTokenizer:
         for token in token_ids:
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
                 raise OptionError(f"{token!r} is no token id. They are 0 to {size - 1:,}.")
-        return str(self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+        with panics_told(self._file):
+            return str(self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
     def n_prompt_tokens(self, prompt: str) -> int:
         """How many tokens a prompt is at the beginning of a text."""
         if not prompt:
             return 0
-        encoding = self._whole.encode(prompt)
+        with panics_told(self._file):
+            encoding = self._whole.encode(prompt)
         trailing = 0
         for is_special in reversed(encoding.special_tokens_mask):
             if not is_special:
@@ -106,9 +112,12 @@ class TextTokenizer:
 
 def _read(file: Path) -> Tokenizer:
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        with panics_told(file):
+            tokenizer = Tokenizer.from_file(str(file))
+    except ModelError:
+        raise
     except Exception as error:  # the library raises plain Exception
-        raise ModelError(f"{file} cannot be understood: {error}.") from error
+        raise ModelError(f"{file} cannot be understood: {printable(str(error))}.") from error
     tokenizer.no_padding()
     return tokenizer
 

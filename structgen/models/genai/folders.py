@@ -37,6 +37,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / "genai_config.json"
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise FileNotFoundError
         config = json.loads(path.read_text(encoding="utf-8"))
         model = config["model"]
         model["eos_token_id"]

@@ -66,6 +66,8 @@ def load(
     try:
         og_model = og.Model(_session_config(folder, names, options_of, others))
         og_tokenizer = og.Tokenizer(og_model)
+        search_defaults = _search_defaults(og_model, config)
+        bytes_per_token = _bytes_per_token(og_model, config)
     except Exception as error:
         hint = f" {remedy(folder)}" if "parse" in str(error) or "parsing" in str(error) else ""
         raise ModelError(
@@ -76,8 +78,8 @@ def load(
         og_tokenizer,
         vocabulary=vocabulary,
         context_length=int(config["model"]["context_length"]),
-        search_defaults=_search_defaults(og_model, config),
-        bytes_per_token=_bytes_per_token(og_model, config),
+        search_defaults=search_defaults,
+        bytes_per_token=bytes_per_token,
         start_ids=start_ids(folder, vocabulary),
         folder=folder,
         load_options={
