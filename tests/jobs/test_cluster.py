@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
+from cluster import MODELS, simulate  # of tests/benchmarks
 
 from structgen.cli.commands import cli
 from structgen.errors import OptionError
@@ -75,3 +76,13 @@ def test_what_does_not_go_together_is_told(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         ended = CliRunner().invoke(cli, [*command, "--ray", "local"], standalone_mode=False)
         assert "pip install 'structgen[ray]'" in str(ended.exception)
+
+
+def test_the_simulation_writes_each_row_once() -> None:
+    for seed in range(5):
+        out = simulate(
+            MODELS[0], 20_000, 30, hours_between_losses=0.05, driver_losses=(0.3, 0.7), seed=seed
+        )
+        assert (out.missing, out.repeated) == (0, 0)
+        assert out.kills > 10
+        assert 0 < out.lost < out.busy
