@@ -177,6 +177,9 @@ class Reach:
             if at is None:
                 return
             ends = [ids for _, ids in self._texts.of(leaf).ends(at)]
+            if len(configurations) == 1:
+                yield from (alike for ids in ends if len(alike := ids[chosen[ids]]))
+                return
             here = np.full(len(chosen), len(ends), np.int64)
             for number, found in enumerate(ends):
                 here[found] = number

@@ -9,7 +9,7 @@ by level; it sets runs and open texts aside for `text_walks`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -209,7 +209,7 @@ class TextTables:
         return narrow is not None and len(narrow) <= FEW
 
 
-def grouped(targets: npt.NDArray[np.int64], places: Int32) -> list[tuple[int, Int32]]:
+def grouped(targets: npt.NDArray[Any], places: Int32) -> list[tuple[int, Int32]]:
     """``places``, ascending, by target, without the dead ones."""
     alive = targets != DEAD
     if not alive.any():
@@ -363,33 +363,6 @@ class TextSteps(TextTables):
                 np.concatenate([at for _, at in seen]),
                 out,
             )
-
-    def ends(self, state: int) -> Iterator[tuple[int, Int32]]:
-        """The tokens that are text from ``state`` on, by the state in which they end.
-
-        Without those that end inside a character.
-        """
-        arrays, table, minterms = self.arrays, self.rows, self.points.minterms
-        nodes = np.zeros(1, np.int32)
-        at = np.array([table.number(state)], np.int32)
-        seen: list[tuple[Int32, Int32]] = []
-        while len(nodes):
-            WORK.spend(5 + (len(nodes) >> 5))
-            table.cover(at)
-            children, counts = arrays.children_of(nodes)
-            to = table.rows[np.repeat(at, counts), minterms[arrays.code[children]]]
-            alive = to >= 0
-            children, to = children[alive], to[alive]
-            seen.append((children, to))
-            inner = arrays.end[children] - children > 1
-            nodes, at = children[inner], to[inner]
-        nodes = np.concatenate([nodes for nodes, _ in seen])
-        first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
-        ids = arrays.token_ids[ranges(first, last)]
-        numbers = np.repeat(np.concatenate([at for _, at in seen]), last - first)
-        # No number is -1, `DEAD`.
-        for number, chosen in grouped(numbers.astype(np.int64), ids):
-            yield self.rows.states[number], chosen
 
     def _visited(self, nodes: Int32, at: Int32, out: TextWalk) -> None:
         """What ends at some nodes, each read in a state of `_rows`."""

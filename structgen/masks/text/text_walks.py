@@ -16,7 +16,7 @@ follows a text is the business of `string_walks`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from structgen.automaton.regex import Names, StructuralHash, SymbolAutomaton, TokenHorizon
 from structgen.automaton.work import WORK
-from structgen.masks.grouping import starts_of
+from structgen.masks.grouping import ranges, starts_of
 from structgen.storage import GenerationalCache
 
 from .character_arrays import Depths, Int32
@@ -184,6 +184,9 @@ class OpenTexts(TextSteps):
                         stack.append((to, child))
 
 
+_FEW_BELOW = 2000
+"""Nodes that `TextRuns.ends` looks at one by one."""
+
 _RUN = 300
 """Nodes, with all below them, from which runs that have few phases are taken as a whole."""
 
@@ -259,6 +262,61 @@ class TextRuns(OpenTexts):
                 tokens = characters.endless(cut, alive)
         self._leave(state, cut.run, most, out, with_partials=not stays)
         return (tokens, most), self._edges(state, chars, cut.run, most)
+
+    def ends(self, state: int) -> Iterator[tuple[int, Int32]]:
+        """The tokens that are text from ``state`` on, by the state in which they end.
+
+        Without those that end inside a character. Of its run by their characters; what leaves that
+        is walked level by level.
+        """
+        arrays, symbols, minterms = self.arrays, self.symbols, self.points.minterms
+        chars, most = symbols.run(state)
+        groups = [(state, np.zeros(1, np.int32))]
+        if chars:
+            most = arrays.longest if most < 0 else min(most, arrays.longest)
+            cut = self.points.slice(chars)
+            ids = (cut.tokens.counts <= most).nonzero()[0].astype(np.int32)
+            counts = cut.tokens.counts[ids]
+            if symbols.run(state)[1] < 0:
+                counts = np.minimum(counts, min(symbols.settled(state), most))
+            for count, alike in grouped(counts, ids):
+                yield symbols.after_run(state, count), alike
+            groups = self._edges(state, chars, cut.run, most)
+        if not groups:
+            return
+        table = self.rows
+        nodes = np.concatenate([places for _, places in groups])
+        numbers = [table.number(at) for at, _ in groups]
+        at = np.repeat(numbers, [len(places) for _, places in groups]).astype(np.int32)
+        seen: list[tuple[Int32, Int32]] = []
+        while int((arrays.end[nodes] - nodes).sum()) > _FEW_BELOW:
+            WORK.spend(5 + (len(nodes) >> 5))
+            seen.append((nodes, at))
+            inner = arrays.end[nodes] - nodes > 1
+            nodes, at = nodes[inner], at[inner]
+            table.cover(at)
+            children, below = arrays.children_of(nodes)
+            to = table.rows[np.repeat(at, below), minterms[arrays.code[children]]]
+            alive = to >= 0
+            nodes, at = children[alive], to[alive]
+        # What is left are a few long chains, which would take as many levels.
+        end, code, minterm_of = arrays.views.end, arrays.views.code, self.points.minterm_of
+        stack = list(zip(at.tolist(), nodes.tolist(), strict=True))
+        for number, here in stack:  # which grows
+            moves, child = self.table(table.states[number]), here + 1
+            while child < end[here]:
+                leads_to = int(moves[minterm_of[code[child]]])
+                if leads_to != DEAD:
+                    stack.append((table.number(leads_to), child))
+                child = end[child]
+        seen.append(tuple(np.array(stack, np.int32).reshape(-1, 2).T[::-1]))
+        nodes = np.concatenate([nodes for nodes, _ in seen])
+        first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
+        ids = arrays.token_ids[ranges(first, last)]
+        numbers_of = np.repeat(np.concatenate([at for _, at in seen]), last - first)
+        kind = np.int16 if len(table.states) < 1 << 15 else np.int32  # quickly sorted, if short
+        for number, alike in grouped(numbers_of.astype(kind), ids):
+            yield table.states[number], alike
 
     def _leave(
         self, state: int, run: CharacterRun, most: int, out: TextWalk, with_partials: bool = True
