@@ -45,8 +45,8 @@ class Figures:
 
 
 DRIVER = 30e-6
-"""Processor seconds a row, by `driver`: 24 us of 20,000 rows and 29 us of 100,000, on an Intel Xeon.
-Rows of 100 bytes, outputs of a word."""
+"""Processor seconds a row, by `driver`: 24 us of 20,000 rows, 29 us of 100,000, on an Intel Xeon.
+Rows have 100 bytes, outputs a word."""
 
 MODELS = (
     Figures("135M", 6.0, 8.0, DRIVER, "a stand-in: 2,000 rows of 45 tokens, on a busy machine"),
