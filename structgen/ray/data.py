@@ -122,12 +122,12 @@ class _Pool:
 
     def __init__(self, cluster: Cluster, make: Asker, model: str) -> None:
         self._ray = ray = _ray()
-        self._connects = not ray.is_initialized()
-        if self._connects:
-            _connect(cluster.address)
         self.size = cluster.rows
         self.identity: Mapping[str, Any] = make(None, model).identity
         self._arguments = cluster.arguments(make, model)
+        self._connects = not ray.is_initialized()
+        if self._connects:
+            _connect(cluster.address)
         self._actor = ray.remote(_Actor).options(
             num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_concurrency=_AT_ONCE + 1
         )

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -12,9 +17,9 @@ from click.testing import CliRunner
 from cluster import MODELS, simulate  # of tests/benchmarks
 
 from structgen.cli.commands import cli
-from structgen.errors import OptionError
-from structgen.jobs import Row, batch
-from structgen.ray import Cluster
+from structgen.errors import ModelError, OptionError, StructgenError
+from structgen.jobs import Job, Row, Source, asker, batch
+from structgen.ray import Cluster, data
 
 
 class There:
@@ -76,6 +81,136 @@ def test_what_does_not_go_together_is_told(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         ended = CliRunner().invoke(cli, [*command, "--ray", "local"], standalone_mode=False)
         assert "pip install 'structgen[ray]'" in str(ended.exception)
+
+
+class Lost(Exception):
+    """An actor is not there any more."""
+
+
+class Failed(Exception):
+    """An actor raised."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+
+class FakeRay:
+    """What `structgen.ray` uses of Ray, in threads: actors that answer, raise, or are lost."""
+
+    exceptions = SimpleNamespace(RayActorError=Lost, RayTaskError=Failed)
+
+    def __init__(self, begin: Callable[[], None], asked: Callable[[list[Row]], list[Row]]) -> None:
+        self.threads = ThreadPoolExecutor(32)
+        self.doing = SimpleNamespace(begin=begin, asked=asked)
+        self.n_actors = 0
+        self.under_way: list[int] = []
+        self.lock = threading.Lock()
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 3.0}
+
+    def remote(self, kind: type) -> Any:
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self.start))
+
+    def start(self, *_: Any) -> Any:
+        number = self.n_actors
+        self.n_actors += 1
+        self.under_way.append(0)
+        begin = SimpleNamespace(remote=lambda: self.submit(self.doing.begin))
+        asked = SimpleNamespace(
+            remote=lambda rows, is_first: self.submit(self.count, number, rows, is_first)
+        )
+        return Handle(begin, asked)
+
+    def count(self, number: int, rows: list[Row], is_first: bool) -> list[Row]:
+        with self.lock:
+            self.under_way[number] += 1
+            assert self.under_way[number] <= 2
+        try:
+            return self.doing.asked(rows)
+        finally:
+            with self.lock:
+                self.under_way[number] -= 1
+
+    def submit(self, do: Callable[..., Any], *arguments: Any) -> Any:
+        made: Future[Any] = self.threads.submit(do, *arguments)
+        return SimpleNamespace(future=lambda: made)
+
+    def get(self, reference: Any) -> Any:
+        return reference.future().result()
+
+    def kill(self, actor: Any) -> None:
+        pass
+
+
+class Handle:
+    def __init__(self, begin: Any, asked: Any) -> None:
+        self.begin, self.asked = begin, asked
+
+
+def job(fake: FakeRay, monkeypatch: pytest.MonkeyPatch, n: int) -> Job:
+    monkeypatch.setattr(data, "_ray", lambda: fake)
+    monkeypatch.setattr(data, "model_digest", lambda model: model)  # looks for no such model
+    pool = Cluster(rows=4).pool(asker(options={}), "org/fake")
+    source = Source(lambda: ({"i": i} for i in range(n)))
+    return Job(source, pool, window=pool.window, close=pool.close)
+
+
+def answered(rows: list[Row]) -> list[Row]:
+    return [row | {"output": row["i"], "error": None} for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_lost_actors_go_to_others(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(seed)
+
+    def begin() -> None:
+        if draw.random() < 0.2:
+            raise Lost
+
+    def asked(rows: list[Row]) -> list[Row]:
+        time.sleep(draw.random() / 1000)
+        if draw.random() < 0.1:
+            raise Lost
+        return answered(rows)
+
+    fake = FakeRay(begin, asked)
+    with job(fake, monkeypatch, 120) as made:
+        assert [row["output"] for row in made] == list(range(120))
+    assert fake.n_actors > 3, "lost ones are replaced"
+
+
+def test_a_pool_that_cannot_go_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: Any) -> Any:
+        raise Lost
+
+    def wrong(*_: Any) -> Any:
+        raise Failed(ModelError("no such model"))
+
+    def fine() -> None:
+        pass
+
+    for begin, asked, said in (
+        (wrong, answered, "no such model"),
+        (lost, answered, "Ray: "),
+        (fine, wrong, "no such model"),
+        (fine, lost, "5 actors were lost one after the other"),
+    ):
+        with (
+            job(FakeRay(begin, asked), monkeypatch, 9) as made,
+            pytest.raises(StructgenError, match=said),
+        ):
+            list(made)
+    # One that is closed while all are busy waits for nobody.
+    free = threading.Event()
+    fake = FakeRay(fine, lambda rows: answered(rows) if free.wait(5) else rows)
+    made = job(fake, monkeypatch, 99)
+    threading.Timer(0.1, free.set).start()
+    next(made)
+    made.close()
 
 
 def test_the_simulation_writes_each_row_once() -> None:
