@@ -140,7 +140,7 @@ def test_a_module_that_fails_is_told_by_its_own_line(tmp_path, monkeypatch, code
 @pytest.mark.parametrize(
     ("option", "name", "content", "told"),
     [
-        ("--grammar", "broken.lark", 'start: "a" )', "structgen grammars check {}"),
+        ("--grammar", "broken.lark", 'start: "a" )', "Unexpected ')'"),
         ("--schema", "bad.json", '{"type": "objekt"}', "objekt"),
         ("--schema", "bad.json", "{", "is not JSON"),
         ("--regex", None, "(", "--regex '(': "),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from contextlib import suppress
@@ -15,20 +14,11 @@ from shortest import shortest_match
 from engine import strategies
 from structgen import StructgenError
 from structgen.automaton.core.machine import Machine
-from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.json.document import OpeningLeaf
 from structgen.automaton.json.emptiness import height_of_text
 from structgen.automaton.json.options import JsonOptions
 from structgen.automaton.json.values import JsonLanguage
 from structgen.automaton.regex.automaton import RegexAutomaton
-from structgen.automaton.regex.encoding import json_string
-from structgen.automaton.regex.quick_checks import (
-    MOST_SETS,
-    fewest_characters,
-    has_few_sets,
-    has_string,
-)
-from structgen.automaton.regex.symbols import probe
 from structgen.automaton.schema.evaluate import matches
 from structgen.automaton.schema.nesting import forced_height, watch_from
 from structgen.automaton.schema.quick_checks import PlainNodes
@@ -36,7 +26,6 @@ from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema.graph import FALSE, OBJECT, TRUE, SchemaGraph
 from structgen.grammar.regex import tree as regex_tree
-from structgen.grammar.regex.read import parse_ecma
 
 OPTIONS = JsonOptions(max_depth=None)
 
@@ -140,49 +129,6 @@ def expression(r: random.Random, depth: int) -> ir.Regex:
     return regex_tree.repeat(parts[0], least, most)
 
 
-@given(st.randoms(use_true_random=False), st.booleans())
-def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
-    r: random.Random, is_searched: bool
-) -> None:
-    regex = expression(r, 5)
-    if is_searched:
-        regex = regex_tree.concat((ir.ANY_TEXT, regex, ir.ANY_TEXT))
-    fewest = fewest_characters(regex)
-    if fewest < 0:
-        return
-    automaton = RegexAutomaton(regex)
-    leaf = StringLeaf(automaton, json_string(automaton.alphabet, "canonical"))
-    probe(leaf.symbols, leaf.encoding)
-    assert len(automaton.expressions.nodes) < 20_000
-    shortest = leaf.shortest(leaf.start)
-    assert shortest is not None
-    assert len(json.loads(bytes(shortest[0]))) == fewest
-    least = r.randrange(12)
-    most = r.choice((None, least, least + 3))
-    if has_string(regex, least, most):
-        lengths = ir.Repeat(ir.ANY_CHAR, least, most)
-        assert shortest_match(ir.Intersect((regex, lengths))) is not None
-
-
-@given(st.randoms(use_true_random=False), st.booleans())
-def test_automata_have_few_states_where_sets_of_positions_are_few(
-    r: random.Random, is_searched: bool
-) -> None:
-    regex = regex_tree.concat([expression(r, r.randrange(1, 5)) for _ in range(r.randrange(1, 4))])
-    if is_searched:
-        regex = regex_tree.concat((ir.ANY_TEXT, regex, ir.ANY_TEXT))
-    if not has_few_sets(regex):
-        return
-    automaton = RegexAutomaton(regex)
-    states, todo = {automaton.start}, [automaton.start]
-    while todo:
-        for _, to in automaton.moves(todo.pop()):
-            if to not in states:
-                states.add(to)
-                todo.append(to)
-        assert len(states) < 10 * MOST_SETS
-
-
 @given(st.randoms(use_true_random=False))
 def test_texts_match_expressions_as_their_automata_say(r: random.Random) -> None:
     regex = expression(r, 4)
@@ -201,29 +147,6 @@ def test_texts_match_expressions_as_their_automata_say(r: random.Random) -> None
             text[: at - r.randrange(2)] + "".join(r.choices("abcf0", k=r.randrange(3))) + text[at:]
         )
         text = text[:60]
-
-
-def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_not() -> None:
-    for pattern, fewest in (
-        ("^[a-z][a-z0-9-]{0,61}[a-z0-9]$", 2),
-        (r"^\d{4}-\d{2}-\d{2}$", 10),
-        ("^(alpha|alphabet|beta)$", 4),
-        ("^[0-9a-f]{64}$", 64),
-        ("rocket_document", 15),
-        ("(Normal|Fighting|Flying|Poison)", 6),
-        (r"\d{4}-\d{2}", 7),
-        (r"\d+-[A-Fa-f0-9]*-[A-Fa-f0-9]{24}", 27),
-        (r"/api/v1/exports/\d+/files/\d+", 25),
-        ("^.+@.+/[a-z]{2}.*x$", 7),
-        ("^alpha|[a-z]+beta|gamma$", 5),
-        (r"(\d+(mm|cm|m|km|miles?))@\d+", 4),
-        ("a[ab]{12}c", -1),
-        ("^(0|[1-9][0-9]*)$", 1),
-        ("^.*$", 0),
-        ("[ab]*a[ab]{30}c", -1),
-        ("^(?=a)b$", -1),
-    ):
-        assert fewest_characters(parse_ecma(pattern)) == fewest, pattern
 
 
 def test_the_generated_schemas_tell_something() -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from structgen.automaton.core.text_leaf import StringLeaf
-from structgen.automaton.regex.quick_checks import has_string
 from structgen.automaton.regex.symbols import probe
 from structgen.automaton.schema.quick_checks import INVOLVED, PlainNodes
 from structgen.errors import CompileLimitExceeded, Unsatisfiable
@@ -149,8 +148,6 @@ def _check_patterns(language: JsonLanguage) -> None:
         own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)
         if not own and node.min_length <= min(FORMATS[name].fewest for name in formats if name):
             continue  # it says nothing beside the format
-        if len(own) == len(formats) == 1 and has_string(own[0], node.min_length, node.max_length):
-            continue
         with language.conjunctions.placed(language.conjunctions.of([2 * number])):
             if own:
                 alone = Node(

@@ -18,7 +18,6 @@ from typing import Any
 from structgen.automaton.core.leaf import Leaf, LiteralLeaf
 from structgen.automaton.core.shared import AUTOMATA, FORMAT_AUTOMATA
 from structgen.automaton.core.text_leaf import StringLeaf
-from structgen.automaton.regex import quick_checks
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import Escapes, JsonString, json_string
@@ -261,16 +260,11 @@ class Scalars:
         if not node.patterns:
             return node.max_length is None or node.min_length <= node.max_length
         if len(node.patterns) == 1:
-            (pattern,) = node.patterns
-            least, most = node.min_length, node.max_length
-            name = format_of(pattern)
-            if name is None:
-                found = quick_checks.has_string(pattern, least, most)
-            else:
-                fewest = FORMATS[name].fewest
-                # A shortest string is of printable ASCII, which every vocabulary can write.
-                found = least <= fewest and (most is None or fewest <= most)
-            if found:
+            name = format_of(node.patterns[0])
+            # A shortest string is of printable ASCII, which every vocabulary can write.
+            fewest = -1 if name is None else FORMATS[name].fewest
+            most = fewest if node.max_length is None else node.max_length
+            if node.min_length <= fewest <= most:
                 return True
         return self.free_leaf(node) is not None
 

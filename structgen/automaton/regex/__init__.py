@@ -3,8 +3,7 @@
 In reading order: `alphabet` (code points cut into classes), `expressions`, `derivatives`,
 `lookarounds` (Brzozowski derivatives of expressions in normal form), `automaton` (these as one
 automaton, with runs of characters and what is alike far from a bound), `encoding` (UTF-8, JSON
-strings), `symbols` (what leaves are built over), `name_trie` (finite sets); `quick_checks` (what is
-plain to see of a pattern without running it).
+strings), `symbols` (what leaves are built over), `name_trie` (finite sets).
 """
 
 from __future__ import annotations
