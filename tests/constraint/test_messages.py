@@ -64,18 +64,30 @@ def schema(value: Any, **options: Any) -> Callable[[], object]:
         (
             lambda: structgen.compile(Annotated[str, Field(min_length=3, max_length=2)], BYTES),
             Unsatisfiable,
-            "minLength 3 is above maxLength 2",
+            "all of type string, minLength 3, maxLength 2",
         ),
         (
             lambda: structgen.compile(Regex("a") & Regex("b"), BYTES),
             Unsatisfiable,
             "its parts contradict each other",
         ),
-        (schema({"enum": []}), Unsatisfiable, "its enum is empty"),
-        (schema({"type": "string", "enum": [1, 2]}), Unsatisfiable, "(type string)"),
-        (schema({"const": 3, "minimum": 5}), Unsatisfiable, "(minimum 5)"),
-        (schema({"enum": ["a"], "minLength": 2}), Unsatisfiable, "(minLength 2)"),
-        (schema({"allOf": [{"const": 1}, {"const": 2}]}), Unsatisfiable, "no value in common"),
+        (schema({"enum": []}), Unsatisfiable, "enum or const []"),
+        (
+            schema({"type": "string", "enum": [1, 2]}),
+            Unsatisfiable,
+            "type string, enum or const [1, 2]",
+        ),
+        (schema({"const": 3, "minimum": 5}), Unsatisfiable, "enum or const [3], minimum 5"),
+        (
+            schema({"enum": ["a"], "minLength": 2}),
+            Unsatisfiable,
+            'enum or const ["a"], minLength 2',
+        ),
+        (
+            schema({"allOf": [{"const": 1}, {"const": 2}]}),
+            Unsatisfiable,
+            "const [1], enum or const [2]",
+        ),
         # limits
         (
             schema({"enum": [{"a": i} for i in range(501)]}),

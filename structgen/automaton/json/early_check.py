@@ -9,7 +9,8 @@ exclude each other there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from structgen.automaton.core.text_leaf import StringLeaf
@@ -20,18 +21,12 @@ from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import (
     ALL_TYPES,
     ARRAY,
-    BOOLEAN,
     FALSE,
-    FRACTION,
-    NULL,
-    NUMBER,
     OBJECT,
-    STRING,
     TYPE_BITS,
     Node,
-    bounds,
     child_path,
-    json_key,
+    show,
 )
 
 from .arrays import ArrayPlan
@@ -176,9 +171,6 @@ def _check_patterns(language: JsonLanguage) -> None:
                     leaf.shortest(leaf.start)
 
 
-_MOST_SHOWN = 3
-"""Alternatives whose reasons are given one by one."""
-
 _MOST_LEVELS = 50
 """How far down a contradiction is followed."""
 
@@ -193,163 +185,107 @@ def contradiction(language: JsonLanguage) -> Unsatisfiable:
             f"every value of the schema nests deeper than max_depth={most} objects and arrays, "
             "at $. Pass a larger max_depth, or None for no bound."
         )
-    path, reason = _Search(language).why(language.unbounded_root, "$")
+    path, reason = _why(language)
     return Unsatisfiable(
         f"no JSON value satisfies the schema. It contradicts itself at {path}: {reason}.", path=path
     )
 
 
-class _Search:
-    def __init__(self, language: JsonLanguage) -> None:
-        self._language = language
-        self._seen: set[int] = set()
+def _why(language: JsonLanguage) -> tuple[str, str]:
+    """The place that leaves nothing, as far down as one leads to it, and what is asserted there.
 
-    def why(self, conjunction: int, path: str) -> tuple[str, str]:
-        """The place, at ``path`` or below, that leaves nothing, and how."""
-        language = self._language
+    Of several alternatives the first is followed.
+    """
+    conjunction, path = language.unbounded_root, "$"
+    asked = "the schema there is false, so that no value is allowed"
+    seen: set[int] = set()
+    while True:
         requirements = language.conjunctions.requirements(conjunction)
-        if len(self._seen) > _MOST_LEVELS:
-            return path, "what is required there contradicts itself, further down or in a circle"
         if requirements == (FALSE,):
-            return path, "the schema there is false, so that no value is allowed"
+            return path, asked
         places = [language.nodes[ob >> 1].path for ob in requirements if not ob & 1]
         path = next((p for p in places if p != "$"), path)
-        if conjunction in self._seen:
+        if conjunction in seen:
             return path, "each value would have to hold another of its kind, without end"
-        self._seen.add(conjunction)
         branches = language.branches(conjunction)
-        if not branches:
+        if not branches or len(seen) > _MOST_LEVELS:
             return (
                 path,
                 "its types, or the alternatives of anyOf, oneOf and not, exclude each other",
             )
-        found = [self._why_branch(branch, path) for branch in branches[: _MOST_SHOWN + 1]]
-        if len({place for place, _ in found}) == 1 and len({why for _, why in found}) == 1:
-            return found[0]
-        shown = [why if p == path else f"{why} (at {p})" for p, why in found[:_MOST_SHOWN]]
-        more = ", …" if len(found) > _MOST_SHOWN else ""
-        return path, "none of its alternatives can be met: " + "; ".join(
-            dict.fromkeys(shown)
-        ) + more
-
-    def _why_branch(self, branch: Branch, path: str) -> tuple[str, str]:
-        nodes = [self._language.nodes[n] for n in branch.nodes]
+        seen.add(conjunction)
+        branch = branches[0]
+        nodes = [language.nodes[n] for n in branch.nodes]
         path = next((n.path for n in reversed(nodes) if n.path != "$"), path)
-        if any(n.enum is not None for n in nodes):
-            return path, _why_enum(branch.types, nodes)
-        reasons: list[str] = []
-        if branch.types & OBJECT:
-            place, reason = self._why_object(branch, nodes, path)
-            if branch.types == OBJECT:
-                return place, reason
-            reasons.append(reason)
-        if branch.types & ARRAY:
-            place, reason = self._why_array(branch, nodes, path)
-            if branch.types == ARRAY:
-                return place, reason
-            reasons.append(reason)
-        if branch.types & STRING:
-            least, most = bounds(nodes, "length")
-            if most is not None and most < least:
-                reasons.append(f"minLength {least} is above maxLength {most}")
-            else:
-                reasons.append("no string has the length, patterns and format that are asked for")
-        if branch.types & NUMBER:
-            kind = "number" if branch.types & FRACTION else "integer"
-            asked = " and ".join(dict.fromkeys(_bounds(nodes)))
-            reasons.append(f"no {kind} has {asked}" if asked else f"no {kind} is left")
-        if branch.types & (NULL | BOOLEAN):
-            reasons.append("null, true and false are excluded")
-        return path, "; ".join(reasons)
-
-    def _why_object(self, branch: Branch, nodes: list[Node], path: str) -> tuple[str, str]:
-        language = self._language
-        required = dict.fromkeys(name for n in nodes for name in n.required)
-        for name, conjunction in language.required_members(branch.nodes):
-            if name in required and not language.values.is_possible(conjunction):
-                return self._why_member(name, conjunction, path, f"{name!r} is required")
-        for name, other in _dependent(nodes, required):
-            asked = language.add(Node(path, required=(other,))) >> 1
-            owed = dict(language.required_members((*branch.nodes, asked)))
-            if other in owed and not language.values.is_possible(owed[other]):
-                by = f"{other!r} is required by dependentRequired, as {name!r} is there"
-                return self._why_member(other, owed[other], path, by)
-        least, most = bounds(nodes, "properties")
-        if most is not None and most < len(required):
-            return path, f"maxProperties is {most}, but {len(required)} properties are required"
-        if most is not None and most < least:
-            return path, f"minProperties {least} is above maxProperties {most}"
-        return path, "no object has the members that are asked for, in number, names and values"
-
-    def _why_member(self, name: str, conjunction: int, path: str, asked: str) -> tuple[str, str]:
-        if self._language.conjunctions.requirements(conjunction) == (FALSE,):
-            return path, f"{asked}, but not allowed"
-        return self.why(conjunction, child_path(path, "properties", name))
-
-    def _why_array(self, branch: Branch, nodes: list[Node], path: str) -> tuple[str, str]:
-        language = self._language
-        least, most = bounds(nodes, "items")
-        if most is not None and most < least:
-            return path, f"minItems {least} is above maxItems {most}"
-        for index, conjunction in enumerate(language.required_items(branch.nodes)):
-            if language.values.is_possible(conjunction):
-                continue
-            if language.conjunctions.requirements(conjunction) == (FALSE,):
-                return path, f"minItems asks for an item that is not allowed, number {index + 1}"
-            return self.why(conjunction, child_path(path, "items"))
-        return path, "no array has the items that are asked for, in number and values"
+        within = next(_impossible_within(language, branch, nodes), None)
+        if within is None:
+            others = "" if len(branches) == 1 else ", nor does one meet any other alternative"
+            return path, f"no value meets all of {_asserted(branch.types, nodes)}{others}"
+        step, asked, conjunction = within
+        if language.conjunctions.requirements(conjunction) != (FALSE,):
+            path = child_path(path, *step)
 
 
-def _dependent(nodes: list[Node], required: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names that are required because another one is: each after that one."""
-    known = dict.fromkeys(required)
-    todo = list(known)
-    for name in todo:
-        for node in nodes:
-            for other in node.dependent_required.get(name, ()):
-                if other not in known:
-                    known[other] = None
-                    todo.append(other)
-                    yield name, other
+def _impossible_within(
+    language: JsonLanguage, branch: Branch, nodes: list[Node]
+) -> Iterator[tuple[tuple[str, ...], str, int]]:
+    """The members and items that must be there and cannot: the steps to each, what is wrong where
+    none is allowed, and its conjunction."""
+    nothing = language.conjunctions.of([FALSE])
+    if any(node.enum is not None for node in nodes):
+        return
+    if branch.types == OBJECT:
+        required = {name for node in nodes for name in node.required}
+        for name, owed in language.required_members(branch.nodes):
+            if name in required and not language.values.is_possible(owed):
+                yield ("properties", name), f"{name!r} is required, but not allowed", owed
+    if branch.types == ARRAY:
+        for owed in language.required_items(branch.nodes):
+            if owed != nothing and not language.values.is_possible(owed):
+                yield ("items",), "", owed
 
 
-def _why_enum(types: int, nodes: list[Node]) -> str:
-    enums = [n.enum for n in nodes if n.enum is not None]
-    if () in enums:
-        return "its enum is empty, or does not hold the const beside it"
-    if not set.intersection(*({json_key(v) for v in enum} for enum in enums)):
-        return "the enums and consts there have no value in common"
-    beside = [f"type {name}" for name in _type_names(nodes)] + _bounds(nodes)
-    for node in nodes:
-        beside += [f"minLength {node.min_length}"] if node.min_length else []
-        beside += [f"maxLength {node.max_length}"] if node.max_length is not None else []
-        beside += ["pattern or format"] if node.patterns else []
-    named = f" ({', '.join(dict.fromkeys(beside))})" if beside else ""
-    return f"no value of its enum or const meets the other assertions{named}"
+_KEYWORDS = {
+    "enum": "enum or const",
+    "excluded": "not",
+    "minimum": "minimum",
+    "exclusive_minimum": "exclusiveMinimum",
+    "maximum": "maximum",
+    "exclusive_maximum": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+    "patterns": "pattern or format",
+    "properties": "properties",
+    "pattern_properties": "patternProperties",
+    "additional": "additionalProperties",
+    "property_names": "propertyNames",
+    "required": "required",
+    "min_properties": "minProperties",
+    "max_properties": "maxProperties",
+    "prefix": "prefixItems",
+    "items": "items",
+    "min_items": "minItems",
+    "max_items": "maxItems",
+    "contains": "contains",
+    "unique": "uniqueItems",
+    "dependent_required": "dependentRequired",
+}
+"""What messages call the fields of nodes."""
+
+_OF_REQUIREMENTS = ("additional", "items", "property_names")
+"""Those whose numbers name other nodes."""
 
 
-def _type_names(nodes: list[Node]) -> list[str]:
-    """The types that are left where some are excluded."""
-    types = ALL_TYPES
-    for node in nodes:
-        types &= node.types
-    if types == ALL_TYPES:
-        return []
+def _asserted(types: int, nodes: list[Node]) -> str:
+    """What is asserted of a value of ``types``, in the words of the schema."""
     names = [name for name, bits in TYPE_BITS.items() if types & bits == bits]
-    return [name for name in names if name != "integer" or "number" not in names]
-
-
-def _bounds(nodes: list[Node]) -> list[str]:
-    """The assertions about numbers."""
-    return [
-        f"{keyword} {value}"
-        for node in nodes
-        for keyword, value in (
-            ("minimum", node.minimum),
-            ("exclusiveMinimum", node.exclusive_minimum),
-            ("maximum", node.maximum),
-            ("exclusiveMaximum", node.exclusive_maximum),
-            ("multipleOf", node.multiple_of),
-        )
-        if value is not None
-    ]
+    told = [] if types == ALL_TYPES else [f"type {' or '.join(names)}"]
+    for node in nodes:
+        for field, value in node.fields().items():
+            if field in ("enum", "required"):
+                told.append(f"{_KEYWORDS[field]} {show(list(value))}")
+            elif field in _KEYWORDS:
+                is_number = type(value) in (int, Decimal) and field not in _OF_REQUIREMENTS
+                told.append(f"{_KEYWORDS[field]} {value}" if is_number else _KEYWORDS[field])
+    return ", ".join(dict.fromkeys(told))

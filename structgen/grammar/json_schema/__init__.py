@@ -7,6 +7,7 @@ what each keyword says). Knows no text of a value and no automaton.
 
 from __future__ import annotations
 
+from .checks import show
 from .dialects import (
     DIALECTS,
     KIND_OF,
@@ -91,6 +92,7 @@ __all__ = [
     "json_key",
     "lower",
     "rewritten",
+    "show",
     "subschemas",
     "to_decimal",
 ]
