@@ -77,28 +77,25 @@ def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
     says_what_is_not = (ir.Complement, ir.Lookahead, ir.Lookbehind)
     if any(isinstance(node, says_what_is_not) for node in ir.nodes(regex)):
         return ir.Intersect((regex, ir.Repeat(chars, 0, None)))
-    return _narrow(regex, chars)
+    return _narrow(regex, ir.negate(chars))
 
 
-def _narrow(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
+def _narrow(regex: ir.Regex, barred: ir.CharSet) -> ir.Regex:
+    """``regex`` without the characters ``barred``."""
     if isinstance(regex, ir.CharSet):
-        return _both(regex, chars)
+        return ir.less(regex, barred)
     if isinstance(regex, (ir.Concat, ir.Alternate, ir.Intersect)):
-        return type(regex)(tuple(_narrow(p, chars) for p in regex.parts))
+        return type(regex)(tuple(_narrow(p, barred) for p in regex.parts))
     if isinstance(regex, ir.Repeat):
-        return ir.Repeat(_narrow(regex.body, chars), regex.min, regex.max)
+        return ir.Repeat(_narrow(regex.body, barred), regex.min, regex.max)
     if isinstance(regex, ir.Checksum):
         steps = tuple(
-            tuple((number, _both(found, chars)) for number, found in step) for step in regex.steps
+            tuple((number, ir.less(found, barred)) for number, found in step)
+            for step in regex.steps
         )
-        between = _both(regex.between, chars)
+        between = ir.less(regex.between, barred)
         return ir.Checksum(regex.modulus, steps, between, regex.gaps, regex.count)
     return regex
-
-
-def _both(one: ir.CharSet, other: ir.CharSet) -> ir.CharSet:
-    """The characters of both."""
-    return ir.negate(ir.char_set([*ir.negate(one).ranges, *ir.negate(other).ranges]))
 
 
 class Built(NamedTuple):

@@ -475,21 +475,21 @@ def pvalid() -> ir.CharSet:
     Unassigned ones are not: which are depends on the interpreter's ``unicodedata``.
     """
     letters = _property("Ll", "Lu", "Lo", "Nd", "Lm", "Mn", "Mc")
-    letters = _without(letters, ir.char_set([*_IGNORED, *_points(_INVALID)]))
+    letters = ir.less(letters, ir.char_set([*_IGNORED, *_points(_INVALID)]))
     bulk = _within(letters, _BULK)
-    candidates = _text(_without(letters, bulk))
+    candidates = _text(ir.less(letters, bulk))
     # A line feed is stable and composes with nothing, so it keeps the code points apart.
     lines = "\n".join(candidates)
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", lines).casefold())
     pairs = zip(candidates, folded.split("\n"), strict=True)
     stable = "".join(before for before, after in pairs if before == after)
-    return _without(_union(bulk, _chars(stable + _VALID + "-")), _chars(_CONTEXTUAL))
+    return ir.less(_union(bulk, _chars(stable + _VALID + "-")), _chars(_CONTEXTUAL))
 
 
 @cache
 def _members() -> str:
     """Every code point that a name can hold, but for separators and `_BULK`."""
-    small = _without(_union(pvalid(), ir.char_set(_ASCII)), ir.char_set(_BULK))
+    small = ir.less(_union(pvalid(), ir.char_set(_ASCII)), ir.char_set(_BULK))
     return _text(small) + _CONTEXTUAL
 
 
@@ -509,12 +509,8 @@ def _union(*sets: ir.CharSet) -> ir.CharSet:
     return ir.char_set([r for chars in sets for r in chars.ranges])
 
 
-def _without(chars: ir.CharSet, less: ir.CharSet) -> ir.CharSet:
-    return ir.negate(_union(ir.negate(chars), less))
-
-
 def _both(chars: ir.CharSet, others: ir.CharSet) -> ir.CharSet:
-    return _without(chars, ir.negate(others))
+    return ir.less(chars, ir.negate(others))
 
 
 def _within(chars: ir.CharSet, ranges: list[tuple[int, int]]) -> ir.CharSet:
@@ -584,8 +580,8 @@ def _content(valid: ir.CharSet, *contexts: ir.Regex) -> ir.Regex:
     Two hyphens side by side are refused wherever they are; the standard only refuses them in third
     and fourth place.
     """
-    valid = _without(valid, _chars("-"))
-    letter = _without(valid, _property("Mn", "Mc"))
+    valid = ir.less(valid, _chars("-"))
+    letter = ir.less(valid, _property("Mn", "Mc"))
     hyphens = _optional(ir.literal("-"))
     rest = _some(ir.Concat((hyphens, ir.Alternate((valid, *contexts)))))
     return ir.Concat((ir.Alternate((letter, *contexts)), rest))
@@ -594,11 +590,11 @@ def _content(valid: ir.CharSet, *contexts: ir.Regex) -> ir.Regex:
 @cache
 def _left_to_right() -> ir.Regex:
     """U-labels without right-to-left characters; the contextual rules of RFC 5892, A.1 to A.7."""
-    valid = _without(pvalid(), _bidi("R", "AL", "AN"))
+    valid = ir.less(pvalid(), _bidi("R", "AL", "AN"))
     virama = _combining()[9]
     dot, small_l, katakana_dot = ir.literal(_MIDDLE_DOT), ir.literal("l"), ir.literal(_KATAKANA_DOT)
     # Each context is one piece with its code points, so that they cannot occur without it.
-    letter = _without(valid, _union(virama, _property("Mn", "Mc"), _chars("-")))
+    letter = ir.less(valid, _union(virama, _property("Mn", "Mc"), _chars("-")))
     usual = _content(
         valid,
         ir.Concat((letter, virama, _chars(_JOINERS))),
@@ -626,7 +622,7 @@ def _right_to_left() -> ir.Regex:
         )
     )
     hebrew = _within(_bidi("R"), _HEBREW)
-    geresh = ir.Concat((_without(hebrew, _chars(_GERESHES)), _many(_chars(_GERESHES))))
+    geresh = ir.Concat((ir.less(hebrew, _chars(_GERESHES)), _many(_chars(_GERESHES))))
 
     def labels(numbers: str) -> ir.Regex:
         """European and Arabic-Indic numbers are not mixed."""
@@ -668,7 +664,7 @@ def _normalized() -> ir.Regex:
 
     def marks(low: int, high: int, without: str) -> ir.Regex:
         chars = _union(*(c for value, c in _combining().items() if low <= value <= high))
-        return _optional(_without(chars, _chars(without)))
+        return _optional(ir.less(chars, _chars(without)))
 
     def clusters(starters: ir.CharSet) -> ir.Regex:
         """A starter and its marks; after some letters no nukta."""
@@ -679,7 +675,7 @@ def _normalized() -> ir.Regex:
             (
                 ir.Concat(
                     (
-                        _without(starters, letters),
+                        ir.less(starters, letters),
                         marks(1, 103, composing),
                         marks(104, 255, composing),
                     )
@@ -691,8 +687,8 @@ def _normalized() -> ir.Regex:
     starters = ir.negate(_union(*(c for value, c in _combining().items() if value)))
     leading, led = _chars("".join(before["starter"])), _chars("".join(after["starter"]))
     leaders = clusters(_both(starters, leading))
-    followers = clusters(_without(starters, _union(leading, led)))
-    others = clusters(_without(starters, leading))
+    followers = clusters(ir.less(starters, _union(leading, led)))
+    others = clusters(ir.less(starters, leading))
     chain = ir.Alternate((others, ir.Concat((_many(leaders), followers))))
     return ir.Concat((_some(chain), _some(leaders)))
 
@@ -833,8 +829,7 @@ def _class_ranges() -> list[ir.Regex]:
     def line(start: tuple[int, int], end: int) -> ir.Regex:
         """``start`` to ``end`` or anything later."""
         first, last = (
-            ir.negate(ir.char_set([*ir.negate(ir.char_set([r])).ranges, *special.ranges]))
-            for r in (start, (end, ir.MAX_CODE_POINT))
+            ir.less(ir.char_set([r]), special) for r in (start, (end, ir.MAX_CODE_POINT))
         )
         return ir.Concat((first, ir.literal("-"), last))
 

@@ -222,6 +222,11 @@ def negate(chars: CharSet) -> CharSet:
     return char_set(out)
 
 
+def less(chars: CharSet, taken: CharSet) -> CharSet:
+    """The code points of one set that are not in another."""
+    return negate(char_set([*negate(chars).ranges, *taken.ranges]))
+
+
 def normalize_ranges(ranges: list[tuple[int, int]]) -> Ranges:
     """Sort and merge ``ranges``, dropping surrogates and empty ranges."""
     out: list[tuple[int, int]] = []

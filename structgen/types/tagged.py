@@ -197,19 +197,23 @@ _Found = list[tuple[Part, str, bool]]
 
 
 class _Pieces:
-    """The pieces of a text that is not finished: text, and what begins at marks in it."""
+    """The pieces of a text that is not finished: text, and what begins at marks in it.
+
+    Attributes:
+        at: where what is not told yet begins.
+    """
 
     def __init__(self) -> None:
         self._text = ""
-        self._at = 0  # where what is not told yet begins
+        self.at = 0
         self._step = 0
         self._is_open = False
         self._plain: OutputType[Any] = _TEXT
 
     def _free(self, end: int, *, is_closed: bool) -> _Found:
         """Text goes on to a place, and may end there; there is no piece of empty text."""
-        more = self._text[self._at : end]
-        self._at = max(self._at, end)
+        more = self._text[self.at : end]
+        self.at = max(self.at, end)
         self._is_open = self._is_open or bool(more)
         if not self._is_open or not (more or is_closed):
             return []
@@ -225,7 +229,7 @@ class _Pieces:
     def _certain(self, marks: Sequence[str]) -> int:
         """How far text goes at least: what it ends in may be the start of a mark."""
         n = max((len(mark) - 1 for mark in marks), default=0)
-        for start in range(max(self._at, len(self._text) - n), len(self._text)):
+        for start in range(max(self.at, len(self._text) - n), len(self._text)):
             if any(mark.startswith(self._text[start:]) for mark in marks):
                 return start
         return len(self._text)
@@ -252,22 +256,22 @@ class TagPieces(_Pieces):
         found: _Found = []
         while True:
             if self._tag is None:
-                opened = self._begins.search(self._text, self._at)
+                opened = self._begins.search(self._text, self.at)
                 if opened is None:
                     return found + self._free(self._certain(self._marks), is_closed=False)
                 found += self._free(opened.start(), is_closed=True)
-                self._at = self._looked = opened.end()
+                self.at = self._looked = opened.end()
                 self._tag = self._tags[self._marks.index(opened[0])]
             tag = self._tag
             last = self._text.find(tag.end, self._looked)
-            while last >= 0 and not tag.is_whole(self._text[self._at : last]):
+            while last >= 0 and not tag.is_whole(self._text[self.at : last]):
                 last = self._text.find(tag.end, last + 1)
             if last < 0:
-                self._looked = max(self._at, len(self._text) - len(tag.end) + 1)
+                self._looked = max(self.at, len(self._text) - len(tag.end) + 1)
                 return found
             part = Part(self._step, _made(tag))
-            found.append((part, self._text[self._at : last], True))
-            self._at = last + len(tag.end)
+            found.append((part, self._text[self.at : last], True))
+            self.at = last + len(tag.end)
             self._tag = None
             self._next()
 
@@ -362,22 +366,35 @@ class CallPieces(_Pieces):
             assert self._tool is not None
             part = Part(self._step, self._tool.output, self._tool.name)
             try:
-                if "}" not in self._text[self._at :]:
+                if "}" not in self._text[self.at :]:
                     raise ValueError
                 first = _NOT_BLANK.search(self._text, self._first)
                 _, last = json.JSONDecoder().raw_decode(self._text, first.start() if first else 0)
             except (ValueError, RecursionError):
-                more = self._text[self._at :]
-                self._at = len(self._text)
+                more = self._text[self.at :]
+                self.at = len(self._text)
                 return [*found, (part, more, False)] if more else found
-            found.append((part, self._text[self._at : last], True))
-            self._at, self._tool, self._before = last, None, self._syntax.again or ""
+            found.append((part, self._text[self.at : last], True))
+            self.at, self._tool, self._before = last, None, self._syntax.again or ""
             self._next()
         return found
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there are calls."""
+        return self._before is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all calls are whole, and what has to follow them is there, and no more."""
+        rest, after = self._text[self.at :], self._syntax.after
+        # Blanks after the last arguments may be theirs.
+        blanks = rest[: len(rest) - len(after)]
+        return self._tool is None and rest.endswith(after) and not _NOT_BLANK.search(blanks)
+
     def _begin(self, found: _Found) -> bool:
         """Read text, up to where calls begin."""
-        if self._plain_openings and not self._at:
+        if self._plain_openings and not self.at:
             for opening, syntax in self._plain_openings.items():
                 if opening.startswith(self._text):
                     return False  # which it may be
@@ -388,33 +405,33 @@ class CallPieces(_Pieces):
         mark = self._mark
         if not mark:
             begins = self._syntax.before
-            if not self._at and begins.startswith(self._text):
+            if not self.at and begins.startswith(self._text):
                 return False  # which it may be
-            if self._at or not self._text.startswith(begins):
+            if self.at or not self._text.startswith(begins):
                 found += self._free(len(self._text), is_closed=False)
                 return False
             start = 0
         else:
-            start = self._text.find(mark, self._at)
+            start = self._text.find(mark, self.at)
             if start < 0:
                 found += self._free(self._certain([mark]), is_closed=False)
                 return False
             found += self._free(start, is_closed=True)
-        self._at, self._before = start, self._syntax.before
+        self.at, self._before = start, self._syntax.before
         return True
 
     def _opens(self) -> bool:
         """Whether a call's arguments begin here."""
         if not self._before:
             return False  # there are no more
-        first = _NOT_BLANK.search(self._text, self._at)
+        first = _NOT_BLANK.search(self._text, self.at)
         most = len(self._text) if first is None else first.start()
-        for at in range(self._at, most + 1):  # blanks may belong to the JSON before
+        for at in range(self.at, most + 1):  # blanks may belong to the JSON before
             for tool in self._tools:
                 opening = self._syntax.opening(tool.name, self._before)
                 if self._text.startswith(opening, at):
                     self._tool = tool
-                    self._at = self._first = at + len(opening)
+                    self.at = self._first = at + len(opening)
                     return True
         return False
 

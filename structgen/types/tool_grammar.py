@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +28,7 @@ from .user import OutputType, SpecialToken
 
 _START, _MORE = 0, 2
 _BEGINS_JSON = frozenset(' \t\n\r{["-0123456789tfn')
+_BLANK_CHARACTERS = " \t\n\r"
 _BLANK = ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)])
 _BLANKS = tree.repeat(_BLANK, 0, None)
 _VISIBLE = ir.negate(_BLANK)
@@ -217,9 +217,6 @@ def _may_begin(grammar: ir.Grammar, begun: str) -> bool:
     return bool(state)
 
 
-_LEADING = re.compile(r"[ \t\n\r]*")
-
-
 def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputType]) -> OutputType:
     """The output type of calls.
 
@@ -292,7 +289,7 @@ def _without_calls(
     def read(text: str) -> list[Any]:
         if answer is not None:
             return [answer.parse(text)]
-        begun = text if syntax.marker else text[after_blanks(text, 0) :]
+        begun = text if syntax.marker else text.lstrip(_BLANK_CHARACTERS)
         if syntax.marker in begun if syntax.marker else begun.startswith(syntax.before):
             raise ParseError(
                 f"The text is no {name}: a call begins in it. Text: {text!r}", text=text
@@ -325,61 +322,31 @@ def read_calls(
         ParseError: a call is not whole, its arguments are not valid, or what there is, is not what
             was asked for.
     """
-    for plain in asked.without_markers(syntax):
-        if any(text.startswith(plain.opening(tool.name)) for tool in tools):
-            syntax = plain
-    start = text.find(syntax.marker) if syntax.marker else 0
-    if start < 0 or (not syntax.marker and not text.startswith(syntax.before)):
+    reader = CallPieces(syntax, tools, plain=asked.without_markers(syntax))
+    found = reader.feed(text)
+    calls = [(part, inside) for part, inside, is_closed in found if part.tool and is_closed]
+    if not reader.has_begun:
         if not asked.may_be_text:
             raise ParseError(f"The text is no {name}: it has no call. Text: {text!r}", text=text)
         return _text(asked, name, text)
-    if start and not asked.has_text:
+    if found and not found[0][0].tool and not asked.has_text:
         raise _not_whole(name, text, 0)
-    pieces: list[Any] = [text[:start]] if start else []
-    at, before = start, syntax.before
-    while True:
-        call, ends = _call(before, syntax, tools, name, text, at)
-        pieces.append(call)
-        if any(text[end:] == syntax.after for end in ends):
-            return pieces
-        if syntax.again is None or asked.parallel is False:
-            raise _not_whole(name, text, ends[0])
-        before = syntax.again
-        at = next((end for end in ends if text.startswith(before, end)), ends[0])
+    pieces: list[Any] = [inside for part, inside, _ in found if not part.tool]
+    for part, inside in calls:
+        try:
+            pieces.append(part.output.parse(inside))
+        except ParseError as error:
+            raise ParseError(f"In a call of {part.tool}: {error}", text=text) from error
+    if not reader.has_ended or not calls or (asked.parallel is False and len(calls) > 1):
+        raise _not_whole(name, text, reader.at)
+    return pieces
 
 
 def _text(asked: ToolCalls, name: str, text: str) -> list[Any]:
     """The parts of an answer that is text alone."""
-    if not asked.blank and after_blanks(text, 0) == len(text):
+    if not asked.blank and not text.strip(_BLANK_CHARACTERS):
         raise ParseError(f"The text is no {name}: it says nothing. Text: {text!r}", text=text)
     return [text] if text else []
-
-
-def _call(
-    before: str, syntax: ToolSyntax, tools: Sequence[Tool], name: str, text: str, at: int
-) -> tuple[Any, range]:
-    """The call at a place, and where its arguments may end: blanks after them may be theirs."""
-    for tool in tools:
-        opening = syntax.opening(tool.name, before)
-        if not text.startswith(opening, at):
-            continue
-        first = after_blanks(text, at + len(opening))
-        try:
-            _, last = json.JSONDecoder().raw_decode(text, first)
-        except (ValueError, RecursionError):
-            raise _not_whole(name, text, first) from None
-        try:
-            call = tool.output.parse(text[first:last])
-            return call, range(last, after_blanks(text, last) + 1)
-        except ParseError as error:
-            raise ParseError(f"In a call of {tool.name}: {error}", text=text) from error
-    raise _not_whole(name, text, at)
-
-
-def after_blanks(text: str, at: int) -> int:
-    """Where the blanks that begin at a place end: JSON may have some around it."""
-    found = _LEADING.match(text, at)
-    return at if found is None else found.end()
 
 
 def _not_whole(name: str, text: str, at: int) -> ParseError:

@@ -239,7 +239,7 @@ class _Builder:
         if whole is None or part is None:
             raise embedded.placed(_NOT_REGULAR, self._text, expression.position)
         if isinstance(whole, ir.CharSet) and isinstance(part, ir.CharSet):
-            return _less(whole, part)
+            return ir.less(whole, part)
         return ir.Intersect((whole, ir.Complement(part)))
 
     def _taken_away(self, expression: Difference) -> list[int]:
@@ -462,11 +462,6 @@ def _is_nullable(regex: ir.Regex) -> bool:
     if isinstance(regex, (ir.Lookahead, ir.Lookbehind)):
         return _is_nullable(regex.body) != regex.negate
     return True  # an anchor
-
-
-def _less(chars: ir.CharSet, taken: ir.CharSet) -> ir.CharSet:
-    """The characters of one set that are not in another."""
-    return ir.negate(ir.char_set([*ir.negate(chars).ranges, *taken.ranges]))
 
 
 def _written(regex: ir.Regex) -> str:
@@ -836,7 +831,7 @@ class _Reader:
             line, column = embedded.place(self.text, position)
             name = f"the difference at line {line}, column {column}"
             return Difference(whole, part, position, name)
-        return Chars(_less(sets[0].chars, sets[1].chars))
+        return Chars(ir.less(sets[0].chars, sets[1].chars))
 
     def primary(self) -> Expression:
         char = self.text[self.at : self.at + 1]

@@ -142,24 +142,26 @@ def _parsed(pattern: str, flags: int, lazy: bool) -> ir.Regex:
     except ValueError as error:  # incompatible flags
         raise PatternError(f"Python regular expression: {error}", pattern=pattern) from None
     flags = int(parsed.state.flags)
-    return _Lowering(pattern, flags, lazy).sequence(parsed, flags)
+    return _Lowering(pattern, lazy).sequence(parsed, flags)
 
 
 class _Lowering:
     """One walk over a parse; knows where the constructs without a position are in the source."""
 
-    def __init__(self, pattern: str, flags: int, lazy: bool) -> None:
+    def __init__(self, pattern: str, lazy: bool) -> None:
         self.pattern = pattern
         self.lazy = lazy
-        self.verbose = bool(flags & int(re.VERBOSE))
-        self.marks: dict[str, list[int]] | None = None
+        self.marks: list[re.Match[str]] | None = None
 
     def position(self, kind: str) -> int | None:
         """Where the next construct of ``kind`` is: the walk meets them in the source's order."""
         if self.marks is None:
-            self.marks = _find_marks(self.pattern, self.verbose)
-        found = self.marks.get(kind)
-        return found.pop(0) if found else None
+            self.marks = list(_MARKS.finditer(self.pattern))
+        found = next((mark for mark in self.marks if mark.lastgroup == kind), None)
+        if found is None:
+            return None
+        self.marks.remove(found)
+        return found.start()
 
     def sequence(self, items: Any, flags: int) -> ir.Regex:
         parts = [self.item(op.name, argument, flags) for op, argument in items]
@@ -314,47 +316,12 @@ def _at(pattern: str, position: int | None) -> str:
     return f", at position {position}\n  {pattern}\n  {' ' * position}^"
 
 
-_GROUP_KINDS = (
-    ("(?=", "look"),
-    ("(?!", "look"),
-    ("(?<=", "look"),
-    ("(?<!", "look"),
-    ("(?P=", "GROUPREF"),
-    ("(?(", "GROUPREF_EXISTS"),
-    ("(?>", "possessive"),
+_MARKS = re.compile(
+    r"""\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]      # what stands for characters
+    |(?P<GROUPREF>\\[1-9]|\(\?P=)|(?P<GROUPREF_EXISTS>\(\?\()
+    |(?P<look>\(\?<?=|\(\?<!|\(\?!(?!\)))|(?P<possessive>\(\?>|(?<=[*+?}])\+)
+    """,
+    re.VERBOSE | re.DOTALL,
 )
-
-
-def _find_marks(pattern: str, verbose: bool) -> dict[str, list[int]]:
-    """Offsets, by kind, of the constructs an error may have to point at.
-
-    ``re``'s parse carries no positions. A scan of the source is enough for messages; in patterns
-    that switch VERBOSE in the middle, or that ``re``'s parser rearranged, one may point elsewhere.
-    """
-    marks: dict[str, list[int]] = {}
-    i = 0
-    while i < len(pattern):
-        char = pattern[i]
-        if char == "\\":
-            if pattern[i + 1 : i + 2] in tuple("123456789"):
-                marks.setdefault("GROUPREF", []).append(i)
-            i += 2
-            continue
-        if char == "[":
-            i += 2 if pattern.startswith("[^", i) else 1
-            first = True
-            while i < len(pattern) and (first or pattern[i] != "]"):
-                i += 2 if pattern[i] == "\\" else 1
-                first = False
-        elif char == "(":
-            for prefix, kind in _GROUP_KINDS:
-                if pattern.startswith(prefix, i) and not pattern.startswith("(?!)", i):
-                    marks.setdefault(kind, []).append(i)
-        elif char == "+" and i and pattern[i - 1] in "*+?}":
-            marks.setdefault("possessive", []).append(i)
-        elif char == "#" and verbose:
-            i = pattern.find("\n", i)
-            if i < 0:
-                break
-        i += 1
-    return marks
+"""The constructs an error may have to point at. ``re``'s parse carries no positions; in patterns
+with comments, or that ``re``'s parser rearranged, one may point elsewhere."""

@@ -90,7 +90,7 @@ def python_ignoring_case(source: str, plain: ir.CharSet, flags: int) -> ir.CharS
     """
     cased = _cased()
     both = [(ord(c), ord(c)) for c in re.findall(source, cased, flags)]
-    uncased = ir.negate(ir.char_set([*ir.negate(plain).ranges, *_as_set(cased).ranges]))
+    uncased = ir.less(plain, _as_set(cased))
     return ir.char_set([*uncased.ranges, *both])
 
 
