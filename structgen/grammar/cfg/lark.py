@@ -475,11 +475,16 @@ class _Trees:
         name = key if isinstance(key, str) else "__"
         shown = repr(pattern.value) if name.startswith("__") else name
         regex = pattern.to_regexp()
+        is_literal = pattern.type == "str" and not pattern.flags and pattern.value
         try:
-            _check_pattern(name, shown, pattern, regex, self._source)
-        except UnsupportedFeature as error:
-            placed = _error(f"Terminal {shown}: {error}", self._source, name, pattern.raw)
-            raise UnsupportedFeature(str(placed)) from error
+            may_be_empty = not is_literal and regexes.may_be_empty(regex)
+        except (PatternError, UnsupportedFeature) as error:
+            message = f"Terminal {shown}: {error}"
+            where = pattern.raw or _range(message, self._source.text)
+            placed = _error(message, self._source, where, name)
+            is_error = isinstance(error, PatternError)
+            raise (placed if is_error else UnsupportedFeature(str(placed))) from error
+        _check_width(shown, may_be_empty, self._source, pattern.raw, name)
         return ir.Terminal(shown, regex)
 
     def _no_start(self, start: str) -> GrammarError:
@@ -513,11 +518,10 @@ def _refused(tokens: list[Any], error: Exception) -> Exception:
 
 
 def _no_rule(name: str, source: Lifted) -> GrammarError:
-    use = re.search(rf"(?<!\w){name}(?![\w{{:])", source.text)
     return source.error(
         f"{name!r} is used as a rule, and none has this name. A template is used with "
         f"arguments, {name}{{…}}; a terminal is imported in upper case.",
-        None if use is None else use.start(),
+        _find(source.text, name, is_use=True),
     )
 
 
@@ -740,53 +744,44 @@ def _undefined(name: str, where: str, source: Lifted, files: list[tuple[str, str
         if folder and os.path.basename(file) == f"{folder.rpartition('__')[2]}.lark":
             return _in_file(_undefined(own, where, embedded.plain(text), []), file)
     found = statements(source.text)
-    at = next((t.at for s in found for t in s.body if t.text == name and s.kind != "import"), None)
-    mixed = None if at is None else foreign.mixed_case(source.text, at)
-    if mixed is not None:
-        return source.error(*mixed)
     wanted = next((t for s in found if s.kind == "import" for t in s.body if t.text == name), None)
     if wanted is not None:
         message = f"{name} is imported here, and the grammar that it comes from does not define it."
         return source.error(message + _near(name, _COMMON.split()), wanted.at)
-    defined = [s.name for s in found if s.name]
-    if not name.lstrip("_")[:1].isupper():
-        fix = _near(name, defined) or f" Define it: {name}: ..."
-        return source.error(f"Rule {name!r} used but not defined{where}.{fix}", at)
-    close = difflib.get_close_matches(name, defined, 2)
-    close += [
-        f"%import common.{other}" for other in difflib.get_close_matches(name, _COMMON.split(), 2)
-    ]
-    message = f"Terminal {name!r} used but not defined{where}. "
-    message += f"Did you mean {' or '.join(close)}? Else define it, " if close else "Define it, "
-    message += f"{name}: /pattern/, or give it: Cfg(..., terminals={{{name!r}: ...}})."
-    return source.error(message, at)
+    at = _find(source.text, name, is_use=True)
+    mixed = None if at is None else foreign.mixed_case(source.text, at)
+    if mixed is not None:
+        return source.error(*mixed)
+    known = {s.name: s.name for s in found if s.name}
+    kind, fix = "Rule", f"{name}: ..."
+    if name.lstrip("_")[:1].isupper():
+        known = {one: f"%import common.{one}" for one in _COMMON.split()} | known
+        kind, fix = "Terminal", f"{name}: /…/, or give it: Cfg(..., terminals={{{name!r}: ...}})."
+    near = _near(name, known)
+    message = f"{kind} {name!r} used but not defined{where}.{near}"
+    return source.error(f"{message}{' Else define' if near else ' Define'} it: {fix}", at)
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    """What was probably meant, as a sentence; or nothing."""
-    near = difflib.get_close_matches(name, list(known), 3)
+def _near(name: str, known: Mapping[str, str] | Iterable[str]) -> str:
+    """What was probably meant, as a sentence; or nothing. ``known`` may say how it is written."""
+    shown = known if isinstance(known, Mapping) else {one: one for one in known}
+    near = [shown[one] for one in difflib.get_close_matches(name, shown, 3)]
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def _place(said: str, source: Lifted) -> int | None:
     """Where the text has what a message of Lark's is about, if it names that."""
-    found = statements(source.text)
     for match in _NAMED.finditer(said):
         name = match[match.lastindex or 0]
-        defined = [s.at for s in found if s.name == name]
-        defined += [t.at for s in found if s.kind == "declare" for t in s.body if t.text == name]
-        used = [t.at for s in found for t in s.body if t.text == name]
-        for places in (used, defined) if "used" in said or "inside" in said else (defined, used):
-            if places:
-                return places[min("more than once" in said, len(places) - 1)]
-    for statement in found:
-        for token in statement.body:
-            if token.text == ("~" if "Bad Range" in said else "->" if "Aliasing" in said else ""):
-                return token.at
-            if token.kind == "pattern" and (token.text in said or not _is_regex(token.text)):
-                return token.at
-            if token.kind == "literal" and token.text in said:
-                return token.at
+        place = _find(source.text, name, is_use="used" in said or "inside" in said)
+        if place is not None:
+            return place
+    sign = "~" if "Bad Range" in said else "->" if "Aliasing" in said else ""
+    for token in (token for statement in statements(source.text) for token in statement.body):
+        is_bad = token.kind == "pattern" and not _is_regex(token.text)
+        is_named = token.kind in ("pattern", "literal") and token.text in said
+        if token.text == sign or is_bad or is_named:
+            return token.at
     return None
 
 
@@ -798,12 +793,6 @@ def _is_regex(pattern: str) -> bool:
     except (re.error, RecursionError, OverflowError):
         return False
     return "\n" not in pattern or "x" in pattern[end:]
-
-
-def _raw(text: str, raw: str) -> int:
-    """Where a literal or pattern that is written so stands first."""
-    tokens = (token for line in lines(text) for token in line)
-    return next((token.at for token in tokens if token.text == raw), text.index(raw))
 
 
 def place_of(terminal: str, text: str) -> int | None:
@@ -821,32 +810,26 @@ def place_of(terminal: str, text: str) -> int | None:
     return None
 
 
-def _error(message: str, source: Lifted, name: str | None, raw: str | None = None) -> GrammarError:
-    """An error about ``name``, placed where the grammar defines it, else where it first uses it; or
-    where it is written, ``raw``."""
-    found = None
-    if raw is None and name and name.startswith("__"):
-        raw = _range(message, source.text)
-    if raw is not None and raw in source.text:
-        return source.error(message, _raw(source.text, raw))
-    if name:
-        escaped = re.escape(name)
-        found = re.search(rf"(?<=^){escaped}(?=[.:{{ ])", source.text, re.MULTILINE)
-        found = found or re.search(rf"(?<!\w){escaped}(?!\w)", source.text)
-    at = -1
-    if found is not None:
-        at = found.start()
-    elif name and name.startswith("__IGNORE"):
-        ignored = [s.tokens[0].at for s in statements(source.text) if s.kind == "ignore"]
-        at = ([*ignored, -1] * 2)[int(name.rpartition("_")[2])]
-    return source.error(message, None if at < 0 else at)
+def _find(text: str, name: str, *, is_use: bool = False) -> int | None:
+    """Where a Lark text defines a name, else where it first uses it; ``is_use``: the other way
+    round. A literal or pattern, as it is written, is only used."""
+    found = statements(text)
+    defined = [s.at for s in found if s.name == name]
+    used = [t.at for s in found for t in s.body if t.text == name]
+    return next(iter(used + defined if is_use else defined + used), None)
+
+
+def _error(message: str, source: Lifted, *written: str | None) -> GrammarError:
+    """An error about the first of these that the text has: names, literals or patterns."""
+    places = [_find(source.text, one) for one in written if one]
+    return source.error(message, next((at for at in places if at is not None), None))
 
 
 def _range(message: str, text: str) -> str | None:
-    """The range of characters, as it is written, that a message is about."""
-    for found in re.finditer(r'"(\\?.)"[ \t]*\.\.[ \t]*"(\\?.)"', text):
-        if f"[{found[1]}-{found[2]}]" in message:
-            return found[0]
+    """The first end of the range of characters, as it is written, that a message is about."""
+    for found in re.finditer(r'("(\\?.)")[ \t]*\.\.[ \t]*"(\\?.)"', text):
+        if f"[{found[2]}-{found[3]}]" in message:
+            return found[1]
     return None
 
 
@@ -855,28 +838,14 @@ def _ignored(name: str, source: Lifted) -> GrammarError:
     message = (
         f"Only patterns can be ignored, not {name}. Write a pattern, or put it into the rules."
     )
-    found = re.search(rf"^[ \t]*%ignore[^\n]*?\b({name.split()[-1]})\b", source.text, re.MULTILINE)
-    return source.error(message, None if found is None else found.start(1))
+    return source.error(message, _find(source.text, name, is_use=True))
 
 
-def _check_pattern(name: str, shown: str, pattern: Any, regex: str, source: Lifted) -> None:
-    if pattern.type == "str" and not pattern.flags and pattern.value:
-        return  # a literal
-    try:
-        may_be_empty = regexes.may_be_empty(regex)
-    except PatternError as error:
-        raise _error(f"Terminal {shown}: {error}", source, name, pattern.raw) from error
-    _check_width(shown, may_be_empty, source, name, pattern.raw)
-
-
-def _check_width(
-    shown: str, may_be_empty: bool, source: Lifted, name: str, raw: str | None = None
-) -> None:
+def _check_width(shown: str, may_be_empty: bool, source: Lifted, *written: str | None) -> None:
     if may_be_empty:
         raise _error(
             f"Terminal {shown} can match the empty text, which a terminal must "
             "not. Make it match something (+ instead of *), and make it optional in the rules.",
             source,
-            name,
-            raw,
+            *written,
         )
