@@ -6,6 +6,7 @@ finished, terminals that match no text, unknown keywords of embedded schemas.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from structgen.automaton import build
@@ -53,28 +54,36 @@ def problems(
     """
     text = text.removeprefix(cfg.BYTE_ORDER_MARK)
     dialect = dialect or cfg.dialect_of(text, path)
-    declared = _declared(text)
+    declared = cfg.lark.declared(text) if dialect == "lark" else {}
     given: dict[str, embedded.Given] = {name: ir.SpecialToken(name) for name in declared}
     try:
         grammar = cfg.parse(text, start, dialect, path, given)
     except OutputTypeError as error:
         return [Problem(str(error), getattr(error, "line", None), True)]
+    defined = cfg.definitions(text, dialect)
+
+    def of(name: str, message: str, is_error: bool = False) -> Problem:
+        place = embedded.place(text, defined[name][0]) if name in defined else None
+        return _placed(message, text, place, is_error)
+
     try:
         build(grammar, {})
     except OutputTypeError as error:
         line = cfg.locate(text, dialect, path, error)
         if line is not None:
             return [Problem(str(error), line, True)]
-        place = _place_in(error.terminal) or _place_of(text, grammar.nonterminals[grammar.start])
-        return [_placed(str(error), text, place, True)]
+        place = _place_in(error.terminal)
+        if place is not None:
+            return [_placed(str(error), text, place, True)]
+        return [of(grammar.nonterminals[grammar.start], str(error), True)]
     found = [
         Problem(
             f"terminal {name} is declared and not defined: it has to be given, "
             f"Cfg(..., terminals={{{name!r}: ...}}).",
-            line,
+            embedded.place(text, at)[0],
             False,
         )
-        for name, line in declared.items()
+        for name, at in declared.items()
     ]
     starts = Terminals(grammar.terminals, ir.ANY_CHAR).starts
     dead = [
@@ -87,10 +96,20 @@ def problems(
         warning.terminal = grammar.terminals[t].name
         line = cfg.locate(text, dialect, path, warning)
         found.append(Problem(str(warning), line, False))
-    found += _endless(grammar, dead, text)
-    found += _unused(
-        text, start, dialect, {*grammar.nonterminals, *(t.name for t in grammar.terminals)}
-    )
+    found += [
+        of(
+            name,
+            f"rule {name!r} can never be finished: each of its alternatives needs a rule or "
+            "terminal that cannot be either. Give it an alternative that ends.",
+        )
+        for name in _endless(grammar, dead)
+    ]
+    begin = start or ("start" if dialect == "lark" else "root" if "root" in defined else "")
+    reached = _reached(begin or next(iter(defined)), defined)
+    found += [
+        of(name, f"{name!r} is defined and never used. Remove it, or use it in a rule.")
+        for name in defined.keys() - reached
+    ]
     for terminal in grammar.terminals:
         if isinstance(terminal, ir.Embedded):
             found += _unknown_keywords(terminal, text)
@@ -122,105 +141,22 @@ def _unknown_keywords(terminal: ir.Embedded, text: str) -> list[Problem]:
     ]
 
 
-def _declared(text: str) -> dict[str, int]:
-    """Terminals that a Lark text declares and does not define, with their lines."""
-    defined = _defined(text)
-    return {
-        name: number
-        for number, line in enumerate(text.split("\n"), 1)
-        if line.strip().startswith("%declare")
-        for name in line.partition("//")[0].split()[1:]
-        if name not in defined and name.isupper()
-    }
-
-
-def _defined(text: str) -> dict[str, int]:
-    """Names that the text defines, with their lines."""
-    out: dict[str, int] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        match = re.match(
-            r"\s*[?!]?([A-Za-z_][\w-]*(?: +\w+)*)(?:\{[\w\s,]*\})?(?:\.-?\d+)?\s*(?:::=|:|=(?!=))",
-            line,
-        )
-        if match:
-            out.setdefault(" ".join(match[1].split()), number)
-    return out
-
-
-def _endless(grammar: ir.ContextFree, dead: list[int], text: str) -> list[Problem]:
-    """Rules that can never be finished."""
-    message = (
-        "rule {!r} can never be finished: each of its alternatives needs a rule or terminal that "
-        "cannot be either. Give it an alternative that ends."
-    )
+def _endless(grammar: ir.ContextFree, dead: list[int]) -> list[str]:
+    """The rules that can never be finished."""
     productive = NonterminalAutomata(grammar, dead).productive
     return [
-        _placed(message.format(name), text, _place_of(text, name), False)
+        name
         for number, name in enumerate(grammar.nonterminals)
         if not productive[number] and not name.startswith("__") and ":" not in name
     ]
 
 
-def _unused(text: str, start: str | None, dialect: str, used: set[str]) -> list[Problem]:
-    """Rules and terminals that nothing leads to from the start.
-
-    Args:
-        text: the grammar.
-        start: as for `problems`.
-        dialect: as for `problems`.
-        used: names that are known to be used.
-    """
-    defined = _defined(text)
-    is_lark = dialect == "lark"
-    uses = _uses_in_lark(text) if is_lark else _uses(text, defined)
-    begin = start or (
-        "start" if is_lark else "root" if "root" in defined else next(iter(defined), "")
-    )
-    todo = [" ".join(begin.split()), "", *used]
+def _reached(begin: str, defined: Mapping[str, tuple[int, set[str]]]) -> set[str]:
+    """The names that the start leads to, and those that stand in no definition."""
+    todo = ["", begin]
     reached = set(todo)
     while todo:
-        new = uses.get(todo.pop(), set()) - reached
+        new = defined.get(todo.pop(), (0, set()))[1] - reached
         reached |= new
         todo += new
-    return [
-        _placed(
-            f"{name!r} is defined and never used. Remove it, or use it in a rule.",
-            text,
-            _place_of(text, name),
-            False,
-        )
-        for name in defined
-        if name not in reached
-    ]
-
-
-def _uses_in_lark(text: str) -> dict[str, set[str]]:
-    """The names that each definition of a Lark text mentions; of what is none, under ``""``."""
-    out: dict[str, set[str]] = {}
-    for statement in cfg.lark.statements(text):
-        names = statement.body if statement.kind else statement.tokens
-        key = statement.name if statement.kind in ("rule", "terminal") else ""
-        out.setdefault(key, set()).update(t.text for t in names)
-    return out
-
-
-def _uses(text: str, defined: dict[str, int]) -> dict[str, set[str]]:
-    """The names that stand from each definition to the next."""
-    lines = text.split("\n")
-    starts = sorted((line, name) for name, line in defined.items())
-    ends = [*(line for line, _ in starts), len(lines) + 1][1:]
-    out: dict[str, set[str]] = {}
-    for (line, name), end in zip(starts, ends, strict=True):
-        here = "\n".join(lines[line - 1 : end - 1]).replace(name, "", 1)
-        out[name] = {
-            other for other in defined if re.search(rf"(?<![\w-]){re.escape(other)}(?![\w-])", here)
-        }
-    return out
-
-
-def _place_of(text: str, name: str) -> tuple[int, int] | None:
-    """Line and column at which a name is defined."""
-    line = _defined(text).get(name)
-    if line is None:
-        return None
-    return line, text.split("\n")[line - 1].index(name.partition(" ")[0]) + 1
+    return reached

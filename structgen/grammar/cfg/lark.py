@@ -159,6 +159,24 @@ def _statement(line: list[Token]) -> Statement:
     return Statement(kinds[named], line, line[named].text, parameters, line[colon + 1 :])
 
 
+def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
+    """By name, where each rule and terminal is defined, and the names that stand in it; what stands
+    in no definition, or in one that is changed, is under ``""``."""
+    found: dict[str, tuple[int, set[str]]] = {"": (0, set())}
+    for one in statements(text):
+        is_own = one.name and one.tokens[0].kind not in ("%override", "%extend")
+        names = {token.text for token in (one.body if one.kind else one.tokens)}
+        found.setdefault(one.name if is_own else "", (one.at, set()))[1].update(names)
+    return found
+
+
+def declared(text: str) -> dict[str, int]:
+    """Terminals that a text declares and does not define, with the places."""
+    defined = definitions(text)
+    found = [t for one in statements(text) if one.kind == "declare" for t in one.body]
+    return {t.text: t.at for t in found if t.kind == "terminal" and t.text not in defined}
+
+
 def spend(text: str) -> None:
     """Count the work of one time that Lark reads ``text``; see `reading.spend`."""
     reading.spend_text(text, _STEPS)

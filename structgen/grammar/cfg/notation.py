@@ -541,6 +541,13 @@ def parse(
     return build(rules, start, text)
 
 
+def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
+    """By name, where each rule of a text that can be read begins, and to which it refers."""
+    reader = _Reader(text, dialect)
+    rules = reader.rules()
+    return {name: (reader.begins[name], set(_references(rules[name]))) for name in rules}
+
+
 def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
     if not isinstance(terminal, str):
         return terminal
@@ -564,6 +571,7 @@ class _Reader:
         self.dialect = dialect
         self.at = 0
         self.depth = 0
+        self.begins: dict[str, int] = {}  # of rules
         self.references: list[tuple[str, int]] = []
 
     def wrong(self, message: str, position: int | None = None) -> NoReturn:
@@ -687,7 +695,7 @@ class _Reader:
         """Read one rule."""
         begin = self.at
         name = self.head(bool(rules))
-        if name in rules:
+        if self.begins.setdefault(name, begin) != begin:
             self.wrong(
                 f"Rule {name!r} is defined twice. Write the alternatives in one rule, with | "
                 "between them.",

@@ -89,6 +89,16 @@ def _parse(
     raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
 
 
+def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
+    """By name, where what a text that can be read defines begins, and the names that stand in it;
+    under ``""`` those that stand elsewhere."""
+    if dialect == "lark":
+        from . import lark
+
+        return lark.definitions(text)
+    return notation.definitions(text, dialect)
+
+
 def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeError) -> int | None:
     """Add to an error about a terminal where a grammar has it; the line, or None if it has none."""
     if error.terminal is None or (dialect or dialect_of(text, path)) != "lark":
