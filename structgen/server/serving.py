@@ -15,9 +15,12 @@ import logging
 import os
 import socket
 import sys
+import time
+from collections import deque
 from typing import Any, Literal, final
 
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from structgen import models
@@ -28,12 +31,46 @@ from .app import create_app
 from .gateway import Keys, keys_in
 from .settings import Settings
 
-_SLICE = 4 << 10
-"""Bytes that are read at once: the parser takes some 20 us for each chunk of a body, even of one
-byte."""
+_SLICES = (256, 512, 64 << 10)
+"""Bytes that are read at once: fewest, at first, and most. The parser takes some 20 us for each
+chunk of a body, even of one byte."""
+
+_SLICE_SECONDS = 0.002
+"""What takes longer is read in smaller slices."""
 
 _LEAST_READ = 16 << 10
 """Bytes that a client that reads takes at least within the limit, if so many are there."""
+
+
+@final
+class Turns:
+    """Connections that have something to read. In each round of the loop one of them reads a slice.
+
+    So nothing that arrives takes the loop for longer, however many connections there are.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Connection] = deque()
+
+    def add(self, one: Connection) -> None:
+        """Have a connection wait for its turn."""
+        self._waiting.append(one)
+        if len(self._waiting) == 1:
+            one.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        one = self._waiting[0]
+        try:
+            has_more = one.read()
+        except BaseException:
+            has_more = False
+            raise
+        finally:
+            self._waiting.popleft()
+            if has_more:
+                self._waiting.append(one)
+            if self._waiting:
+                one.loop.call_soon(self._next)
 
 
 class Connection(H11Protocol):
@@ -43,15 +80,19 @@ class Connection(H11Protocol):
         head_seconds: within which the head of a request has to arrive, from its first byte on; of
             the first request, from when the client connects.
         write_seconds: within which a client has to take some of an answer that waits for it.
+        turns: which connection reads next.
     """
 
     head_seconds = 30.0
     write_seconds = 30.0
+    turns = Turns()
 
     _timer: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
     _waiting = 0
     _unread = b""
+    _has_turn = False
+    _slice = _SLICES[1]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """Begin, as uvicorn does when a client connects."""
@@ -61,6 +102,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Watch what waits to be sent."""
         super().connection_made(transport)
+        self.flow = FlowControl(self)  # type: ignore[arg-type]
         self._check_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -72,27 +114,50 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read some of it; other connections have their turn before the rest."""
-        is_reading = bool(self._unread)
+        """Have it read when it is this connection's turn."""
         self._unread += data
-        if not is_reading:
-            self._read()
+        self.transport.pause_reading()
+        self._go_on()
 
-    def _read(self) -> None:
+    def _go_on(self) -> None:
+        if self._unread and not self._has_turn:
+            self._has_turn = True
+            self.turns.add(self)
+
+    def read(self) -> bool:
+        """Read some of what has arrived; whether to go on with the next turn."""
         if self.transport.is_closing():
             self._unread = b""
-        if not self._unread:
-            return
-        now, self._unread = self._unread[:_SLICE], self._unread[_SLICE:]
+        elif self._unread and not self.flow.read_paused:
+            self._read()
+        self._has_turn = bool(self._unread) and not self.flow.read_paused
+        return self._has_turn
+
+    def _read(self) -> None:
+        now, self._unread = self._unread[: self._slice], self._unread[self._slice :]
+        began = time.perf_counter()
         super().data_received(now)
+        seconds = time.perf_counter() - began
+        if seconds > _SLICE_SECONDS:
+            self._slice = max(self._slice // 2, _SLICES[0])
+        elif seconds < _SLICE_SECONDS / 4:
+            self._slice = min(self._slice * 2, _SLICES[2])
         if self.cycle is None or self.cycle.response_complete:
             self._wait()
         else:
             self._stop()
+        if not self.flow.read_paused:
+            self.resume_reading()
+
+    def pause_reading(self) -> None:
+        """Read nothing: an answer is to be made first, or part of a body taken."""
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on reading, first what has arrived before."""
         if self._unread:
-            self.transport.pause_reading()
-            self.loop.call_soon(self._read)
-        elif not self.flow.read_paused:
+            self._go_on()
+        else:
             self.transport.resume_reading()
 
     def resume_writing(self) -> None:
@@ -129,7 +194,7 @@ class Connection(H11Protocol):
 
 def connections(head_seconds: float, write_seconds: float) -> type[Connection]:
     """The class of connections with time limits."""
-    limits = {"head_seconds": head_seconds, "write_seconds": write_seconds}
+    limits = {"head_seconds": head_seconds, "write_seconds": write_seconds, "turns": Turns()}
     return type("Connection", (Connection,), limits)
 
 

@@ -21,9 +21,9 @@ from uvicorn.server import ServerState
 
 from structgen import OptionError, Runner
 from structgen.runner import ChatRequest, Sessions, Traces, samples_how
-from structgen.server import Settings, create_app, serve
+from structgen.server import Settings, create_app, serve, serving
 from structgen.server.gateway import Keys, span_of
-from structgen.server.serving import _SLICE, _Json, _Text, connections
+from structgen.server.serving import _Json, _Text, connections
 
 # -- connections ------------------------------------------------------------------------------
 
@@ -124,22 +124,72 @@ def test_a_stream_that_is_read_slowly_goes_on(
     assert not transport.is_aborted
 
 
-def test_what_arrives_is_read_in_slices(
+def test_what_arrives_is_read_in_turns(
     connected: tuple[Any, FakeLoop, FakeTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One slice in a round of the loop, whoever sends how much in which chunks."""
     made, loop, transport = connected
-    read: list[bytes] = []
-    monkeypatch.setattr(H11Protocol, "data_received", lambda _, data: read.append(data))
-    sent = os.urandom(3 * _SLICE + 1)
+    others = []
+    for _ in range(3):
+        others.append(type(made)(made.config, made.server_state, {}, _loop=loop))
+        others[-1].connection_made(FakeTransport())
+    read: list[tuple[Any, bytes]] = []
+    now = 0.0
+
+    def reads(one: Any, data: bytes) -> None:
+        nonlocal now
+        read.append((one, data))
+        now += len(data) * (0.000_001 if one is made else 0.000_005)
+
+    monkeypatch.setattr(H11Protocol, "data_received", reads)
+    monkeypatch.setattr(serving.time, "perf_counter", lambda: now)
+    sent = os.urandom(300_001)
     made.data_received(sent[:-1])
-    assert [len(part) for part in read] == [_SLICE]
     assert not transport.reads
     made.data_received(sent[-1:])  # has come before reading was paused
+    for one in others:
+        one.data_received(sent[:20_000])
+    assert not read
     while loop.soon:
-        loop.soon.pop(0)()
-    assert max(map(len, read)) == _SLICE
+        (work,) = loop.soon
+        loop.soon.clear()
+        before, rounds = now, len(read)
+        work()
+        assert len(read) == rounds + 1
+        assert now - before <= 0.0026
+    assert [one for one, _ in read[:8]] == [made, *others] * 2
+    assert b"".join(data for one, data in read if one is made) == sent
+    assert {one for one, _ in read} == {made, *others}
+    assert transport.reads
+
+
+def test_requests_sent_before_the_answer_wait_with_the_client(
+    connected: tuple[Any, FakeLoop, FakeTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer made room for 256 kB more of them: 919 MB of 300 clients without a key."""
+    made, loop, transport = connected
+    read: list[bytes] = []
+
+    def reads(one: Any, data: bytes) -> None:
+        read.append(data)
+        one.flow.pause_reading()  # there is a request, which has to be answered first
+
+    monkeypatch.setattr(H11Protocol, "data_received", reads)
+    sent = os.urandom(2_000)
+    made.data_received(sent)
+    for n in range(1, 10):
+        while loop.soon:
+            loop.soon.pop(0)()
+        assert len(read) == n
+        if b"".join(read) == sent:
+            break
+        assert not transport.reads
+        made.flow.resume_reading()
+        assert not transport.reads
+    made.flow.resume_reading()
     assert b"".join(read) == sent
     assert transport.reads
+    assert not loop.soon
 
 
 def test_headers_are_taken_once_each_for_spans() -> None:
