@@ -26,14 +26,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
 from filelock import FileLock, Timeout
 from starlette.types import ASGIApp, Message
 
 from structgen.errors import OptionError, StructgenError
 from structgen.jobs import BadRow, Job, Parts, Row, Source, Unread
-from structgen.runner import check_values
+from structgen.runner import Aside, check_values
 from structgen.storage import fork_safe
 from structgen.storage.user_folder import written_whole
 
@@ -41,6 +41,8 @@ from .errors import ApiError
 from .gateway import LOG, OWNER
 from .settings import Settings
 from .shapes import BatchAnswer, FileAnswer
+
+T = TypeVar("T")
 
 ENDPOINTS = (
     "/v1/chat/completions",
@@ -54,6 +56,7 @@ ENDPOINTS = (
 _LINE = {"custom_id", "method", "url", "body"}
 _ATTEMPTS = 5
 _MOST_FILES, _MOST_BATCHES, _MOST_UNDER_WAY = 500, 500, 16
+_MOST_WAITING = 256
 _MOST_LINES = 50_000
 _WINDOW = 8
 _ENVELOPE = 64 << 10
@@ -194,7 +197,7 @@ class _Full(StructgenError):
 
 @final
 class Files:
-    """What is kept. Its methods read and write files: call them off the event loop."""
+    """What is kept. Its methods read and write files: off the event loop, call them by `aside`."""
 
     def __init__(self, folder: Path, max_bytes: int, *, by_owner: bool = True) -> None:
         """Open a folder, or make it, for this user alone.
@@ -211,6 +214,7 @@ class Files:
         self._max_bytes = max_bytes
         self._by_owner = by_owner
         self._lock = fork_safe(threading.RLock())
+        self._turns = Aside(2, _MOST_WAITING, "structgen-files")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._own = FileLock(self.folder / ".lock", thread_local=False)
@@ -225,6 +229,14 @@ class Files:
     def close(self) -> None:
         """Let another server use the folder."""
         self._own.release()
+
+    async def aside(self, owner: str, work: Callable[[], T]) -> T:
+        """Do something with what is kept, in a thread for which owners take turns.
+
+        Raises:
+            Overloaded: too much waits.
+        """
+        return await self._turns.do(owner, work)
 
     def add(self, owner: str, data: bytes, name: str) -> dict[str, Any]:
         """Keep a file of requests.
@@ -540,7 +552,7 @@ class Batches:
             self._files.begin(owner, batch)
             loop.call_soon_threadsafe(self._add, owner, batch["id"])
 
-        await asyncio.to_thread(write)
+        await self._files.aside(owner, write)
         return batch
 
     def _add(self, owner: str, id_: str) -> None:
@@ -550,7 +562,7 @@ class Batches:
 
     async def cancel(self, owner: str, id_: str) -> dict[str, Any]:
         """End a batch where it is; what has been answered is its output."""
-        batch = await asyncio.to_thread(self._files.cancel, owner, id_)
+        batch = await self._files.aside(owner, lambda: self._files.cancel(owner, id_))
         if (owner, id_) in self._waiting:
             self._cancelled.add(id_)
         if self._now is not None and self._now[0] == id_:

@@ -17,15 +17,20 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from structgen.errors import SessionError
-from structgen.runner import Database
+from structgen.runner import Aside, Database
 
 from .errors import ApiError
 
+T = TypeVar("T")
+
 _MOST_BYTES = 64 << 20
 """Most bytes of all answers and their messages, as JSON."""
+
+_MOST_WAITING = 1_000
+"""Most reads and writes that wait for their turn: owners take turns."""
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS responses (
@@ -85,6 +90,7 @@ class Store:
         self._most = most
         self._seconds = seconds
         self._clock = clock
+        self._turns = Aside(1, _MOST_WAITING, "structgen-store")
         self._file = Database(None if path is None else path.expanduser().absolute())
         with self._file.transaction() as connection:
             connection.execute(_TABLE)
@@ -95,15 +101,19 @@ class Store:
         Raises:
             ApiError: the file cannot be written.
         """
-        await asyncio.to_thread(self._put, stored)
+        await self.aside(stored.owner, lambda: self._put(stored))
 
     async def get(self, id_: str, owner: str) -> Stored | None:
         """One, for whose it is."""
-        return await asyncio.to_thread(self._get, id_, owner)
+        return await self.aside(owner, lambda: self._get(id_, owner))
 
     async def remove(self, id_: str, owner: str) -> bool:
         """Forget one; whether it was there."""
-        return await asyncio.to_thread(self._remove, id_, owner)
+        return await self.aside(owner, lambda: self._remove(id_, owner))
+
+    async def aside(self, owner: str, work: Callable[[], T]) -> T:
+        """Do something with the file, in a thread for which owners take turns."""
+        return await self._turns.do(owner, work)
 
     def close(self) -> None:
         """Close the file."""

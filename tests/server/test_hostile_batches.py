@@ -20,6 +20,7 @@ from structgen.server.batches import Batches, Files
 from structgen.server.errors import ApiError
 from structgen.server.gateway import OWNER
 from structgen.server.routes.batches import bodies
+from structgen.server.store import Store
 
 CHAT = "/v1/chat/completions"
 
@@ -455,3 +456,25 @@ def test_pages_of_lists() -> None:
     for query in ({"limit": "0"}, {"limit": "-1"}, {"limit": "1e9"}, {"limit": "٣"}, {"x": "1"}):
         with pytest.raises(ApiError, match="not supported, or wrong"):
             batches.listed(found, query)
+
+
+@pytest.mark.parametrize("kind", ["files", "answers"])
+def test_owners_take_turns_at_the_disk(tmp_path: Path, kind: str) -> None:
+    """They had one line, of all of the process: who sent 200 questions had others wait for them."""
+    order: list[str] = []
+
+    def work(owner: str) -> None:
+        order.append(owner)
+        time.sleep(0.002)
+
+    async def asks() -> None:
+        kept = Files(tmp_path, 10) if kind == "files" else Store(10)
+        many = [asyncio.ensure_future(kept.aside("a", lambda: work("a"))) for _ in range(50)]
+        await asyncio.sleep(0.005)
+        await kept.aside("b", lambda: work("b"))
+        await asyncio.gather(*many)
+        kept.close()
+
+    asyncio.run(asks())
+    assert len(order) == 51
+    assert order.index("b") < 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Annotated, Any, Literal
 
@@ -38,6 +37,18 @@ def _batches(request: Request) -> Batches:
     _files(request)
     batches: Batches = request.app.state.batches
     return batches
+
+
+async def _known(request: Request, id_: str) -> dict[str, Any]:
+    """What is known of a file or batch of whoever asks."""
+    files, owner = _files(request), request.state.owner
+    return await files.aside(owner, lambda: files.get(owner, id_))
+
+
+async def _page(request: Request, kind: str) -> dict[str, Any]:
+    """A page of the files or batches of whoever asks."""
+    files, owner, query = _files(request), request.state.owner, request.query_params
+    return await files.aside(owner, lambda: listed(files.all(owner, kind), query))
 
 
 _FORM = "multipart/form-data"
@@ -87,7 +98,7 @@ async def upload(request: Request) -> dict[str, Any]:
     if name is None:
         raise refused("There is no file.", "file", "invalid_value")
     owner = request.state.owner
-    return await asyncio.to_thread(files.add, owner, content, name)
+    return await files.aside(owner, lambda: files.add(owner, content, name))
 
 
 def _form(kind: str, data: bytes) -> tuple[str | None, str | None, bytes]:
@@ -134,22 +145,20 @@ def _no_form(why: str) -> ApiError:
 @router.get("/v1/files", responses=answers(FileList))
 async def list_files(request: Request) -> dict[str, Any]:
     """Your files, the newest first."""
-    found = await asyncio.to_thread(_files(request).all, request.state.owner)
-    return listed(found, request.query_params)
+    return await _page(request, "file")
 
 
 @router.get("/v1/files/{file_id}", responses=answers(FileAnswer))
 async def file(file_id: str, request: Request) -> dict[str, Any]:
     """What is known of a file."""
-    return await asyncio.to_thread(_files(request).get, request.state.owner, _is_file(file_id))
+    return await _known(request, _is_file(file_id))
 
 
 @router.get("/v1/files/{file_id}/content", responses=answers())
 async def content(file_id: str, request: Request) -> Response:
     """A file's content."""
-    files, owner = _files(request), request.state.owner
-    await asyncio.to_thread(files.get, owner, _is_file(file_id))
-    path = files.content(owner, file_id)
+    await _known(request, _is_file(file_id))
+    path = _files(request).content(request.state.owner, file_id)
     if not path.is_file():
         raise none(file_id)
     return FileResponse(path, media_type="application/octet-stream")
@@ -158,7 +167,8 @@ async def content(file_id: str, request: Request) -> Response:
 @router.delete("/v1/files/{file_id}", responses=answers(DeletedFile))
 async def remove(file_id: str, request: Request) -> dict[str, Any]:
     """Delete a file."""
-    await asyncio.to_thread(_files(request).remove, request.state.owner, _is_file(file_id))
+    files, owner = _files(request), request.state.owner
+    await files.aside(owner, lambda: files.remove(owner, _is_file(file_id)))
     return {"id": file_id, "object": "file", "deleted": True}
 
 
@@ -191,14 +201,13 @@ async def create(request: Request) -> dict[str, Any]:
 @router.get("/v1/batches", responses=answers(BatchList))
 async def list_batches(request: Request) -> dict[str, Any]:
     """Your batches, the newest first."""
-    found = await asyncio.to_thread(_files(request).all, request.state.owner, "batch")
-    return listed(found, request.query_params)
+    return await _page(request, "batch")
 
 
 @router.get("/v1/batches/{batch_id}", responses=answers(BatchAnswer))
 async def batch(batch_id: str, request: Request) -> dict[str, Any]:
     """What has become of a batch."""
-    return await asyncio.to_thread(_files(request).get, request.state.owner, _is_batch(batch_id))
+    return await _known(request, _is_batch(batch_id))
 
 
 @router.post("/v1/batches/{batch_id}/cancel", responses=answers(BatchAnswer))
