@@ -140,27 +140,28 @@ def how_to_choose(name: str) -> str:
     )
 
 
-_STRINGS = "minLength maxLength pattern format"
-_NUMBERS = "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"
-_OBJECTS = (
-    "properties required additionalProperties patternProperties propertyNames minProperties "
-    "maxProperties dependentRequired dependentSchemas dependencies unevaluatedProperties"
-)
-_ARRAYS = (
-    "items prefixItems additionalItems minItems maxItems uniqueItems contains minContains "
-    "maxContains unevaluatedItems"
-)
+_VALIDATION = {
+    "string": "minLength maxLength pattern",
+    "number": "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf",
+    "object": "required minProperties maxProperties dependentRequired",
+    "array": "minItems maxItems uniqueItems minContains maxContains",
+}
+_BEYOND = {
+    "string": "format",
+    "object": "properties additionalProperties patternProperties propertyNames dependentSchemas "
+    "dependencies unevaluatedProperties",
+    "array": "items prefixItems additionalItems contains unevaluatedItems",
+}
 KIND_OF = {
     keyword: kind
-    for kind, keywords in (
-        ("string", _STRINGS),
-        ("number", _NUMBERS),
-        ("object", _OBJECTS),
-        ("array", _ARRAYS),
-    )
+    for table in (_VALIDATION, _BEYOND)
+    for kind, keywords in table.items()
     for keyword in keywords.split()
 }
 """The one type that a keyword speaks of, for those that speak of one."""
+
+VALIDATION = frozenset(" ".join(("type enum const", *_VALIDATION.values())).split())
+"""The keywords of the vocabulary of that name."""
 
 _SINGLE = frozenset(
     [

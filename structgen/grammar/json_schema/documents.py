@@ -20,7 +20,16 @@ from urllib.parse import unquote, urldefrag, urljoin
 from structgen.errors import SchemaError
 from structgen.storage import IdentityMap
 
-from .dialects import DEFAULT, DIALECTS, Dialect, by_uri, how_to_choose, is_latest, subschemas
+from .dialects import (
+    DEFAULT,
+    DIALECTS,
+    VALIDATION,
+    Dialect,
+    by_uri,
+    how_to_choose,
+    is_latest,
+    subschemas,
+)
 from .graph import HasPath, child_path
 
 _MOST_NAMED = 8
@@ -281,7 +290,7 @@ class Documents:
             return base
         if any(str(name).endswith("/vocab/validation") for name in vocabulary):
             return base
-        return Dialect(base.name, base.year, base.assertions - _VALIDATION, base.id_keyword)
+        return Dialect(base.name, base.year, base.assertions - VALIDATION, base.id_keyword)
 
     # -- resolution -------------------------------------------------------------------------
 
@@ -459,32 +468,6 @@ def has_dynamic_anchors(resource: Resource) -> bool:
         elif isinstance(raw, list):
             stack.extend(raw)
     return False
-
-
-_VALIDATION = frozenset(
-    [
-        "type",
-        "enum",
-        "const",
-        "multipleOf",
-        "maximum",
-        "exclusiveMaximum",
-        "minimum",
-        "exclusiveMinimum",
-        "maxLength",
-        "minLength",
-        "pattern",
-        "maxItems",
-        "minItems",
-        "uniqueItems",
-        "maxContains",
-        "minContains",
-        "maxProperties",
-        "minProperties",
-        "required",
-        "dependentRequired",
-    ]
-)
 
 
 @lru_cache(maxsize=1)
