@@ -8,16 +8,7 @@ are called.
 
 from __future__ import annotations
 
-from typing import Any
-
 from .data import Cluster, decide, embed, generate
+from .serving import app, deployment
 
 __all__ = ["Cluster", "app", "decide", "deployment", "embed", "generate"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("app", "deployment"):  # they need the packages of the server
-        from . import serving
-
-        return getattr(serving, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

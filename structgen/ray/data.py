@@ -237,32 +237,16 @@ class _Tables(_Actor):
         return self._columns(table.schema).table(rows, None)
 
 
-def generate(
-    dataset: Any,
-    output_type: Any = None,
-    *,
-    prompt: str | None = None,
-    column: str | None = None,
-    messages: Sequence[Mapping[str, Any]] | None = None,
-    model: str | None = None,
-    result: str = "output",
-    cluster: Cluster | None = None,
-    **options: Any,
-) -> Any:
+def generate(dataset: Any, output_type: Any = None, **asked: Any) -> Any:
     """Add a column of outputs to a dataset, and those beside it, as `structgen.batch` does.
 
     The column has the Arrow type of the output type. A row that fails is a row with its error.
 
     Args:
         dataset: of Ray Data.
-        output_type: as in `structgen.batch`, as are the next ones.
-        prompt: a template of the prompt.
-        column: the column that is the prompt.
-        messages: the messages of a chat, whose contents are templates.
-        model: as in `structgen.load`; None: the default model.
-        result: the column of the outputs.
-        cluster: which actors there are; its address is not used. None: the default ones.
-        **options: of a call, such as ``max_new_tokens=100``.
+        output_type: as in `structgen.batch`.
+        **asked: as there, too: ``prompt``, ``column`` or ``messages``, ``model``, ``result``, and
+            options of a call; and ``cluster``: which actors there are (its address is not used).
 
     Returns:
         A new dataset, in which nothing has been asked yet.
@@ -270,64 +254,46 @@ def generate(
     Raises:
         OptionError: an option is wrong.
     """
-    make = asker(
-        output_type,
-        prompt=prompt,
-        column=column,
-        messages=messages,
-        result=result,
-        options=options,
-    )
-    beside = [name for name in BESIDE if name != "confidence" or "abstain_below" in options]
-    return _added(dataset, make, output_type, (result, *beside), model or models.DEFAULT, cluster)
+    return _added(dataset, output_type, BESIDE, output_type=output_type, **asked)
 
 
-def embed(
-    dataset: Any,
-    *,
-    column: str | None = None,
-    model: str | None = None,
-    result: str = "output",
-    cluster: Cluster | None = None,
-    **options: Any,
-) -> Any:
+def embed(dataset: Any, **asked: Any) -> Any:
     """Add a column of vectors to a dataset; arguments as in `generate`."""
-    make = asker(embed=True, column=column, result=result, options=options)
-    name = model or default_model(embed=True)
-    return _added(dataset, make, list[float], (result, "error"), name, cluster)
+    return _added(dataset, list[float], ("error",), embed=True, **asked)
 
 
-def decide(
-    dataset: Any,
-    questions: Any,
-    *,
-    prompt: str | None = None,
-    column: str | None = None,
-    model: str | None = None,
-    result: str = "output",
-    cluster: Cluster | None = None,
-    **options: Any,
-) -> Any:
+def decide(dataset: Any, questions: Any, **asked: Any) -> Any:
     """Add a column of answers to questions, which are texts of JSON; arguments as in `generate`."""
-    make = asker(questions=questions, prompt=prompt, column=column, result=result, options=options)
-    beside = (result, "error", "prompt_tokens", "output_tokens")
-    return _added(dataset, make, dict[str, Any], beside, model or models.DEFAULT, cluster)
+    beside = ("error", "prompt_tokens", "output_tokens")
+    return _added(dataset, dict[str, Any], beside, questions=questions, **asked)
+
+
+_HOW = ("output_type", "questions", "embed", "prompt", "column", "messages")
 
 
 def _added(
     dataset: Any,
-    make: Asker,
-    output_type: Any,
-    added: Sequence[str],
-    model: str,
-    cluster: Cluster | None,
+    kind: Any,
+    beside: Sequence[str],
+    *,
+    model: str | None = None,
+    result: str = "output",
+    cluster: Cluster | None = None,
+    **asked: Any,
 ) -> Any:
+    how = {name: asked.pop(name) for name in _HOW if name in asked}
+    make = asker(**how, result=result, options=asked)
+    added = [result, *(one for one in beside if one != "confidence" or "abstain_below" in asked)]
     cluster = cluster or Cluster()
-    columns = functools.partial(Columns, output_type, added[0])
+    model = model or default_model("embed" in how)
     least, most = cluster.actors
     return dataset.map_batches(
         _Tables,
-        fn_constructor_args=(columns, added, *cluster.arguments(make, model)),
+        fn_constructor_args=(
+            functools.partial(Columns, kind, result),
+            added,
+            *cluster.arguments(make, model),
+        ),
         batch_size=cluster.rows,
         batch_format="pyarrow",
         compute=_ray().data.ActorPoolStrategy(

@@ -14,7 +14,6 @@ from typing import Any
 from structgen import models as catalogue
 from structgen.errors import OptionError, StructgenError
 from structgen.runner import Runner
-from structgen.server import Settings, create_app, runner_of
 
 
 def deployment(
@@ -50,6 +49,8 @@ def deployment(
     """
     try:
         from ray import serve
+
+        from structgen.server import Settings, create_app, runner_of
     except ImportError:
         raise OptionError("This needs Ray Serve: pip install 'structgen[ray]'.") from None
     least, most = (replicas, replicas) if isinstance(replicas, int) else replicas
