@@ -213,7 +213,14 @@ def _run_pip(
         try:
             while process.poll() is None:
                 time.sleep(_POLL_SECONDS)
-                report(min(max(_largest(target), _largest(scratch)), wheel.bytes))
+                arrived = max(_largest(target), _largest(scratch))
+                if arrived > wheel.bytes + _CHUNK:
+                    raise DownloadError(
+                        f"The package index sends more than the {wheel.bytes:,} bytes of "
+                        f"{wheel.requirement}, which is not the file it should be. Nothing of it "
+                        "was kept."
+                    )
+                report(min(arrived, wheel.bytes))
         finally:
             if process.poll() is None:
                 process.kill()

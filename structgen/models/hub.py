@@ -13,6 +13,7 @@ has fetched is lost. For files of some gigabytes that is too much, so `download`
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound
 from structgen.storage.user_folder import inside, root
@@ -74,6 +75,7 @@ def _is_settings(file: PurePosixPath) -> bool:
 
 
 _PART = ".part"
+_LEFT_FREE = 1 << 30  # bytes of the disk, where nobody says how large a file is
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SHA1 = re.compile("[0-9a-f]{40}")
 
@@ -118,17 +120,46 @@ def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> 
     if file.size is None or arrived > file.size:
         part.unlink(missing_ok=True)
         arrived = 0
-    with part.open("ab") as sink:
-        http_get(
-            url,
-            sink,
-            resume_size=arrived,
-            headers=headers,
-            expected_size=file.size,
-            displayed_filename=file.path,
-        )
+    most = shutil.disk_usage(part.parent).free - _LEFT_FREE if file.size is None else file.size
+    try:
+        with _Sink(part, most) as sink:
+            http_get(
+                url,
+                cast("BinaryIO", sink),
+                resume_size=arrived,
+                headers=headers,
+                expected_size=file.size,
+                displayed_filename=file.path,
+            )
+    except _TooMuch:
+        part.unlink()
+        raise _wrong(file, f"more than {most:,} bytes", "no more of them") from None
     _check(file, part)
     part.replace(target)
+
+
+class _TooMuch(Exception):
+    """More is sent than the file has."""
+
+
+class _Sink(io.BufferedWriter):
+    """Appends to a file, up to a size: the client writes what comes, for as long as it comes."""
+
+    def __init__(self, file: Path, most: int) -> None:
+        super().__init__(io.FileIO(file, "ab"))
+        self._most = most
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self._most:
+            raise _TooMuch
+        return super().write(data)
+
+
+def _wrong(file: HubFile, actual: str, expected: str) -> DownloadError:
+    return DownloadError(
+        f"{file.path} is not the file it should be: it has {actual}, expected {expected}. It "
+        "was deleted. Try again; if it stays so, a mirror or a proxy serves another file."
+    )
 
 
 def _check(file: HubFile, part: Path) -> None:
@@ -143,10 +174,7 @@ def _check(file: HubFile, part: Path) -> None:
         return
     if actual != expected:
         part.unlink()
-        raise DownloadError(
-            f"{file.path} is not the file it should be: it has {actual}, expected {expected}. It "
-            "was deleted. Try again; if it stays so, a mirror or a proxy serves another file."
-        )
+        raise _wrong(file, actual, expected)
 
 
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(/[^/\\]+)*", re.ASCII)
@@ -310,6 +338,10 @@ def _hub_file(file: RepoSibling) -> HubFile:
     # A large file's git_id is that of a note which stands for it.
     sha256 = "" if file.lfs is None else str(file.lfs.sha256 or "")
     git_id = (file.blob_id or "") if file.lfs is None else ""
+    if not isinstance(file.rfilename, str) or not isinstance(git_id, str):
+        raise ValueError(f"it lists a file as {file.rfilename!r}, with the id {git_id!r}")
+    if file.size is not None and not (type(file.size) is int and file.size >= 0):
+        raise ValueError(f"it lists {file.rfilename!r} with {file.size!r} bytes")
     return HubFile(file.rfilename, file.size, sha256, git_id)
 
 

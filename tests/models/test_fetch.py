@@ -129,6 +129,19 @@ def test_a_wheel_with_another_digest_is_refused_and_deleted(pip, box, cache_fold
     assert conversions == []
 
 
+def test_a_wheel_without_an_end_is_stopped(pip, box, cache_folder):
+    pip("""
+        with open(target / "box-1.0-py3-none-any.whl", "wb") as file:
+            while file.tell() < 1 << 30:
+                file.write(bytes(1 << 20))
+                file.flush()
+                time.sleep(0.005)
+        """)
+    with pytest.raises(DownloadError, match=r"sends more than the [\d,]+ bytes of box==1\.0"):
+        models.path(NAME)
+    assert left_behind(cache_folder) == []
+
+
 def test_a_member_with_another_digest_is_refused(pip, box, cache_folder, monkeypatch, conversions):
     (file,) = catalogue.ENTRIES[NAME].files
     file = dataclasses.replace(file, sha256="0" * 64)

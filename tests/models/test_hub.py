@@ -144,6 +144,37 @@ def test_a_file_with_another_digest_is_refused_and_deleted(hub, cache_folder, na
     assert fetched(models.path("org/altered"))[name] == FILES[name]
 
 
+@pytest.mark.parametrize("name", ["model.onnx.data", "genai_config.json"])
+def test_no_more_of_a_file_is_written_than_it_has(hub, cache_folder, name, monkeypatch):
+    """The client writes what comes for as long as it comes."""
+    written = []
+
+    class Sink(hub_module._Sink):
+        def write(self, data):
+            written.append(super().write(data))
+            return written[-1]
+
+    monkeypatch.setattr(hub_module, "_Sink", Sink)
+    hub.repositories["org/endless"] = {name: FILES[name], **FILES}
+    hub.altered[name] = FILES[name] + bytes(1 << 20)
+    with pytest.raises(DownloadError, match=rf"{name} is not the file .* more than [\d,]+ bytes"):
+        models.path("org/endless")
+    assert sum(written) <= sum(map(len, FILES.values()))
+    assert [file for file in cache_folder.rglob("*") if file.name.startswith(name)] == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"rfilename": 5}, {"size": "9"}, {"size": -1}, {"size": 1e300}, {"blobId": ["x"]}, {"lfs": 3}],
+)
+def test_a_listing_that_lies(hub, monkeypatch, said):
+    hub.repositories["org/lying"] = FILES
+    of_file = hub_server._sibling
+    monkeypatch.setattr(hub_server, "_sibling", lambda *file: of_file(*file) | said)
+    with pytest.raises(DownloadError, match="broke off"):
+        models.path("org/lying")
+
+
 def test_a_repository_that_is_not_there(hub, cache_folder):
     with pytest.raises(ModelNotFound, match=r"no repository org/nothing on .* spelling"):
         models.path("org/nothing")
