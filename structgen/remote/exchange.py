@@ -237,6 +237,7 @@ def _not_understood(found: Any) -> NoReturn:
 
 
 _SHOWN = 500
+_MOST_CHARACTERS = 64 << 20  # of one reply; a server may pass over max_tokens
 _FAILED = frozenset(("abort", "aborted", "cancelled", "error", "timeout"))
 """Why servers end an answer that is none. OpenAI has no word for it."""
 
@@ -270,6 +271,7 @@ class _Reply:
     calls: dict[int, list[str]] = field(default_factory=dict)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
+    n_characters: int = 0
     characters: Characters = field(default_factory=Characters)  # of the content
     thoughts: Characters = field(default_factory=Characters)  # of the reasoning
 
@@ -477,6 +479,10 @@ class Exchange:
             parts = reply.calls.setdefault(call.number, ["", ""])
             parts[0] += call.name
             parts[1] += call.arguments
+            reply.n_characters += len(call.name) + len(call.arguments)
+        reply.n_characters += len(said.content) + len(said.reasoning) + len(said.refusal)
+        if reply.n_characters > _MOST_CHARACTERS:
+            raise RemoteError(f"The server sent more than {_MOST_CHARACTERS:,} characters.")
         if self._first is None and (content or reasoning or reply.calls):
             self._first = time.perf_counter() - self._began
         return reasoning, content

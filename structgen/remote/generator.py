@@ -36,6 +36,7 @@ from structgen.options import CallOptions
 from structgen.types import T_co
 from structgen.values import shapes_of
 
+from .bounds import bounded
 from .exchange import Exchange
 from .task import Served, Task
 
@@ -59,8 +60,9 @@ def make(client: openai.OpenAI, exchange: Exchange) -> None:
             for _ in _reply(client, exchange):
                 pass
         else:
-            with _translated(client, exchange):
-                exchange.take(client.chat.completions.create(**exchange.request(in_pieces=False)))
+            arguments = exchange.request(in_pieces=False)
+            with _translated(client, exchange), bounded(client, exchange):
+                exchange.take(client.chat.completions.create(**arguments))
         if exchange.conclude() is not None:
             return
 
@@ -83,14 +85,14 @@ def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, Non
     arguments = exchange.request(in_pieces=True)
     if exchange.is_interrupted:
         return
-    with (
-        _translated(client, exchange),
-        _once(client, exchange).chat.completions.create(**arguments) as stream,
-    ):
-        for piece in stream:
-            yield from exchange.take_piece(piece)
-            if exchange.is_interrupted:
-                return
+    with _translated(client, exchange):
+        with bounded(client, exchange):
+            asked = _once(client, exchange).chat.completions.create(**arguments)
+        with asked as stream:
+            for piece in stream:
+                yield from exchange.take_piece(piece)
+                if exchange.is_interrupted:
+                    return
 
 
 async def make_async(client: openai.AsyncOpenAI, exchange: Exchange) -> None:
@@ -105,7 +107,7 @@ async def make_async(client: openai.AsyncOpenAI, exchange: Exchange) -> None:
                 pass
         else:
             arguments = exchange.request(in_pieces=False)
-            with _translated(client, exchange):
+            with _translated(client, exchange), bounded(client, exchange):
                 exchange.take(await client.chat.completions.create(**arguments))
         if exchange.conclude() is not None:
             return
@@ -136,8 +138,10 @@ async def _reply_async(
     if exchange.is_interrupted:
         return
     with _translated(client, exchange):
-        asked = _once(client, exchange).chat.completions.create(**arguments)
-        async with await _within(asked, exchange) as stream:
+        with bounded(client, exchange):
+            waiting = _once(client, exchange).chat.completions.create(**arguments)
+            asked = await _within(waiting, exchange)
+        async with asked as stream:
             pieces = stream.__aiter__()
             while True:
                 try:
@@ -194,9 +198,11 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
             status=error.status_code,
         ) from error
     except Exception as error:
-        is_timeout = isinstance(error, (TimeoutError, asyncio.TimeoutError)) or any(
-            "Timeout" in kind.__name__ for kind in type(error).__mro__
-        )
+        if isinstance(error.__cause__, RemoteError):
+            raise error.__cause__ from None
+        is_timeout = isinstance(
+            error.__cause__ or error, (TimeoutError, asyncio.TimeoutError)
+        ) or any("Timeout" in kind.__name__ for kind in type(error).__mro__)
         if is_timeout and exchange.is_interrupted:
             return
         if is_timeout:

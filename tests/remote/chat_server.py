@@ -33,6 +33,7 @@ class Reply:
         seconds: to wait before each piece of a stream, or before the whole.
         cut: whether the connection is closed in the midst.
         logprobs: the log probability of each piece, or None.
+        drip: seconds between comments in a stream, which never end.
         raw: sent as it is instead of all that; in a stream as the data of its one event.
     """
 
@@ -47,6 +48,7 @@ class Reply:
     cut: bool = False
     logprobs: Sequence[float] | None = None
     raw: bytes | None = None
+    drip: float = 0
 
     @property
     def pieces(self) -> list[str]:
@@ -155,6 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        while reply.drip:
+            self._chunk(b": still here\n\n")
+            time.sleep(reply.drip)
         if reply.raw is not None:
             self._chunk(b"data: " + reply.raw + b"\n\n")
             reply = Reply(finish_reason=None, usage=False)

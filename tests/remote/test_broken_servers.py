@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 import structgen
 from structgen import Generator, RemoteError
 from structgen.constraint import compile as compile_constraint
+from structgen.remote import bounds, exchange
 from structgen.remote.reading import BYTES, Answer, NotOfType
 
 from .chat_server import ChatServer, Reply
@@ -230,3 +232,39 @@ def test_cancel_is_heard_while_nothing_comes(server: ChatServer) -> None:
             return result
 
     assert asyncio.run(main()).finish_reason == "cancelled"
+
+
+@pytest.mark.parametrize("many", ["bytes", "characters"])
+def test_what_never_ends_is_not_kept(
+    many: str, server: ChatServer, remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client reads a body, or a line of a stream, whatever its length."""
+    monkeypatch.setattr(bounds if many == "bytes" else exchange, f"_MOST_{many.upper()}", 1000)
+    model = remote(Reply(raw=json.dumps(message(content="x" * 2000)).encode()))
+    told = f"more than 1,000 {many}"
+    for options in ({}, {"timeout": 60}):
+        with pytest.raises(RemoteError, match=told):
+            model("?", None, **options)
+    with pytest.raises(RemoteError, match=told):
+        list(Generator(model).stream("?"))
+
+    async def awaited() -> None:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            generator = Generator(structgen.from_openai(client, "m"))
+            with pytest.raises(RemoteError, match=told):
+                await generator("?")
+            with pytest.raises(RemoteError, match=told):
+                await generator("?", timeout=60)
+            # Other requests of the client are not structgen's.
+            answer = await client.chat.completions.create(model="m", messages=[])
+            assert answer.choices[0].message.content == "x" * 2000
+
+    asyncio.run(awaited())
+
+
+def test_a_time_limit_holds_while_something_comes(remote: Any) -> None:
+    model = remote(Reply(drip=0.02))
+    began = time.perf_counter()
+    result = Generator(model).result("?", timeout=0.2)
+    assert result.finish_reason == "cancelled"
+    assert time.perf_counter() - began < 2
