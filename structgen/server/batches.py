@@ -226,6 +226,10 @@ class Files:
         except OSError as error:
             raise OptionError(f"No files can be kept in {self.folder}: {error.strerror}.") from None
 
+        for path in (*self.folder.glob("*/file-*.data"), *self.folder.glob("*/.*-*.*.*")):
+            if not path.with_suffix(".json").exists():  # a server was killed while it wrote
+                path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Let another server use the folder."""
         self._own.release()
@@ -738,10 +742,10 @@ class _Turn:
         """All lines, or those that are read before the turn is over."""
         until = math.inf
         for number, row in enumerate(self._lines.read()):
-            if number == self._first:
-                until = time.monotonic() + _TURN
             if time.monotonic() > until and self._has_others():
                 return
+            if number == self._first:  # one line of each turn is answered, at least
+                until = time.monotonic() + _TURN
             yield row
         self.is_whole = True
 

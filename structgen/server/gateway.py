@@ -198,6 +198,10 @@ def needs_no_key(path: str) -> bool:
 _MOST_BODIES = 16
 """How many bodies of the greatest size one key may have under way, or as much in smaller ones."""
 
+_NO_BODY = 1_000
+"""Most bytes of a body where no key is asked for: what strangers send there is not counted, or they
+could have ``/health`` refused to others."""
+
 OWNER = "structgen.owner"
 """Where a scope that was made in this process says on whose behalf it asks: no key is asked for."""
 
@@ -268,6 +272,8 @@ class Gateway:
 
         def taken(more: int) -> None:
             nonlocal size
+            if by is None:
+                return
             size += more
             self._held[by] += more
             if self._held[by] > _MOST_BODIES * self._settings.max_body_bytes:
@@ -294,7 +300,8 @@ class Gateway:
             try:
                 self._admit(scope, headers)
                 by = scope["state"].get("holder")
-                most = self._bodies.get(scope["path"], self._json).most
+                known = self._bodies.get(scope["path"], self._json)
+                most = _NO_BODY if by is None else known.most
                 body = await self._body(receive, headers, taken, most)
                 with self._stranger(scope):
                     await self._app(scope, _replayed(body, receive), sending)

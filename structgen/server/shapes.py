@@ -262,6 +262,9 @@ class ResponseStreamOptions(Body):
 Short = Annotated[StrictStr, Field(max_length=1_000)]
 """A text that each event of an answer repeats."""
 
+Metadata = Annotated[dict[Short, Short], WrapValidator(in_slices)]
+"""Short texts by short names."""
+
 
 class ResponsesBody(Body):
     """What is asked, but for the fields that are those of chats: the Runner checks these."""
@@ -280,7 +283,7 @@ class ResponsesBody(Body):
     stream_options: ResponseStreamOptions | None = None
     store: StrictBool | None = None
     background: StrictBool | None = None
-    metadata: Annotated[ByName[Short], Field(max_length=100)] | None = None
+    metadata: Annotated[Metadata, Field(max_length=100)] | None = None
     user: Short | None = None
     safety_identifier: Short | None = None
     prompt_cache_key: Short | None = None

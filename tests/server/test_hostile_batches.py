@@ -19,8 +19,10 @@ from structgen.server import Settings, batches, create_app
 from structgen.server.batches import Batches, Files
 from structgen.server.errors import ApiError
 from structgen.server.gateway import OWNER
-from structgen.server.routes.batches import bodies
+from structgen.server.routes.batches import BatchBody, bodies
+from structgen.server.shapes import ResponsesBody
 from structgen.server.store import Store
+from structgen.server.wire import read
 
 CHAT = "/v1/chat/completions"
 
@@ -190,21 +192,22 @@ def test_an_endpoint_says_what_it_takes(tmp_path: Path) -> None:
 
 def test_a_long_batch_lets_others_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "_TURN", 0.0)
+    monkeypatch.setattr(batches, "_WINDOW", 1)
     app = App()
 
     async def work(server: Server) -> None:
-        long = await server.create("a", *(line(str(i), waits=i == 0) for i in range(60)))
+        long = await server.create("a", *(line(str(i), waits=i == 0) for i in range(12)))
         await server.until("a", long, "in_progress")
         short = await server.create("b", line("0"))
         app.gate.set()
         await server.ended("b", short)
         batch = await server.ended("a", long)
         made = server.rows("a", batch["output_file_id"])
-        assert [one["custom_id"] for one in made] == [str(i) for i in range(60)]
+        assert [one["custom_id"] for one in made] == [str(i) for i in range(12)]
 
     run(tmp_path, work, app)
-    assert app.asked.index("b") < 60  # before the long one was done
-    assert len(app.asked) == 61  # no line twice
+    assert app.asked.index("b") < 12  # before the long one was done
+    assert len(app.asked) == 13  # no line twice
 
 
 def test_answers_end_where_there_is_no_room(tmp_path: Path) -> None:
@@ -438,6 +441,24 @@ def test_who_only_asks_leaves_nothing(tmp_path: Path) -> None:
     files.close()
 
 
+def test_what_a_killed_server_left_takes_no_room(tmp_path: Path) -> None:
+    files = Files(tmp_path, 10)
+    whole = files.add("a", b"1234", "x")["id"]
+    files.close()
+    (folder,) = {one.parent for one in tmp_path.glob("*/owner")}
+    (folder / f"file-{0:024}.data").write_bytes(b"123456")
+    (folder / f".{whole}.json.0a1b2c3d").write_bytes(b"{")
+    (folder / f".file-{1:024}.data.0a1b2c3d").write_bytes(b"123456")
+    files = Files(tmp_path, 10)
+    assert files.room("a") == 6
+    assert sorted(one.name for one in folder.iterdir()) == [
+        f"{whole}.data",
+        f"{whole}.json",
+        "owner",
+    ]
+    files.close()
+
+
 def test_without_keys_all_have_one_budget(tmp_path: Path) -> None:
     """An address is nothing that there are few of."""
     files = Files(tmp_path, 10, by_owner=False)
@@ -456,6 +477,18 @@ def test_pages_of_lists() -> None:
     for query in ({"limit": "0"}, {"limit": "-1"}, {"limit": "1e9"}, {"limit": "٣"}, {"x": "1"}):
         with pytest.raises(ApiError, match="not supported, or wrong"):
             batches.listed(found, query)
+
+
+@pytest.mark.parametrize("kind", [BatchBody, ResponsesBody])
+@pytest.mark.parametrize(
+    "metadata", [{"x" * 1_001: ""}, {"x": "x" * 1_001}, {"x": 1}, {str(i): "" for i in range(101)}]
+)
+def test_metadata_is_short(kind: Any, metadata: Any) -> None:
+    """It is kept, and each event of an answer repeats it."""
+    body = {"input_file_id": "file-0", "endpoint": CHAT} if kind is BatchBody else {"input": "x"}
+    read(kind, {**body, "metadata": {"x" * 1_000: "x" * 1_000}})
+    with pytest.raises(ApiError, match="metadata"):
+        read(kind, {**body, "metadata": metadata})
 
 
 @pytest.mark.parametrize("kind", ["files", "answers"])

@@ -192,6 +192,46 @@ def test_requests_sent_before_the_answer_wait_with_the_client(
     assert not loop.soon
 
 
+def test_bodies_of_strangers_do_not_have_health_refused(idle: Runner) -> None:
+    """64 MB of bodies that never ended, sent without a key, had it answer 429 to all."""
+    app = create_app(idle, Settings(api_keys=("k",), max_body_bytes=100))
+    statuses: list[int] = []
+
+    async def get(body: bytes, *, ends: bool) -> None:
+        arriving = [{"type": "http.request", "body": body, "more_body": not ends}]
+
+        async def receive() -> Any:
+            if arriving:
+                return arriving.pop()
+            await asyncio.sleep(10)
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/health",
+            "raw_path": b"/health",
+            "query_string": b"",
+            "headers": [],
+        }
+        await app(scope, receive, send)
+
+    async def all_of_them() -> None:
+        slow = [asyncio.ensure_future(get(b"x" * 90, ends=False)) for _ in range(40)]
+        await asyncio.sleep(0.01)
+        await get(b"", ends=True)
+        for one in slow:
+            one.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        await get(b"x" * 2_000, ends=False)
+
+    asyncio.run(all_of_them())
+    assert statuses == [200, 413]
+
+
 def test_headers_are_taken_once_each_for_spans() -> None:
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry.sdk.trace import TracerProvider

@@ -9,14 +9,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import Field, StrictStr
 
-from structgen.runner import ByName
-
 from ..batches import ENDPOINTS, Batches, Files, listed, none
 from ..errors import ApiError
 from ..gateway import Bodies
 from ..openapi import answers, body
 from ..settings import Settings
-from ..shapes import BatchAnswer, BatchList, Body, DeletedFile, FileAnswer, FileList, Short
+from ..shapes import BatchAnswer, BatchList, Body, DeletedFile, FileAnswer, FileList, Metadata
 from ..wire import aside, json_object, read, refused
 
 router = APIRouter(tags=["batches"])
@@ -185,7 +183,7 @@ class BatchBody(Body):
     input_file_id: StrictStr
     endpoint: Literal[ENDPOINTS]  # type: ignore[valid-type]
     completion_window: Literal["24h"] = "24h"
-    metadata: Annotated[ByName[Short], Field(max_length=16)] | None = None
+    metadata: Annotated[Metadata, Field(max_length=16)] | None = None
 
 
 @router.post("/v1/batches", openapi_extra=body(BatchBody), responses=answers(BatchAnswer))
