@@ -303,27 +303,24 @@ class Reach:
         machine, engine = self._machine, self._engine
         frames = engine.frames
         longest = 0
-        alike = engine.configurations(state)
-        for own, (leaf_id, q, continuation) in zip(
-            machine.configurations(state), alike, strict=True
-        ):
+        # From a state that only stands for another completions are as long, in bytes, but may be
+        # others.
+        is_in_bytes = distance == self._bytes_to_close
+        alike = engine if is_in_bytes else machine
+        for leaf_id, q, continuation in alike.configurations(state):
             leaf = machine.leaves[leaf_id]
             _, _, exits, inner = frames.root_walk(leaf, q, continuation)
-            # From a state that only stands for this one completions are as long, in bytes, but may
-            # be others.
-            measure = distance if q == own[1] else self._bytes_to_close
-            ends = [(to, end, continuation, measure) for to, end in ends_of(leaf, inner)]
+            ends = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
             for outcome, node in exits:
                 if tape is not None:
                     for _, places in frames.walks_after_text(continuation, outcome, node, tape):
-                        ends += [(to, end, at, distance) for to, end, at in places]
+                        ends += places
                     continue
                 for frame_walk, below in frames.walks_after(continuation, outcome, node):
-                    places = token_ends_over(machine.stacks, frame_walk[2], below)
-                    ends += [(to, end, at, distance) for to, end, at in places]
-            for to, end, at, measure in ends:
+                    ends += token_ends_over(machine.stacks, frame_walk[2], below)
+            for to, end, at in ends:
                 for q, _ in self._states(to, end):
-                    longest = max(longest, measure(to, q, at))
+                    longest = max(longest, distance(to, q, at))
                     longest = max(longest, self._bytes_from_open(to, q, at))
         return longest
 

@@ -184,9 +184,6 @@ class OpenTexts(TextSteps):
                         stack.append((to, child))
 
 
-_FEW_BELOW = 2000
-"""Nodes that `TextRuns.ends` looks at one by one."""
-
 _RUN = 300
 """Nodes, with all below them, from which runs that have few phases are taken as a whole."""
 
@@ -262,61 +259,6 @@ class TextRuns(OpenTexts):
                 tokens = characters.endless(cut, alive)
         self._leave(state, cut.run, most, out, with_partials=not stays)
         return (tokens, most), self._edges(state, chars, cut.run, most)
-
-    def ends(self, state: int) -> Iterator[tuple[int, Int32]]:
-        """The tokens that are text from ``state`` on, by the state in which they end.
-
-        Without those that end inside a character. Of its run by their characters; what leaves that
-        is walked level by level.
-        """
-        arrays, symbols, minterms = self.arrays, self.symbols, self.points.minterms
-        chars, most = symbols.run(state)
-        groups = [(state, np.zeros(1, np.int32))]
-        if chars:
-            most = arrays.longest if most < 0 else min(most, arrays.longest)
-            cut = self.points.slice(chars)
-            ids = (cut.tokens.counts <= most).nonzero()[0].astype(np.int32)
-            counts = cut.tokens.counts[ids]
-            if symbols.run(state)[1] < 0:
-                counts = np.minimum(counts, min(symbols.settled(state), most))
-            for count, alike in grouped(counts, ids):
-                yield symbols.after_run(state, count), alike
-            groups = self._edges(state, chars, cut.run, most)
-        if not groups:
-            return
-        table = self.rows
-        nodes = np.concatenate([places for _, places in groups])
-        numbers = [table.number(at) for at, _ in groups]
-        at = np.repeat(numbers, [len(places) for _, places in groups]).astype(np.int32)
-        seen: list[tuple[Int32, Int32]] = []
-        while int((arrays.end[nodes] - nodes).sum()) > _FEW_BELOW:
-            WORK.spend(5 + (len(nodes) >> 5))
-            seen.append((nodes, at))
-            inner = arrays.end[nodes] - nodes > 1
-            nodes, at = nodes[inner], at[inner]
-            table.cover(at)
-            children, below = arrays.children_of(nodes)
-            to = table.rows[np.repeat(at, below), minterms[arrays.code[children]]]
-            alive = to >= 0
-            nodes, at = children[alive], to[alive]
-        # What is left are a few long chains, which would take as many levels.
-        end, code, minterm_of = arrays.views.end, arrays.views.code, self.points.minterm_of
-        stack = list(zip(at.tolist(), nodes.tolist(), strict=True))
-        for number, here in stack:  # which grows
-            moves, child = self.table(table.states[number]), here + 1
-            while child < end[here]:
-                leads_to = int(moves[minterm_of[code[child]]])
-                if leads_to != DEAD:
-                    stack.append((table.number(leads_to), child))
-                child = end[child]
-        seen.append(tuple(np.array(stack, np.int32).reshape(-1, 2).T[::-1]))
-        nodes = np.concatenate([nodes for nodes, _ in seen])
-        first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
-        ids = arrays.token_ids[ranges(first, last)]
-        numbers_of = np.repeat(np.concatenate([at for _, at in seen]), last - first)
-        kind = np.int16 if len(table.states) < 1 << 15 else np.int32  # quickly sorted, if short
-        for number, alike in grouped(numbers_of.astype(kind), ids):
-            yield table.states[number], alike
 
     def _leave(
         self, state: int, run: CharacterRun, most: int, out: TextWalk, with_partials: bool = True
@@ -455,6 +397,9 @@ def _up_to(
 
 _ROOT_ALONE = [0]
 
+_FEW_BELOW = 2000
+"""Nodes that `TextWalks.ends` looks at one by one."""
+
 _LARGE = 2000
 """Nodes, with all below them, from which runs are taken as a whole, whatever their phases."""
 
@@ -543,6 +488,74 @@ class TextWalks(TextRuns):
         ):
             return self._copy(self._kept(state))
         return self._walk(state, places)
+
+    def ends(self, state: int) -> Iterator[tuple[int, Int32]]:
+        """The tokens that are text from ``state`` on, by the state in which they end.
+
+        Without those that end inside a character. Those of a run are told by their characters;
+        what leaves it is walked level by level, where it is small.
+        """
+        arrays, symbols, minterms = self.arrays, self.symbols, self.points.minterms
+        todo: list[tuple[int, Int32]] = [(state, np.zeros(1, np.int32))]
+        groups: list[tuple[int, Int32]] = []
+        while todo:
+            start, places = todo.pop()
+            chars, most = symbols.run(start)
+            if self._size(places) <= _LARGE:
+                groups.append((start, places))
+            elif chars:
+                longest = arrays.longest if most < 0 else min(most, arrays.longest)
+                if places[0]:
+                    run = self.characters.run(self.points.inside(chars), places)
+                else:
+                    run = self.points.slice(chars).run
+                ids = run.tokens(longest)
+                counts = run.steps_to(arrays.token_node[arrays.rank_of_id[ids]])
+                if most < 0:
+                    counts = np.minimum(counts, min(symbols.settled(start), longest))
+                for count, alike in grouped(counts, ids):
+                    yield symbols.after_run(start, count), alike
+                todo += self._edges(start, chars, run, longest)
+            else:
+                first, last = arrays.own_start[places], arrays.own_stop[places]
+                yield start, arrays.token_ids[ranges(first, last)]
+                children, _ = arrays.children_of(places)
+                todo += grouped(self.table(start)[minterms[arrays.code[children]]], children)
+        if not groups:
+            return
+        table = self.rows
+        nodes = np.concatenate([places for _, places in groups])
+        numbers = [table.number(at) for at, _ in groups]
+        at = np.repeat(numbers, [len(places) for _, places in groups]).astype(np.int32)
+        seen: list[tuple[Int32, Int32]] = []
+        while int((arrays.end[nodes] - nodes).sum()) > _FEW_BELOW:
+            WORK.spend(5 + (len(nodes) >> 5))
+            seen.append((nodes, at))
+            inner = arrays.end[nodes] - nodes > 1
+            nodes, at = nodes[inner], at[inner]
+            table.cover(at)
+            children, below = arrays.children_of(nodes)
+            to = table.rows[np.repeat(at, below), minterms[arrays.code[children]]]
+            alive = to >= 0
+            nodes, at = children[alive], to[alive]
+        # What is left are a few long chains, which would take as many levels.
+        end, code, minterm_of = arrays.views.end, arrays.views.code, self.points.minterm_of
+        stack = list(zip(at.tolist(), nodes.tolist(), strict=True))
+        for number, here in stack:  # which grows
+            moves, child = self.table(table.states[number]), here + 1
+            while child < end[here]:
+                leads_to = int(moves[minterm_of[code[child]]])
+                if leads_to != DEAD:
+                    stack.append((table.number(leads_to), child))
+                child = end[child]
+        seen.append(tuple(np.array(stack, np.int32).reshape(-1, 2).T[::-1]))
+        nodes = np.concatenate([nodes for nodes, _ in seen])
+        first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
+        ids = arrays.token_ids[ranges(first, last)]
+        numbers_of = np.repeat(np.concatenate([at for _, at in seen]), last - first)
+        kind = np.int16 if len(table.states) < 1 << 15 else np.int32  # quickly sorted, if short
+        for number, alike in grouped(numbers_of.astype(kind), ids):
+            yield table.states[number], alike
 
     def _beside_names(self, state: int, others: int, places: list[int]) -> TextWalk:
         """The walk of ``others``, which is kept, but for what lies on the way to a name: there each
