@@ -11,6 +11,7 @@ It ends when the parent closes the pipe, which the system does for a parent that
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import pickle
 import queue
@@ -132,6 +133,9 @@ class _Worker:
         except Exception as error:
             self._tell(NotLoaded(_portable(error, "The model cannot be loaded")))
             return
+        # What is here now stays: a collection walks only what calls leave behind.
+        gc.collect()
+        gc.freeze()
         self._scheduler = Scheduler(self._model, batch_size=load.batch_size)
         model = self._model
         self._tell(
