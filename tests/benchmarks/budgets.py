@@ -36,7 +36,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "words": ({"pattern": r"^(\S+ ){100,}\S*$"}, LONG),
     "searched for": ({"pattern": "failures$"}, LONG),
     "searched for, minLength": ({"pattern": "dog.*fox", "minLength": 900}, LONG),
-    "hexadecimal": ({"pattern": "^[0-9a-f]{256}$"}, "0123456789abcdef" * 16),
+    "hexadecimal": (
+        {"pattern": "^[0-9a-f]{256}$"},
+        "".join(f"{i * 167 % 256:02x}" for i in range(128)),
+    ),
 }
 
 
