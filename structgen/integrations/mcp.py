@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import uvicorn
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
-from structgen.runner import Runner, request_error
+from structgen.runner import Many, Runner, few, in_slices, request_error
 
 try:
     from mcp.server.lowlevel import Server
@@ -60,16 +60,31 @@ MAX_TEXTS = 2_048
 
 _USUAL_TOKENS = 512
 
+
+def _members(schema: dict[str, Any]) -> None:
+    """Say in a schema of how many members an object is: behind a validator Pydantic does not."""
+    schema["minProperties"] = schema.pop("minLength")
+
+
 Text = Annotated[str, Field(min_length=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Labels: TypeAlias = (
-    Annotated[list[Text], Field(min_length=2)]
-    | Annotated[dict[Text, str | None], Field(min_length=2)]
+    Annotated[Many[Text], Field(min_length=2)]
+    | Annotated[
+        dict[Text, str | None],
+        WrapValidator(in_slices),
+        Field(min_length=2, json_schema_extra=_members),
+    ]
 )
 
 
 class _Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounded(cls, given: Any) -> Any:
+        return few(cls, given)
 
 
 class Arguments(_Shape):
@@ -102,7 +117,7 @@ class Generate(Writing):
     """A JSON Schema that the answer satisfies. Objects have no members but those that it names."""
     regex: Text | None = None
     """A Python regular expression that the whole answer matches."""
-    choices: Annotated[list[str], Field(min_length=1)] | None = None
+    choices: Annotated[Many[str], Field(min_length=1)] | None = None
     """Texts of which the answer is one."""
     grammar: Text | None = None
     """A grammar that the answer follows, as Lark or GBNF writes it."""
@@ -163,7 +178,7 @@ class ScoreQuestion(_Shape):
     type: Literal["score"]
     instructions: Text
     """The question."""
-    levels: Annotated[list[Text], Field(min_length=2)]
+    levels: Annotated[Many[Text], Field(min_length=2)]
     """The levels, the lowest first."""
 
 
@@ -178,7 +193,11 @@ class Decide(Arguments):
 
     text: Text
     """What the questions are about."""
-    questions: Annotated[dict[Text, Question], Field(min_length=1)]
+    questions: Annotated[
+        dict[Text, Question],
+        WrapValidator(in_slices),
+        Field(min_length=1, json_schema_extra=_members),
+    ]
     """The questions by name, such as {"urgent": {"type": "predicate", "instructions": "Is it
     urgent?"}}."""
     abstain_below: Probability | None = None
@@ -189,7 +208,7 @@ class Embed(Arguments):
     """Make a vector of each text, with an embedding model on this machine. Texts that mean similar
     things have vectors with a large dot product."""
 
-    texts: Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
+    texts: Annotated[Many[Text], Field(min_length=1, max_length=MAX_TEXTS)]
     """The texts."""
     input_type: Literal["query", "document"] | None = None
     """What the texts are in a search: some models want to know."""

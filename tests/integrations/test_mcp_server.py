@@ -185,6 +185,11 @@ def test_vectors(server: Server[Any], runner: Runner) -> None:
         ("extract", {"text": "x", "json_schema": {"type": "strin"}}, "json_schema.type: "),
         ("classify", {"text": "x", "labels": ["a", "a"]}, "labels: "),
         ("decide", {"text": "x", "questions": {"q": {"type": "wat"}}}, "questions.q: "),
+        # Up to the first few that are wrong, however many there are.
+        ("classify", {"text": "x", "labels": [0] * 100_000}, "labels[0]: "),
+        ("classify", {"text": "x", "labels": dict.fromkeys(map(str, range(9999)), 0)}, "labels: "),
+        ("decide", {"text": "x", "questions": dict.fromkeys(map(str, range(9999)))}, "questions: "),
+        ("generate", dict.fromkeys(map(str, range(9999))), "There are 9,999 fields"),
         ("embed", {"texts": []}, "texts: "),
         ("embed", {"texts": ["cat " * 300]}, "Text 0 has 302 tokens"),
         ("embed", {"texts": ["cat"], "dimensions": 999}, "dimensions=999 is out of range"),
