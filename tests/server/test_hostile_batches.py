@@ -123,7 +123,10 @@ FILE = b'name="file"; filename="r.jsonl"\r\nContent-Type: text/plain\r\n\r\n'
 
 
 def uploaded(
-    folder: Path, body: bytes, kind: str = "multipart/form-data; boundary=x"
+    folder: Path,
+    body: bytes,
+    kind: str = "multipart/form-data; boundary=x",
+    method: str = "POST",
 ) -> httpx.Response:
     async def asks() -> httpx.Response:
         with Runner({"m": "smollm2-135m-instruct"}) as runner:
@@ -133,8 +136,11 @@ def uploaded(
                 async with httpx.AsyncClient(
                     transport=transport, base_url="http://localhost"
                 ) as client:
-                    return await client.post(
-                        "/v1/files", content=body, headers={"Content-Type": kind}
+                    return await client.request(
+                        method,
+                        "/v1/files",
+                        content=body,
+                        headers={"Content-Type": kind} if kind else {},
                     )
             finally:
                 app.state.files.close()
@@ -183,6 +189,13 @@ def test_what_forms_may_be(tmp_path: Path) -> None:
         answer = uploaded(tmp_path, body, kind)
         assert answer.status_code == 400
         assert said in answer.text
+
+
+def test_another_method_is_told_of_the_method(tmp_path: Path) -> None:
+    assert uploaded(tmp_path, b"", "", "PUT").status_code == 405
+    answer = uploaded(tmp_path, form(PURPOSE, FILE), "")
+    assert answer.status_code == 400
+    assert "names no boundary" in answer.text
 
 
 def test_an_endpoint_says_what_it_takes(tmp_path: Path) -> None:

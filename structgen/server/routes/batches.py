@@ -62,8 +62,8 @@ def bodies(settings: Settings) -> dict[str, Bodies]:
 
 
 def _check_form(kind: str) -> None:
-    if kind.partition(";")[0].strip().lower() != _FORM:
-        raise _no_form(f"its Content-Type is {kind[:100] or 'missing'}, and not {_FORM}")
+    if kind and kind.partition(";")[0].strip().lower() != _FORM:
+        raise _no_form(f"its Content-Type is {kind[:100]}, and not {_FORM}")
 
 
 _UPLOAD = {
