@@ -199,7 +199,7 @@ class Form:
         if self.schema is not None:
             try:
                 return structgen.JsonSchema(json.loads(self.schema.read_text(encoding="utf-8-sig")))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise OptionError(f"--schema {self.schema} is not JSON: {error}.") from None
         if self.type_name is not None:
             return named_type(self.type_name)

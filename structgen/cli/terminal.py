@@ -78,5 +78,5 @@ def parsed(text: str, shown: str) -> Any:
     """The JSON that a text is."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OptionError(f"{shown} is not JSON: {error}.") from None

@@ -108,7 +108,7 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OptionError(f"{shown}, line {number}, is not JSON: {error}.") from None
         text = row.get("text") if isinstance(row, dict) else row
         if not isinstance(text, str):

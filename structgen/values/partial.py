@@ -184,6 +184,9 @@ class Partial(Generic[T_co]):
     def done(self, *path: str | int) -> bool:
         """Whether the field or item there is whole; without arguments: whether this value is.
 
+        A name that the type does not have is never done, and no error: a value may have fields that
+        its type does not list (of another member of a union, or extra ones).
+
         Args:
             path: the name of a field or the index of an item, and so on inside of that.
         """

@@ -183,6 +183,7 @@ def test_prompts_of_queries_and_documents_are_used(tmp_path, texts, capfdbinary)
     ("name", "content", "told"),
     [
         ("x.jsonl", '"a"\n{', "line 2, is not JSON"),
+        ("x.jsonl", "[" * 100_000, "line 1, is not JSON"),
         ("x.jsonl", '{"texts": "a"}', 'the member "text"'),
         ("x.jsonl", '{"text": "a"}\n{"text": "b", "embedding": [1]}', "1 of 2 lines have"),
         ("x.jsonl", '{"text": "a", "embedding": ["b"]}', "is a list of numbers"),
