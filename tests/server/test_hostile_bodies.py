@@ -330,7 +330,7 @@ def test_a_key_has_only_so_many_bytes_under_way() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    gateway = Gateway(app, settings, Keys(settings.api_keys), Traces(False), Metrics())
+    gateway = Gateway(app, settings, Keys(settings.api_keys), Traces(False), Metrics(), {})
 
     async def ask(key: str, *pieces: bytes, ends: bool) -> None:
         left = list(pieces)
