@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 from collections.abc import Iterator
@@ -32,6 +33,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return
     with contextlib.suppress(structgen.StructgenError):  # those who need it say what is wrong
         structgen.models.path("smollm2-135m-instruct")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep what was imported and collected out of collections: 5,000 tests are many objects."""
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
