@@ -48,10 +48,11 @@ DRIVER = 30e-6
 """Processor seconds a row, by `driver`: 24 us of 20,000 rows, 29 us of 100,000, on an Intel Xeon.
 Rows have 100 bytes, outputs a word."""
 
+_MEASURED = "batch.py, 2026-11-26, two idle cores, two processes: half of their rows/s"
 MODELS = (
-    Figures("135M", 6.0, 8.0, DRIVER, "a stand-in: 2,000 rows of 45 tokens, on a busy machine"),
-    Figures("0.5B", 1.6, 15.0, DRIVER, "a stand-in: 135M by size"),
-    Figures("1.5B", 0.55, 30.0, DRIVER, "a stand-in: 135M by size"),
+    Figures("135M", 4.5, 1.3, DRIVER, _MEASURED),
+    Figures("0.5B", 2.5, 2.9, DRIVER, _MEASURED),
+    Figures("1.5B", 0.8, 9.0, DRIVER, "a stand-in: 0.5B by size"),
 )
 
 
