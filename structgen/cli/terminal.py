@@ -50,6 +50,10 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
+_MOST_BYTES = 1 << 30
+"""Of a file that is read at once."""
+
+
 def text_in(file: str, shown: str) -> str:
     """The text of a file in UTF-8, or of standard input, ``-``; line ends read as everywhere."""
     try:
@@ -62,11 +66,18 @@ def text_in(file: str, shown: str) -> str:
 def bytes_in(file: str, shown: str) -> bytes:
     """What is in a file, or comes from standard input, ``-``."""
     try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        if file == "-":
+            data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise OptionError(f"{shown}: there is no such file.") from None
     except OSError as error:
         raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None
+    if len(data) > _MOST_BYTES:
+        raise OptionError(f"{shown} has more than {_MOST_BYTES:,} bytes.")
+    return data
 
 
 def json_in(file: str, option: str) -> Any:

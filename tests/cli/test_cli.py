@@ -22,8 +22,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import structgen
-from structgen.cli import commands, demo, generation
+from structgen.cli import commands, demo, generation, terminal
 from structgen.cli.generation import Form
+from structgen.errors import OptionError
 from structgen.grammar.cfg import library as grammars
 from structgen.models import genai
 
@@ -416,3 +417,9 @@ def test_grammars(quick):
 
 if __name__ == "__main__":
     serve(commands.main, 300, {})
+
+
+def test_a_file_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "_MOST_BYTES", 1_000)
+    with pytest.raises(OptionError, match="more than 1,000 bytes"):
+        terminal.bytes_in("/dev/zero", "FILE")
