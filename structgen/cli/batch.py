@@ -95,7 +95,7 @@ def batch(
     # Imported late: --help should not wait for it.
     from structgen import jobs
 
-    source = jobs.Source.of(list(inputs))
+    source = jobs.Source.of_files(inputs)
     try:
         if inputs != ("-",) and _are_requests(source, options):
             if form.output_type() is not None:

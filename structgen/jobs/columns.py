@@ -1,15 +1,15 @@
 """Arrow columns of results: types made from an output type's JSON Schema, and values of these.
 
 Objects become structs, arrays lists, enums dictionaries, decimals of known places decimals, and
-strings with the formats date, time and date-time what these are in Arrow. What has no one type in
-Arrow (unions, objects of any names) is text: its JSON.
+strings with the formats date and date-time what these are in Arrow. What has no one type in Arrow
+(unions, objects of any names, times with offsets) is text: its JSON.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -31,26 +31,31 @@ _MOST_DIGITS = 38  # of Arrow's decimals of 128 bits
 class Columns:
     """Makes Arrow tables of result rows."""
 
-    def __init__(self, output_type: Any, result: str, inputs: Any = None) -> None:
+    def __init__(
+        self, output_type: Any, result: str, inputs: Any = None, beside: Sequence[str] = ()
+    ) -> None:
         """Say what the columns are.
 
         Args:
             output_type: what the outputs are; None: text. `FOUND`: what the first rows have.
             result: the column of the output.
             inputs: the Arrow schema of the input; None: what is found in the first rows.
+            beside: columns that are there even where none of the first rows has them.
         """
         self._result = result
         self._inputs = inputs
+        self._beside = (result, *beside) if beside else ()
         schema = None if output_type is FOUND else _schema_of(output_type)
-        self._type = None if schema is None else _Types(schema).of(schema)
+        is_open = isinstance(output_type, JsonSchema)  # where it names no others, classes have none
+        self._type = None if schema is None else _Types(schema, is_open).of(schema)
 
     def table(self, rows: Sequence[Row], schema: Any) -> Any:
         """A table of rows, with the columns of an Arrow schema; None: those of these rows."""
         arrow = pyarrow()
         rows = [self._written(row) for row in rows]
+        names = dict.fromkeys(name for row in rows for name in row)
         if schema is None:
-            names = dict.fromkeys(name for row in rows for name in row)
-            found = arrow.Table.from_pylist([{n: row.get(n) for n in names} for row in rows])
+            names |= dict.fromkeys(self._beside)
             told: dict[str, Any] = {
                 "error": arrow.struct([("type", arrow.string()), ("message", arrow.string())]),
                 "finish_reason": arrow.string(),
@@ -62,15 +67,39 @@ class Columns:
                 told[self._result] = self._type
             for field in self._inputs or ():
                 told[field.name] = field.type
-            schema = arrow.schema(
-                (name, told.get(name) or found.schema.field(name).type) for name in names
-            )
-        return arrow.Table.from_pylist(rows, schema)
+            others = [name for name in names if name not in told]
+            found = arrow.Table.from_pylist([{n: row.get(n) for n in others} for row in rows])
+            told |= {field.name: field.type for field in found.schema}
+            schema = arrow.schema((name, told[name]) for name in names)
+        if unknown := names.keys() - set(schema.names):
+            raise ValueError(f"there is no column {min(unknown)!r} in the first part")
+        try:
+            return arrow.Table.from_pylist(rows, schema)
+        except (arrow.ArrowException, ValueError, OverflowError):
+            if self._type is None:
+                raise
+            return arrow.Table.from_pylist([self._fitting(row, schema) for row in rows], schema)
+
+    def _fitting(self, row: Row, schema: Any) -> Row:
+        """A row whose output has the type of its column; else it is a row with an error."""
+        arrow = pyarrow()
+        try:
+            arrow.array([row.get(self._result)], schema.field(self._result).type)
+        except (arrow.ArrowException, ValueError, OverflowError, TypeError) as error:
+            return row | self._misfit(error)
+        return row
+
+    def _misfit(self, error: Exception) -> Row:
+        said = {"type": "ParseError", "message": f"It does not fit the column: {error}"}
+        return {self._result: None, "error": said}
 
     def _written(self, row: Row) -> Row:
         made = dict(row)
         if self._type is not None:
-            made[self._result] = _value(made.get(self._result), self._type)
+            try:
+                made[self._result] = _value(made.get(self._result), self._type)
+            except (ValueError, OverflowError, ArithmeticError) as error:
+                made |= self._misfit(error)
         if made.get("confidence") is not None:
             made["confidence"] = list(made["confidence"].items())
         return made
@@ -101,8 +130,9 @@ def _schema_of(output_type: Any) -> Any:
 class _Types:
     """Arrow types of the parts of a JSON Schema."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
+    def __init__(self, root: Mapping[str, Any], is_open: bool) -> None:
         self._root = root
+        self._is_open = is_open
         self._arrow = pyarrow()
 
     def of(self, schema: Any, depth: int = 0) -> Any:
@@ -127,7 +157,8 @@ class _Types:
             plain = {bool: arrow.bool_(), int: arrow.int64(), float: arrow.float64()}
             return plain.get(kinds.pop(), arrow.string()) if len(kinds) == 1 else arrow.string()
         if kind == "object" and schema.get("properties"):
-            if schema.get("additionalProperties") not in (None, False):
+            others = schema.get("additionalProperties", self._is_open)
+            if others is not False or "patternProperties" in schema:
                 return arrow.string()
             return arrow.struct(
                 [(name, self.of(one, depth + 1)) for name, one in schema["properties"].items()]
@@ -137,7 +168,6 @@ class _Types:
             return arrow.list_(self.of(items, depth + 1))
         formats = {
             "date": arrow.date32(),
-            "time": arrow.time64("us"),
             "date-time": arrow.timestamp("us", "UTC"),
         }
         if kind == "string" and schema.get("format") == "decimal" and "of" in schema:
@@ -177,8 +207,6 @@ def _value(value: Any, kind: Any) -> Any:
         if arrow.types.is_timestamp(kind):
             found = datetime.fromisoformat(text)
             return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
-        if arrow.types.is_time(kind):
-            return time.fromisoformat(text).replace(tzinfo=None)
     if arrow.types.is_floating(kind) and isinstance(value, int):
         return float(value)
     return value

@@ -284,8 +284,8 @@ class _Asking(ABC):
         try:
             self._check(row)
             messages = self._prompts.of(row)
-        except OptionError as error:
-            if self.is_first:  # every row's, most likely
+        except (OptionError, PromptError) as error:
+            if self.is_first and isinstance(error, OptionError):  # every row's, most likely
                 raise
             return row | failed(error, self._result)
         self.is_first = False
@@ -378,7 +378,7 @@ class _Vectors(_Asking):
             for row in good:
                 self._check(row)
             vectors = self._vectors([self._prompts.of(row)[0]["content"] for row in good])
-        except (OptionError, *_OF_ROWS):
+        except (OptionError, WorkerDied, *_OF_ROWS):
             good = []
         if not good or len(good) < len(rows):
             return super().__call__(rows)
@@ -420,6 +420,8 @@ def asker(
     """
     if sum((output_type is not None, questions is not None, embed)) > 1:
         raise OptionError("An output type, questions= and embed=True exclude each other. Pass one.")
+    if result in columns.BESIDE:
+        raise OptionError(f"result={result!r} is the name of another column of results.")
     kind = EmbeddingRequest if embed else DecisionRequest if questions is not None else ChatRequest
     fields = _fields(kind, options)
     common: dict[str, Any] = {
@@ -556,10 +558,12 @@ def batch(
             return Job(source, pool, window=pool.window, close=pool.close, **common)
         if runner is not None:
             ask = make(runner, named)
+            ask.is_first = first == 0
             return Job(source, ask, window=ask.window, **common)
         processes = 1 if embed else workers or _processes(source, first, named, trial)
         own = loaded(processes)
         ask = make(own, named)
+        ask.is_first = first == 0
         return Job(source, ask, window=ask.window * processes, close=own.close, **common)
 
     if output is None:
@@ -567,13 +571,20 @@ def batch(
         if source.table is None:
             return made
         with made:
-            return source.table(list(made))
+            found = list(made)
+        names = dict.fromkeys(name for row in found for name in row)
+        return source.table([{name: row.get(name) for name in names} for row in found])
     identity = {"model": model_digest(named), **make(None, named).identity}
     folder = Path(output)
     table = None
     if format == "parquet":
-        outputs = columns.FOUND if embed or questions is not None else output_type
-        table = columns.Columns(outputs, result, source.schema).table
+        outputs: Any = output_type
+        beside: Sequence[str] = columns.BESIDE[:-1]
+        if embed:
+            outputs, beside = list[float], ("error",)
+        elif questions is not None:
+            outputs, beside = columns.FOUND, ("error", "prompt_tokens", "output_tokens")
+        table = columns.Columns(outputs, result, source.schema, beside).table
     about = {"input": source.identity, **identity, "on_error": on_error}
     with (
         Parts(folder, format, about, table) as parts,

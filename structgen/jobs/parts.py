@@ -78,7 +78,10 @@ class Parts:
         except OSError as error:
             raise OptionError(f"{self.folder} cannot be written: {error.strerror}.") from None
         try:
-            self._check_job()
+            try:
+                self._check_job()
+            except OSError as error:
+                raise OptionError(f"{self.folder} cannot be written: {error.strerror}.") from None
             self.damaged: list[str] = []
             self._ends = self._found()
         except BaseException:
@@ -150,7 +153,7 @@ class Parts:
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
             schema = known.pop("schema", None)
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, TypeError) as error:
             raise OptionError(
                 f"{path} cannot be read ({error}), so it is not known of which job the parts are. "
                 "Choose a new folder for the results."
@@ -160,6 +163,9 @@ class Parts:
             for name in {**known, **self._job}
             if known.get(name) != self._job.get(name)
         ]
+        if differ and not self.files():  # it has come to nothing, and there is nothing to lose
+            self._write_job()
+            return
         if differ:
             raise OptionError(
                 f"{self.folder} holds the results of another job: {'; '.join(differ)}. Choose a "
@@ -195,7 +201,7 @@ class Parts:
         arrow = pyarrow()
         try:
             table = self._table(rows, self._schema)
-            if self._schema is None:
+            if self._schema is None and rows:
                 self._schema = table.schema
                 self._write_job()
         except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:

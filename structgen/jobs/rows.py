@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-from structgen.errors import OptionError
+from structgen.errors import OptionError, PromptError
 
 Row: TypeAlias = dict[str, Any]
 
@@ -89,7 +89,7 @@ class Source:
         if isinstance(given, cls):
             return given
         if isinstance(given, (str, os.PathLike)):
-            return cls._of_files([os.fspath(given)])
+            return cls.of_files([os.fspath(given)])
         if hasattr(given, "to_pylist") and hasattr(given, "schema"):  # Arrow
             return cls._of_table(given.to_pylist, type(given).from_pylist, given.schema)
         if hasattr(given, "to_dicts"):  # Polars
@@ -99,7 +99,7 @@ class Source:
         if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
             rows = list(given)
             if rows and all(map(_is_name, rows)):
-                return cls._of_files([os.fspath(one) for one in rows])
+                return cls.of_files([os.fspath(one) for one in rows])
             return cls._of_table(lambda: rows, None)
         if isinstance(given, Iterable) and not isinstance(given, (bytes, bytearray, Mapping)):
             rest = iter(given)
@@ -138,7 +138,8 @@ class Source:
         return cls(lambda: map(_row, found), identity, len(found), table, schema)
 
     @classmethod
-    def _of_files(cls, given: Sequence[str]) -> Source:
+    def of_files(cls, given: Sequence[str]) -> Source:
+        """The rows of files by name: see `of`."""
         if "-" in given:
             if len(given) > 1:
                 raise OptionError("Standard input (-) goes with no other input.")
@@ -350,30 +351,31 @@ class Prompts:
         self.identity = {name: one for name, one in given.items() if one is not None}
         """What tells these prompts from others, as JSON."""
         self._column = column
-        self._templates: list[tuple[dict[str, Any], Callable[[Row], str]]] = []
+        self._templates: list[tuple[Callable[[Row], str], dict[str, Any]]] = []
         if prompt is not None:
-            self._templates = [({"role": "user"}, _braces(prompt))]
+            self._templates = [(_braces(prompt), {"role": "user"})]
         elif messages is not None:
-            self._templates = [(dict(one), _jinja(one)) for one in messages]
+            self._templates = [(_jinja(one), dict(one)) for one in messages]
 
     def of(self, row: Row) -> list[dict[str, Any]]:
         """The messages of a row.
 
         Raises:
-            OptionError: the row lacks a column, or that is empty.
+            OptionError: the row lacks a column.
+            PromptError: that is empty.
         """
         if not self._templates:
             return [{"role": "user", "content": _text(row, self._named(row))}]
-        return [message | {"content": filled(row)} for message, filled in self._templates]
+        return [message | {"content": filled(row)} for filled, message in self._templates]
 
     def _named(self, row: Row) -> str:
+        if self._column is None:  # then the first row decides, for all
+            known: list[str] = [name for name in ("text", "prompt") if name in row]
+            known = known or list(row)
+            if known and (len(row) == 1 or known[0] in ("text", "prompt")):
+                self._column = known[0]
         if self._column is not None:
             return self._column
-        for name in ("text", "prompt"):
-            if name in row:
-                return name
-        if len(row) == 1:
-            return next(iter(row))
         raise OptionError(
             f"Which column is the prompt? There are {', '.join(row) or 'none'}. Pass column=, or "
             "prompt= with a template such as 'Summarise: {text}'."
@@ -391,7 +393,7 @@ def _value_text(value: Any, name: str) -> str:
     if isinstance(value, str):
         return value
     if value is None:
-        raise OptionError(f"{name} is empty in this row.")
+        raise PromptError(f"{name} is empty in this row.")
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -435,7 +437,7 @@ def _jinja(message: Any) -> Callable[[Row], str]:
     def filled(row: Row) -> str:
         try:
             return template.render(row)
-        except OptionError:
+        except PromptError:
             raise
         except Exception as error:  # what a template does with a row's values may be anything
             known = ", ".join(row) or "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import random
 import threading
 import time
@@ -165,22 +166,23 @@ def answered(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_of_lost_actors_go_to_others(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = random.Random(seed)
+    draw, begun, asks = random.Random(seed), itertools.count(), itertools.count()
 
     def begin() -> None:
-        if draw.random() < 0.2:
+        if next(begun) % 5 == seed:
             raise Lost
 
     def asked(rows: list[Row]) -> list[Row]:
         time.sleep(draw.random() / 1000)
-        if draw.random() < 0.1:
+        if next(asks) % 7 == seed:
             raise Lost
         return answered(rows)
 
     fake = FakeRay(begin, asked)
     with job(fake, monkeypatch, 120) as made:
         assert [row["output"] for row in made] == list(range(120))
-    assert fake.n_actors > 3, "lost ones are replaced"
+    # 30 units are asked five of them in vain, by three actors or more: each has two at once.
+    assert fake.n_actors > 3
 
 
 def test_a_pool_that_cannot_go_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:

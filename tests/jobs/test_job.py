@@ -155,6 +155,8 @@ def test_values_are_of_the_type_and_rows_fail_alone(runner: Runner) -> None:
     assert "'t' is empty" in made[-1]["error"]["message"]
     with pytest.raises(OptionError, match="no column 'q'"):
         list(batch(rows, Review, column="q", runner=runner))
+    first = list(batch([{"t": None}, *rows[:1]], Label, column="t", runner=runner))
+    assert [row["error"] is None for row in first] == [False, True]
 
 
 def test_tables_give_tables(runner: Runner) -> None:
@@ -264,6 +266,8 @@ def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
     parts = sorted(tmp_path.glob("out/part-*"))
     CliRunner().invoke(cli, asked, standalone_mode=False)
     assert sorted(tmp_path.glob("out/part-*")) == parts
+    wrong = CliRunner().invoke(cli, ["batch", "ticketz", "-o", str(tmp_path / "w")])
+    assert "ticketz: there is no such file" in str(wrong.exception) + wrong.output
     other = CliRunner().invoke(cli, [*asked, "--seed", "2"], standalone_mode=False)
     assert "another job: options" in str(other.exception)
 

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from structgen import JsonSchema
 from structgen.errors import OptionError
-from structgen.jobs import Parts, job
+from structgen.jobs import Columns, Parts, job
 
 JOB = {"input": "x", "prompt": None}
 
@@ -49,6 +50,40 @@ def test_rows_that_are_left_out_are_done_too(tmp_path: Path) -> None:
     with Parts(tmp_path, "jsonl", JOB) as parts:
         assert parts.n_done == 9
         assert list(parts.rows()) == [row(1)]
+
+
+def test_parquet_loses_no_column_in_silence(tmp_path: Path) -> None:
+    with Parts(tmp_path, "parquet", JOB) as parts:
+        parts.write([], 1)  # all rows were left out: they say nothing of columns
+        parts.write([row(1)], 2)
+        with pytest.raises(OptionError, match="no column 'tag' in the first part"):
+            parts.write([row(2) | {"tag": "keep me"}], 3)
+        assert list(parts.rows()) == [row(1)]
+
+
+def test_a_job_that_came_to_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
+    Parts(tmp_path, "jsonl", {"prompt": "Hi {subjec}"}).close()
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        parts.write([row(1)], 1)
+    with pytest.raises(OptionError, match="another job: input"):
+        Parts(tmp_path, "jsonl", {"prompt": "Hi"})
+    for damaged in ("[]", "7", '{"schema": 7}'):
+        (tmp_path / "job.json").write_text(damaged)
+        with pytest.raises(OptionError):
+            Parts(tmp_path, "jsonl", JOB)
+
+
+def test_an_output_that_does_not_fit_its_column_is_a_row_with_an_error() -> None:
+    made = Columns(list[int], "output", beside=("error",)).table(
+        [{"output": [1]}, {"output": [10**30]}, {"output": None}], None
+    )
+    one, two, three = made.to_pylist()
+    assert (one["output"], two["output"], three["output"]) == ([1], None, None)
+    assert "does not fit the column" in two["error"]["message"]
+    assert three["error"] is None
+    schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}
+    table = Columns(JsonSchema(schema), "output").table([{"output": {"a": 1, "zz": 2}}], None)
+    assert json.loads(table["output"][0].as_py()) == {"a": 1, "zz": 2}  # open: any names
 
 
 @pytest.mark.parametrize("seed", range(20))

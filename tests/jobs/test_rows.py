@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from structgen.errors import OptionError
+from structgen.errors import OptionError, PromptError
 from structgen.jobs import BadRow, Prompts, Source, rows
 
 TABLE = [{"id": 1, "text": "a,b"}, {"id": 2, "text": 'c"\nd'}, {"id": 3, "text": "é"}]
@@ -113,6 +113,17 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
         Source.of(tmp_path / "x.parquet")
 
 
+def test_the_first_row_decides_which_column_is_the_prompt() -> None:
+    prompts = Prompts()
+    assert content(prompts, {"id": 3, "text": "x"}) == ["x"]
+    with pytest.raises(OptionError, match="no column 'text'"):
+        prompts.of({"id": 3})
+    with pytest.raises(OptionError, match="is no message"):
+        Prompts(messages={"role": "user"})  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="There are none"):
+        Prompts().of({})
+
+
 def content(prompts: Prompts, row: dict) -> list[str]:
     return [message["content"] for message in prompts.of(row)]
 
@@ -162,5 +173,5 @@ def test_prompts() -> None:
     ],
 )
 def test_prompts_that_cannot_be_made(prompts: dict, row: dict, said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises((OptionError, PromptError), match=said):
         Prompts(**prompts).of(row)
