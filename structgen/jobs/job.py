@@ -556,15 +556,14 @@ def batch(
         if cluster is not None:
             pool = cluster.pool(make, named)
             return Job(source, pool, window=pool.window, close=pool.close, **common)
-        if runner is not None:
-            ask = make(runner, named)
-            ask.is_first = first == 0
-            return Job(source, ask, window=ask.window, **common)
-        processes = 1 if embed else workers or _processes(source, first, named, trial)
-        own = loaded(processes)
-        ask = make(own, named)
+        processes, asked = 1, runner
+        if asked is None:
+            processes = 1 if embed else workers or _processes(source, first, named, trial)
+            asked = loaded(processes)
+            common["close"] = asked.close
+        ask = make(asked, named)
         ask.is_first = first == 0
-        return Job(source, ask, window=ask.window * processes, close=own.close, **common)
+        return Job(source, ask, window=ask.window * processes, **common)
 
     if output is None:
         made = job(0)
