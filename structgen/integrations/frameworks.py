@@ -8,21 +8,14 @@ framework.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from structgen.errors import OptionError
 from structgen.grammar.json_schema import closed
-from structgen.runner import (
-    ChatChunk,
-    Choice,
-    ChunkChoice,
-    EmbeddingResponse,
-    Runner,
-    TokenLogprob,
-    Usage,
-)
+from structgen.runner import ChatChunk, Choice, EmbeddingResponse, Runner, Usage
 
 # -- the Runner -------------------------------------------------------------------------------
 
@@ -81,84 +74,109 @@ def joined(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-# -- answers ----------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------
 
 
-class Told:
-    """What an answer's choice tells beside what it says, over all its chunks.
+def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
+    """A call of a tool, as messages have it; ``arguments`` by name, or their JSON."""
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
 
-    Attributes:
-        logprobs: of its tokens so far, where they were asked for.
+
+def check_free(fields: Mapping[str, Any], taken: Iterable[str], by: str) -> None:
+    """Check that a caller sets no field that a framework fills in.
+
+    Raises:
+        OptionError: so it is.
     """
+    for name in taken:
+        if name in fields:
+            raise OptionError(f"{name} is what {by} fills in. It cannot be set.")
 
-    def __init__(self) -> None:
-        self.logprobs: list[TokenLogprob] | None = None
-        self._steps: dict[int, Any] = {}
 
-    def add(self, choice: Choice | ChunkChoice) -> dict[str, Any]:
-        """Take a whole choice, or a chunk of one; return all that was told where it ends."""
-        for step in choice.trace or ():  # one may come again, with more known of it
-            self._steps[step.index] = step
-        if choice.logprobs is not None:
-            self.logprobs = [*(self.logprobs or ()), *(choice.logprobs.content or ())]
-        if choice.finish_reason is None:
-            return {}
-        details: dict[str, Any] = {"finish_reason": choice.finish_reason}
-        if self.logprobs is not None:
-            details["logprobs"] = [token.model_dump(mode="json") for token in self.logprobs]
-        if choice.shortened:
-            details["shortened"] = choice.shortened
-        if choice.confidence is not None and choice.result is not None:
-            details["confidence"] = {
-                path: known.model_dump(mode="json") for path, known in choice.confidence.items()
-            }
-            details["abstained"] = [known.path for known in choice.result.abstained]
-        if self._steps:
-            details["trace"] = [step.model_dump(mode="json") for step in self._steps.values()]
-        return details
+def chat_request(
+    fields: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], streams: str | None
+) -> dict[str, Any]:
+    """The fields of a request for a chat.
+
+    Args:
+        fields: those that a caller sets.
+        messages: the chat.
+        streams: what is said of several answers where they are to come in pieces; None: they are
+            not.
+
+    Raises:
+        OptionError: several answers are asked for in pieces.
+    """
+    made = {**fields, "messages": messages}
+    if streams is not None:
+        if (made.get("n") or 1) > 1:
+            raise OptionError(f"n={made['n']} is not supported {streams}")
+        made["stream_options"] = {"include_usage": True}
+    if "response_format" in made:
+        made["response_format"] = closed_format(made["response_format"])
+    return made
+
+
+def vector_request(model: str, embedder: Any, texts: list[str], input_type: str) -> dict[str, Any]:
+    """The fields of a request for vectors, as an adapter's ``embedder`` is set to make them."""
+    return {
+        "model": model,
+        "input": texts,
+        "input_type": input_type,
+        "dimensions": embedder.dimensions,
+        "truncate_sequence": embedder.truncate,
+    }
+
+
+# -- answers ----------------------------------------------------------------------------------
 
 
 def details_of(choice: Choice) -> dict[str, Any]:
     """What a whole choice tells beside what it says."""
-    return Told().add(choice)
+    details: dict[str, Any] = {"finish_reason": choice.finish_reason}
+    if choice.logprobs is not None:
+        tokens = choice.logprobs.content or ()
+        details["logprobs"] = [token.model_dump(mode="json") for token in tokens]
+    if choice.shortened:
+        details["shortened"] = choice.shortened
+    if choice.confidence is not None and choice.result is not None:
+        details["confidence"] = {
+            path: known.model_dump(mode="json") for path, known in choice.confidence.items()
+        }
+        details["abstained"] = [known.path for known in choice.result.abstained]
+    if choice.trace:
+        details["trace"] = [step.model_dump(mode="json") for step in choice.trace]
+    return details
 
 
 class Growing:
-    """What the chunks of an answer that came so far make together.
+    """What the chunks that came so far make together, of a request for one answer.
 
     Attributes:
-        text: the content.
-        thought: what was thought.
-        calls: of tools, in OpenAI's shape; the arguments of the last may be unfinished.
+        choice: the answer.
         usage: of the tokens, once it is known.
-        details: as `Told` has them, once it has ended.
+        details: as `details_of` has them, once it has ended.
     """
 
     def __init__(self) -> None:
-        self.text = ""
-        self.thought = ""
-        self.calls: list[dict[str, Any]] = []
+        self.choice = Choice.begun()
         self.usage: Usage | None = None
         self.details: dict[str, Any] = {}
-        self._told = Told()
 
     @property
-    def logprobs(self) -> list[TokenLogprob] | None:
-        """Of the tokens so far, where they were asked for."""
-        return self._told.logprobs
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls of tools; the arguments of the last may be unfinished."""
+        return [one.model_dump(mode="json") for one in self.choice.message.tool_calls or ()]
 
     def add(self, chunk: ChatChunk) -> None:
-        """Take a chunk of a request for one answer."""
+        """Take a chunk."""
         self.usage = chunk.usage or self.usage
-        for choice in chunk.choices:
-            self.text += choice.delta.content or ""
-            self.thought += choice.delta.reasoning_content or ""
-            for call in choice.delta.tool_calls or ():
-                if call.index == len(self.calls):
-                    function = {"name": call.function.name, "arguments": ""}
-                    self.calls.append({"id": call.id, "type": "function", "function": function})
-                self.calls[call.index]["function"]["arguments"] += call.function.arguments
-            self.details = self._told.add(choice) or self.details
+        for more in chunk.choices:
+            self.choice.add(more)
+            if more.finish_reason is not None:
+                self.details = details_of(self.choice)
 
 
 def vectors_of(made: EmbeddingResponse) -> list[list[float]]:

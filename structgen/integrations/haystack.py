@@ -51,7 +51,17 @@ from pydantic import BaseModel
 
 from structgen.runner import ChatChunk, ChatResponse, EmbeddingResponse, Runner, Usage
 
-from .frameworks import Growing, closed_format, details_of, joined, runner_of, vectors_of
+from .frameworks import (
+    Growing,
+    call_of,
+    chat_request,
+    check_free,
+    details_of,
+    joined,
+    runner_of,
+    vector_request,
+    vectors_of,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -95,15 +105,7 @@ def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
         told["reasoning_content"] = message.reasoning.reasoning_text
     if message.tool_calls:
         told["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.tool_name,
-                    "arguments": json.dumps(call.arguments, ensure_ascii=False),
-                },
-            }
-            for call in message.tool_calls
+            call_of(call.id, call.tool_name, call.arguments) for call in message.tool_calls
         ]
     yield told
 
@@ -167,10 +169,11 @@ class Pieces:
     @property
     def reply(self) -> ChatMessage:
         """The whole answer."""
-        made = self._made
+        made, said = self._made, self._made.choice.message
         meta = _meta(self._model, 0, made.usage or Usage(), made.details)
         meta["completion_start_time"] = self._began
-        return _message(made.text or None, made.thought.strip(), made.calls, meta)
+        thought = (said.reasoning_content or "").strip()
+        return _message(said.content or None, thought, made.calls, meta)
 
     def _piece(self, block: Any, content: str = "", **fields: Any) -> StreamingChunk:
         starts = block != self._block
@@ -374,23 +377,15 @@ class StructgenChatGenerator(Loading):
     ) -> dict[str, Any]:
         """The request that a run is."""
         fields = {**self.generation_kwargs, **(given or {})}
-        for name in _TAKEN:
-            if name in fields:
-                raise OptionError(f"{name} is what the component fills in. It cannot be set.")
-        if streams:
-            if (fields.get("n") or 1) > 1:
-                raise OptionError(f"n={fields['n']} is not supported with a streaming callback.")
-            fields["stream_options"] = {"include_usage": True}
-        if "response_format" in fields:
-            fields["response_format"] = closed_format(fields["response_format"])
+        check_free(fields, _TAKEN, "the component")
         known = flatten_tools_or_toolsets(self.tools if tools is None else tools)
         if known:
             fields["tools"] = [{"type": "function", "function": tool.tool_spec} for tool in known]
         if isinstance(messages, str):
             messages = [ChatMessage.from_user(messages)]
-        fields["messages"] = chat_of(messages)
         fields["model"] = self.model
-        return fields
+        several = "with a streaming callback." if streams else None
+        return chat_request(fields, chat_of(messages), several)
 
 
 @component
@@ -560,13 +555,7 @@ class _Embedder(Loading):
         return made
 
     def _request(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "input": texts,
-            "input_type": input_type,
-            "dimensions": self.dimensions,
-            "truncate_sequence": self.truncate,
-        }
+        return vector_request(self.model, self, texts, input_type)
 
 
 @component

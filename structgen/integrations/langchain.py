@@ -71,7 +71,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from structgen.decisions import Question, answer_of_system_one, question_of_system_one
 from structgen.runner import ChatChunk, ChatResponse, DecisionResponse, Runner, Usage
 
-from .frameworks import Told, closed_format, details_of, joined, runner_of, vectors_of
+from .frameworks import (
+    Growing,
+    call_of,
+    chat_request,
+    check_free,
+    details_of,
+    joined,
+    runner_of,
+    vector_request,
+    vectors_of,
+)
 
 try:
     import langchain_core.decisions as theirs
@@ -106,7 +116,9 @@ def _told(message: BaseMessage) -> dict[str, Any]:
         if thoughts:
             told["reasoning_content"] = thoughts
         if message.tool_calls:
-            told["tool_calls"] = [_call(one) for one in message.tool_calls]
+            told["tool_calls"] = [
+                call_of(one["id"], one["name"], one["args"]) for one in message.tool_calls
+            ]
     elif isinstance(message, ToolMessage):
         told["tool_call_id"] = message.tool_call_id
     elif message.name is not None:
@@ -128,12 +140,6 @@ def _role(message: BaseMessage) -> str:
     kinds = (FunctionMessage, RemoveMessage)
     what = type(message).__name__ if isinstance(message, kinds) else repr(message.type)
     raise OptionError(f"A message of the kind {what} is nothing that a model can be shown.")
-
-
-def _call(call: Any) -> dict[str, Any]:
-    arguments = json.dumps(call["args"], ensure_ascii=False)
-    function = {"name": call["name"], "arguments": arguments}
-    return {"id": call["id"], "type": "function", "function": function}
 
 
 def _texts(message: BaseMessage) -> tuple[str, str]:
@@ -199,18 +205,20 @@ class Pieces:
     """The chunks of one answer, as LangChain's."""
 
     def __init__(self) -> None:
-        self._told = Told()
+        self._made = Growing()
 
     def of(self, chunk: ChatChunk) -> Iterator[ChatGenerationChunk]:
         """What a chunk says: nothing, or a piece."""
+        self._made.add(chunk)
         if chunk.usage is not None:  # after all choices
             usage = usage_of(chunk.usage)
             message = AIMessageChunk(content="", usage_metadata=usage, chunk_position="last")
             yield ChatGenerationChunk(message=message)
         for choice in chunk.choices:
             delta = choice.delta
-            details = self._told.add(choice)
-            metadata = _metadata(chunk.model, details) if details else {}
+            metadata: dict[str, Any] = {}
+            if choice.finish_reason is not None:
+                metadata = _metadata(chunk.model, self._made.details)
             calls = [
                 tool_call_chunk(
                     name=call.function.name,
@@ -550,18 +558,11 @@ class ChatStructgen(BaseChatModel):
         """The Runner, and the request that a call is."""
         fields = {**self._identifying_params, **kwargs}
         fields.pop("stream", None)  # LangChain's, for itself
-        for name in _TAKEN:
-            if name in fields:
-                raise OptionError(f"{name} is what LangChain fills in. It cannot be set.")
+        check_free(fields, _TAKEN, "LangChain")
         if stop is not None:
             fields["stop"] = stop
-        if streams:
-            if (fields.get("n") or 1) > 1:
-                raise OptionError(f"n={fields['n']} is not supported for streams. Call generate.")
-            fields["stream_options"] = {"include_usage": True}
-        if "response_format" in fields:
-            fields["response_format"] = closed_format(fields["response_format"])
-        fields["messages"] = chat_of(messages)
+        several = "for streams. Call generate." if streams else None
+        fields = chat_request(fields, chat_of(messages), several)
         return runner_of(self.runner, fields["model"]), fields
 
     # -- tools and types --------------------------------------------------------------------
@@ -713,13 +714,7 @@ class StructgenEmbeddings(BaseModel, Embeddings):
         return runner_of(self.runner, self.model)
 
     def _fields(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "input": texts,
-            "input_type": input_type,
-            "dimensions": self.dimensions,
-            "truncate_sequence": self.truncate,
-        }
+        return vector_request(self.model, self, texts, input_type)
 
 
 # -- decisions ---------------------------------------------------------------------------------

@@ -55,7 +55,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from structgen import runner
 from structgen.runner import Runner
 
-from .frameworks import Growing, closed_format, details_of, joined, runner_of, vectors_of
+from .frameworks import (
+    Growing,
+    call_of,
+    chat_request,
+    check_free,
+    details_of,
+    joined,
+    runner_of,
+    vector_request,
+    vectors_of,
+)
 
 __all__ = ["StructgenEmbedding", "StructgenLLM"]
 
@@ -85,7 +95,7 @@ def _told(message: ChatMessage) -> dict[str, Any]:
         elif isinstance(block, ThinkingBlock):
             thoughts.append(block.content or "")
         elif isinstance(block, ToolCallBlock):
-            calls.append(_call(block))
+            calls.append(call_of(block.tool_call_id, block.tool_name, block.tool_kwargs))
         elif not isinstance(block, CachePoint):  # prompts are kept by themselves
             raise OptionError(
                 f"A {type(block).__name__} is not supported: models of structgen read text."
@@ -102,13 +112,6 @@ def _told(message: ChatMessage) -> dict[str, Any]:
     return told
 
 
-def _call(block: ToolCallBlock) -> dict[str, Any]:
-    given = block.tool_kwargs
-    arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    function = {"name": block.tool_name, "arguments": arguments}
-    return {"id": block.tool_call_id, "type": "function", "function": function}
-
-
 # -- answers -----------------------------------------------------------------------------------
 
 
@@ -120,7 +123,7 @@ def response_of(answer: runner.ChatResponse) -> ChatResponse:
     return ChatResponse(
         message=_message(message.content or "", message.reasoning_content or "", calls),
         raw=answer.model_dump(mode="json"),
-        logprobs=_logprobs(None if choice.logprobs is None else choice.logprobs.content),
+        logprobs=_logprobs(choice.logprobs),
         additional_kwargs={**_usage(answer.usage), **details_of(choice)},
     )
 
@@ -150,15 +153,16 @@ class Pieces:
         is_new = chunk.usage is not None
         for choice in chunk.choices:
             delta = choice.delta.content or ""
-            said = delta or choice.delta.reasoning_content or choice.delta.tool_calls
-            is_new = is_new or bool(said)
+            more = delta or choice.delta.reasoning_content or choice.delta.tool_calls
+            is_new = is_new or bool(more)
         if is_new:
             known = {} if made.usage is None else _usage(made.usage)
+            said = made.choice.message
             yield ChatResponse(
-                message=_message(made.text, made.thought, made.calls),
+                message=_message(said.content or "", said.reasoning_content or "", made.calls),
                 delta=delta,
                 raw=chunk.model_dump(mode="json"),
-                logprobs=_logprobs(made.logprobs),
+                logprobs=_logprobs(made.choice.logprobs),
                 additional_kwargs={**known, **made.details},
             )
 
@@ -178,10 +182,8 @@ def _message(text: str, thought: str, calls: Sequence[dict[str, Any]]) -> ChatMe
                 tool_kwargs=function["arguments"],
             )
         )
-    more = {"tool_calls": [{**one, "function": {**one["function"]}} for one in calls]}
-    return ChatMessage(
-        role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=more if calls else {}
-    )
+    more = {"tool_calls": calls} if calls else {}
+    return ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=more)
 
 
 def _usage(usage: runner.Usage) -> dict[str, Any]:
@@ -201,7 +203,7 @@ def _logprobs(given: Any) -> list[list[LogProb]] | None:
             _logprob(token),
             *(_logprob(top) for top in token.top_logprobs if top.token != token.token),
         ]
-        for token in given
+        for token in given.content or ()
     ]
 
 
@@ -383,21 +385,15 @@ class StructgenLLM(FunctionCallingLLM):
         own = {name: getattr(self, name) for name in _FIELDS}
         given = {name: value for name, value in own.items() if value is not None}
         fields = {**given, **self.additional_kwargs, **kwargs}
-        for name in _TAKEN:
-            if name in fields:
-                raise OptionError(f"{name} is what LlamaIndex fills in. It cannot be set.")
+        check_free(fields, _TAKEN, "LlamaIndex")
         return fields
 
     def _asked(
         self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], *, streams: bool = False
     ) -> tuple[Runner, dict[str, Any]]:
         """The Runner, and the request that a call is."""
-        fields = self._fields(kwargs)
-        if "response_format" in fields:
-            fields["response_format"] = closed_format(fields["response_format"])
-        if streams:
-            fields["stream_options"] = {"include_usage": True}
-        fields["messages"] = chat_of(messages)
+        several = "for streams." if streams else None
+        fields = chat_request(self._fields(kwargs), chat_of(messages), several)
         return self._runner(fields["model"]), fields
 
     def _completed(self, prompt: str, kwargs: Mapping[str, Any]) -> tuple[Runner, dict[str, Any]]:
@@ -605,10 +601,4 @@ class StructgenEmbedding(BaseEmbedding):
         return vectors_of(await runner.aembed(self._fields(texts, input_type)))
 
     def _fields(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return {
-            "model": self.model_name,
-            "input": texts,
-            "input_type": input_type,
-            "dimensions": self.dimensions,
-            "truncate_sequence": self.truncate,
-        }
+        return vector_request(self.model_name, self, texts, input_type)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model, field_validator
@@ -120,6 +120,8 @@ def _tool(tool: Any) -> dict[str, Any]:
 
 def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
     """The chat so far. A system message that says what was said already is left out."""
+    from .frameworks import call_of
+
     made: list[dict[str, Any]] = []
     for message in prompt.messages:
         texts: list[str] = []
@@ -128,9 +130,7 @@ def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
             if isinstance(part, llm.parts.TextPart):
                 texts.append(part.text)
             elif isinstance(part, llm.parts.ToolCallPart):
-                function = {"name": part.name, "arguments": json.dumps(part.arguments)}
-                call = {"id": part.tool_call_id, "type": "function", "function": function}
-                calls.append(call)
+                calls.append(call_of(part.tool_call_id, part.name, part.arguments))
             elif isinstance(part, llm.parts.ToolResultPart):
                 result = {"role": "tool", "content": part.output}
                 made.append({**result, "tool_call_id": part.tool_call_id})
@@ -148,13 +148,20 @@ class _Answer:
     """What has come of an answer: events for llm, and at the end what is known of it."""
 
     def __init__(self, response: Any) -> None:
+        from .frameworks import Growing
+
         self._response = response
-        self._calls: dict[int, dict[str, str]] = {}
+        self._made = Growing()
         self._ended: dict[str, Any] = {}
+
+    @property
+    def _calls(self) -> Sequence[Any]:
+        return self._made.choice.message.tool_calls or ()
 
     def events(self, chunk: ChatChunk) -> Iterator[Any]:
         """What a chunk adds."""
         event = llm.parts.StreamEvent
+        self._made.add(chunk)
         for choice in chunk.choices:
             delta = choice.delta
             if delta.reasoning_content:
@@ -162,18 +169,12 @@ class _Answer:
             if delta.content:
                 yield event(type="text", chunk=delta.content)
             for piece in delta.tool_calls or ():
-                call = self._calls.setdefault(
-                    piece.index,
-                    {"id": piece.id or "", "name": piece.function.name or "", "arguments": ""},
-                )
+                call = self._calls[piece.index]
                 if piece.id is not None:
-                    yield event(type="tool_call_name", chunk=call["name"], tool_call_id=call["id"])
-                call["arguments"] += piece.function.arguments
-                yield event(
-                    type="tool_call_args",
-                    chunk=piece.function.arguments,
-                    tool_call_id=call["id"],
-                )
+                    name = call.function.name
+                    yield event(type="tool_call_name", chunk=name, tool_call_id=call.id)
+                more = piece.function.arguments
+                yield event(type="tool_call_args", chunk=more, tool_call_id=call.id)
             if choice.finish_reason is not None:
                 self._ended = {"id": chunk.id, "finish_reason": choice.finish_reason}
                 if choice.shortened:
@@ -189,14 +190,10 @@ class _Answer:
     def end(self) -> None:
         """Tell llm of the calls, and its log of the rest."""
         self._response.response_json = self._ended
-        for call in self._calls.values():
-            self._response.add_tool_call(
-                llm.ToolCall(
-                    tool_call_id=call["id"],
-                    name=call["name"],
-                    arguments=json.loads(call["arguments"]),
-                )
-            )
+        for call in self._calls:
+            arguments = json.loads(call.function.arguments)
+            made = llm.ToolCall(tool_call_id=call.id, name=call.function.name, arguments=arguments)
+            self._response.add_tool_call(made)
 
 
 @contextlib.contextmanager

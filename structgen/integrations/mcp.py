@@ -28,7 +28,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidato
 
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
-from structgen.runner import Many, Runner, few, in_slices, request_error
+from structgen.runner import Choice, Many, Runner, few, in_slices, request_error
+
+from .frameworks import Growing, vectors_of
 
 try:
     from mcp.server.lowlevel import Server
@@ -408,13 +410,11 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
         if isinstance(form, dict):
             form = closed(form)
         fields = {"grammar": form, "grammar_type": _KINDS.get(name) or _dialect(form)}
-    written = await _written(runner, model, asked, {"messages": messages, **fields}, told)
-    return Generated(
-        text=written.text,
-        value=None if asked.json_schema is None else json.loads(written.text),
-        finish_reason=written.finish_reason,
-        **written.told,
-    )
+    choice, said = await _written(runner, model, asked, {"messages": messages, **fields}, told)
+    text, reason = choice.message.content or "", choice.finish_reason
+    assert reason != "tool_calls"
+    value = None if asked.json_schema is None else json.loads(text)
+    return Generated(text=text, value=value, finish_reason=reason, **said)
 
 
 _KINDS = {"json_schema": "json_schema", "regex": "regex", "choices": "choice"}
@@ -441,46 +441,33 @@ async def extract(runner: Runner, model: str, asked: Extract, told: Told) -> Ext
         "grammar": closed(asked.json_schema),
         "grammar_type": "json_schema",
     }
-    written = await _written(runner, model, asked, fields, told)
-    return Extracted(value=json.loads(written.text), **written.told)
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """What a model has written, and what the results of all tools say of it."""
-
-    text: str
-    finish_reason: Any
-    told: dict[str, Any]
+    choice, said = await _written(runner, model, asked, fields, told)
+    return Extracted(value=json.loads(choice.message.content or ""), **said)
 
 
 async def _written(
     runner: Runner, model: str, asked: Writing, fields: dict[str, Any], told: Told
-) -> _Text:
-    """The answer to a chat, with words of progress while it grows."""
+) -> tuple[Choice, dict[str, Any]]:
+    """The answer to a chat, and what the results of all tools say of it; with words of progress
+    while it grows."""
     for name in ("max_tokens", "temperature", "seed"):
         fields[name] = getattr(asked, name)
     fields["stream_options"] = {"include_usage": True}
-    text, reason, shortened, usage = "", None, None, None
-    number = 0
+    made, number = Growing(), 0
     async with runner.astream_chat(fields, model=model) as chunks:
         async for chunk in chunks:
-            usage = chunk.usage or usage
-            for choice in chunk.choices:
-                text += choice.delta.content or ""
-                reason = choice.finish_reason or reason
-                shortened = choice.shortened or shortened
+            made.add(chunk)
             number += 1
             if number % _EACH == 0:
-                await told(number, f"{len(text):,} characters written")
-    assert usage is not None
-    said = {
+                written = made.choice.message.content or ""
+                await told(number, f"{len(written):,} characters written")
+    assert made.usage is not None
+    return made.choice, {
         "model": model,
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "shortened": shortened or [],
+        "prompt_tokens": made.usage.prompt_tokens,
+        "completion_tokens": made.usage.completion_tokens,
+        "shortened": made.choice.shortened or [],
     }
-    return _Text(text, reason, said)
 
 
 async def classify(runner: Runner, model: str, asked: Classify, told: Told) -> Classified:
@@ -524,7 +511,7 @@ async def embed(runner: Runner, model: str, asked: Embed, told: Told) -> Embedde
         truncate_sequence=asked.truncate,
         model=model,
     )
-    vectors = [one.embedding for one in made.data if isinstance(one.embedding, list)]
+    vectors = vectors_of(made)
     return Embedded(
         model=model,
         prompt_tokens=made.usage.prompt_tokens,

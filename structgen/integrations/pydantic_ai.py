@@ -80,9 +80,9 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from structgen.runner import AsyncChunkStream, ChatChunk, ChatResponse, Runner, Usage
+from structgen.runner import AsyncChunkStream, ChatChunk, ChatResponse, Choice, Runner, Usage
 
-from .frameworks import Told, closed_format, joined, own_runner
+from .frameworks import Growing, call_of, closed_format, details_of, joined, own_runner, vectors_of
 
 __all__ = [
     "StructgenEmbeddingModel",
@@ -282,8 +282,7 @@ def _answer(message: ModelResponse) -> dict[str, Any]:
         elif isinstance(part, ThinkingPart):
             thoughts.append(part.content)
         elif isinstance(part, ToolCallPart):
-            function = {"name": part.tool_name, "arguments": part.args_as_json_str()}
-            calls.append({"id": part.tool_call_id, "type": "function", "function": function})
+            calls.append(call_of(part.tool_call_id, part.tool_name, part.args_as_json_str()))
     told: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts)}
     if thoughts:
         told["reasoning_content"] = "\n\n".join(thoughts)
@@ -516,7 +515,7 @@ def response_of(answer: ChatResponse, tags: Tags) -> ModelResponse:
         usage=usage_of(answer.usage),
         model_name=answer.model,
         provider_name=SYSTEM,
-        provider_details=_details(Told(), choice, answer.model),
+        provider_details=_details(choice, answer.model),
         provider_response_id=answer.id,
         finish_reason=_REASONS[choice.finish_reason],
     )
@@ -536,7 +535,7 @@ def usage_of(usage: Usage) -> RequestUsage:
     )
 
 
-def _details(told: Told, choice: Any, model: str) -> dict[str, Any]:
+def _details(choice: Choice, model: str) -> dict[str, Any]:
     """What else is known of an answer at its end.
 
     Raises:
@@ -544,7 +543,7 @@ def _details(told: Told, choice: Any, model: str) -> dict[str, Any]:
     """
     if choice.result is not None and choice.result.finish_reason == "cancelled":
         raise ModelTimeoutError(model, "timeout cut the answer before it was whole.")
-    return told.add(choice)
+    return details_of(choice)
 
 
 @dataclass
@@ -556,7 +555,7 @@ class StructgenStreamedResponse(StreamedResponse):
     _chunks: AsyncChunkStream[ChatChunk]
     _tags: Tags
     _timestamp: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
-    _told: Told = field(default_factory=Told)
+    _made: Growing = field(default_factory=Growing)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         self.provider_response_id = self._first.id
@@ -568,6 +567,7 @@ class StructgenStreamedResponse(StreamedResponse):
                     yield event
 
     def _events(self, chunk: ChatChunk) -> Iterator[ModelResponseStreamEvent]:
+        self._made.add(chunk)
         if chunk.usage is not None:
             self._usage = usage_of(chunk.usage)
         parts = self._parts_manager
@@ -590,10 +590,9 @@ class StructgenStreamedResponse(StreamedResponse):
                     args=call.function.arguments,
                     tool_call_id=call.id,
                 )
-            details = _details(self._told, choice, self._model)
             if choice.finish_reason is not None:
+                self.provider_details = _details(self._made.choice, self._model)
                 self.finish_reason = _REASONS[choice.finish_reason]
-                self.provider_details = details
 
     async def close_stream(self) -> None:
         """End the answer, within one pass of the model."""
@@ -795,9 +794,8 @@ class StructgenEmbeddingModel(EmbeddingModel):
             del fields["input_type"]
         with errors_of(self._model_name):
             made = await self._provider.client.aembed(fields, model=self._model_name, input=texts)
-        vectors = [one.embedding for one in made.data if isinstance(one.embedding, list)]
         return EmbeddingResult(
-            embeddings=vectors,
+            embeddings=vectors_of(made),
             inputs=texts,
             input_type=input_type,
             model_name=made.model,

@@ -45,14 +45,11 @@ from .responses import (
     DeltaFunction,
     DeltaToolCall,
     FinishReason,
-    FunctionCall,
     LikelyToken,
     LikelyValue,
     PromptTokensDetails,
-    ResponseMessage,
     TokenLogprob,
     TokenStep,
-    ToolCall,
     TopLogprob,
     Usage,
     ValueSureness,
@@ -361,8 +358,11 @@ async def chat(
         system_fingerprint=host.fingerprint,
     )
     whole = ChatResponse(
-        **chunk.keywords, choices=[_empty(index, request) for index in range(work.n)], usage=Usage()
+        **chunk.keywords, choices=[Choice.begun(index) for index in range(work.n)], usage=Usage()
     )
+    for choice in whole.choices:
+        choice.logprobs = ChoiceLogprobs(content=[]) if request.logprobs else None
+        choice.trace = [] if request.trace else None
     outputs = [_Output(index, work, request, streams) for index in range(work.made)]
     results: dict[int, GenerationResult[Any]] = {}
     heads = range(work.n if streams else 0)  # before all else, but not before there is something
@@ -380,49 +380,11 @@ async def chat(
                 heads = range(0)
                 others = range(made + work.made, work.n, work.made)
                 choices = [one, *(one.model_copy(update={"index": place}) for place in others)]
-                for choice in choices:
-                    _add(whole.choices[choice.index], choice)
+                for more in choices:
+                    whole.choices[more.index].add(more)
                 yield chunk(choices=choices)
     whole.usage = usage_of([list(results.values())], work.began)
     yield whole
-
-
-def _empty(index: int, request: ChatRequest) -> Choice:
-    """A choice of which nothing has come yet."""
-    return Choice(
-        index=index,
-        message=ResponseMessage(),
-        finish_reason="stop",
-        logprobs=ChoiceLogprobs(content=[]) if request.logprobs else None,
-        trace=[] if request.trace else None,
-    )
-
-
-def _add(choice: Choice, more: ChunkChoice) -> None:
-    """Have more of a choice come."""
-    message, delta = choice.message, more.delta
-    if delta.content:
-        message.content = (message.content or "") + delta.content
-    if delta.reasoning_content is not None:
-        message.reasoning_content = (message.reasoning_content or "") + delta.reasoning_content
-    for part in delta.tool_calls or ():
-        message.tool_calls = message.tool_calls or []
-        if part.id is not None:
-            function = FunctionCall(name=part.function.name or "", arguments="")
-            message.tool_calls.append(ToolCall(id=part.id, function=function))
-        message.tool_calls[part.index].function.arguments += part.function.arguments
-    if choice.logprobs is not None and more.logprobs is not None:
-        choice.logprobs.content = choice.logprobs.content or []
-        choice.logprobs.content += more.logprobs.content or ()
-    if choice.trace is not None:
-        for step in more.trace or ():  # one that comes again stands in its place
-            choice.trace[step.index : step.index + 1] = [step]
-    if more.finish_reason is not None:
-        choice.finish_reason = more.finish_reason
-        choice.confidence, choice.shortened = more.confidence, more.shortened
-        choice._result, choice._made = more._result, more._made
-        if message.content is None and not message.tool_calls:
-            message.content = ""
 
 
 @final

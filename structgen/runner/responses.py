@@ -277,6 +277,38 @@ class Choice(_Valued):
     trace: list[TokenStep] | None = None
     confidence: dict[str, ValueSureness] | None = None
 
+    @classmethod
+    def begun(cls, index: int = 0) -> Choice:
+        """A choice of which nothing has come yet."""
+        return cls(index=index, message=ResponseMessage(), finish_reason="stop")
+
+    def add(self, more: ChunkChoice) -> None:
+        """Add what a chunk has of this choice."""
+        message, delta = self.message, more.delta
+        if delta.content:
+            message.content = (message.content or "") + delta.content
+        if delta.reasoning_content is not None:
+            message.reasoning_content = (message.reasoning_content or "") + delta.reasoning_content
+        for part in delta.tool_calls or ():
+            message.tool_calls = message.tool_calls or []
+            if part.id is not None:
+                function = FunctionCall(name=part.function.name or "", arguments="")
+                message.tool_calls.append(ToolCall(id=part.id, function=function))
+            message.tool_calls[part.index].function.arguments += part.function.arguments
+        if more.logprobs is not None:
+            self.logprobs = self.logprobs or ChoiceLogprobs()
+            self.logprobs.content = self.logprobs.content or []
+            self.logprobs.content += more.logprobs.content or ()
+        for step in more.trace or ():  # one that comes again stands in its place
+            self.trace = self.trace or []
+            self.trace[step.index : step.index + 1] = [step]
+        if more.finish_reason is not None:
+            self.finish_reason = more.finish_reason
+            self.confidence, self.shortened = more.confidence, more.shortened
+            self._result, self._made = more._result, more._made
+            if message.content is None and not message.tool_calls:
+                message.content = ""
+
 
 AgenticEnd: TypeAlias = Literal["answer", "calls", "rounds", "repeats"]
 """Why an agent's rounds ended: see `ChatResponse`."""
