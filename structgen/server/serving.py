@@ -15,10 +15,10 @@ import logging
 import os
 import socket
 import sys
-import time
 from collections import deque
 from typing import Any, Literal, final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -31,12 +31,11 @@ from .app import create_app
 from .gateway import Keys, keys_in
 from .settings import Settings
 
-_SLICES = (256, 512, 64 << 10)
-"""Bytes that are read at once: fewest, at first, and most. The parser takes some 20 us for each
-chunk of a body, even of one byte."""
+_MOST_EVENTS = 64
+"""Parts of requests that are parsed in one turn. Each takes 20 us, even a chunk of one byte."""
 
-_SLICE_SECONDS = 0.002
-"""What takes longer is read in smaller slices."""
+_SLICE = 16 << 10
+"""Bytes that the parser is given at once. It takes 20 ms for two of them that are short headers."""
 
 _LEAST_READ = 16 << 10
 """Bytes that a client that reads takes at least within the limit, if so many are there."""
@@ -44,9 +43,10 @@ _LEAST_READ = 16 << 10
 
 @final
 class Turns:
-    """Connections that have something to read. In each round of the loop one of them reads a slice.
+    """Connections that have something to read. In each round of the loop one of them reads.
 
-    So nothing that arrives takes the loop for longer, however many connections there are.
+    It reads a bounded number of parts, and begins one request at most. So whoever asks waits for
+    one request of each other connection, however many those have sent.
     """
 
     def __init__(self) -> None:
@@ -61,16 +61,33 @@ class Turns:
     def _next(self) -> None:
         one = self._waiting[0]
         try:
-            has_more = one.read()
-        except BaseException:
-            has_more = False
-            raise
+            one.read()
         finally:
             self._waiting.popleft()
-            if has_more:
-                self._waiting.append(one)
             if self._waiting:
                 one.loop.call_soon(self._next)
+
+
+@final
+class _Parser(h11.Connection):
+    """Parses as many parts of requests as it may, and then says that it needs data.
+
+    Attributes:
+        left: how many it may.
+        needs_data: whether it does need data, or no more can come.
+    """
+
+    left = 0
+    needs_data = True
+
+    def next_event(self) -> Any:
+        """The next part of a request."""
+        if not self.left:
+            return h11.NEED_DATA
+        self.left -= 1
+        event = super().next_event()
+        self.needs_data = event is h11.NEED_DATA or self.their_state is h11.MUST_CLOSE
+        return event
 
 
 class Connection(H11Protocol):
@@ -92,11 +109,11 @@ class Connection(H11Protocol):
     _waiting = 0
     _unread = b""
     _has_turn = False
-    _slice = _SLICES[1]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """Begin, as uvicorn does when a client connects."""
         super().__init__(*args, **options)
+        self.conn: _Parser = _Parser(h11.SERVER, _SLICE)
         self._wait()
 
     def connection_made(self, transport: Any) -> None:
@@ -110,7 +127,6 @@ class Connection(H11Protocol):
         self._stop()
         if self._writing is not None:
             self._writing.cancel()
-        self._unread = b""
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -120,32 +136,36 @@ class Connection(H11Protocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._unread and not self._has_turn:
+        if not self._has_turn:
             self._has_turn = True
             self.turns.add(self)
 
-    def read(self) -> bool:
-        """Read some of what has arrived; whether to go on with the next turn."""
-        if self.transport.is_closing():
-            self._unread = b""
-        elif self._unread and not self.flow.read_paused:
-            self._read()
-        self._has_turn = bool(self._unread) and not self.flow.read_paused
-        return self._has_turn
-
-    def _read(self) -> None:
-        now, self._unread = self._unread[: self._slice], self._unread[self._slice :]
-        began = time.perf_counter()
-        super().data_received(now)
-        seconds = time.perf_counter() - began
-        if seconds > _SLICE_SECONDS:
-            self._slice = max(self._slice // 2, _SLICES[0])
-        elif seconds < _SLICE_SECONDS / 4:
-            self._slice = min(self._slice * 2, _SLICES[2])
+    def read(self) -> None:
+        """Read some of what has arrived, and wait for the next turn if there is more."""
+        self._has_turn = False
+        is_closing = self.transport.is_closing()
+        if is_closing or self.conn.their_state is h11.MUST_CLOSE:
+            self._unread = b""  # There is to be no other request.
+        if is_closing or self.flow.read_paused:
+            return
+        now = b""
+        if self.conn.needs_data:
+            now, self._unread = self._unread[:_SLICE], self._unread[_SLICE:]
+        self.conn.left = _MOST_EVENTS
+        try:
+            if now:
+                super().data_received(now)
+            else:
+                self.handle_events()
+        except h11.LocalProtocolError:  # what is no HTTP comes after its answer
+            self.transport.abort()
+        finally:
+            self.conn.left = 0
         if self.cycle is None or self.cycle.response_complete:
             self._wait()
         else:
             self._stop()
+        self.transport.pause_reading()
         if not self.flow.read_paused:
             self.resume_reading()
 
@@ -155,7 +175,7 @@ class Connection(H11Protocol):
 
     def resume_reading(self) -> None:
         """Go on reading, first what has arrived before."""
-        if self._unread:
+        if self._unread or not self.conn.needs_data:
             self._go_on()
         else:
             self.transport.resume_reading()
@@ -316,7 +336,6 @@ def serve(settings: Settings) -> None:
             lifespan="on",
             timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
             timeout_keep_alive=15,
-            h11_max_incomplete_event_size=64 << 10,
         )
         # What is here now stays: a collection walks only what requests leave behind.
         gc.collect()
