@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from contextlib import suppress
@@ -14,18 +15,23 @@ from shortest import shortest_match
 from engine import strategies
 from structgen import StructgenError
 from structgen.automaton.core.machine import Machine
+from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.json.document import OpeningLeaf
 from structgen.automaton.json.emptiness import height_of_text
 from structgen.automaton.json.options import JsonOptions
 from structgen.automaton.json.values import JsonLanguage
 from structgen.automaton.regex.automaton import RegexAutomaton
+from structgen.automaton.regex.encoding import json_string
+from structgen.automaton.regex.symbols import probe
 from structgen.automaton.schema.evaluate import matches
 from structgen.automaton.schema.nesting import forced_height, watch_from
 from structgen.automaton.schema.quick_checks import PlainNodes
+from structgen.automaton.schema.strings import has_plain_string
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir, json_schema
-from structgen.grammar.json_schema.graph import FALSE, OBJECT, TRUE, SchemaGraph
+from structgen.grammar.json_schema.graph import FALSE, OBJECT, TRUE, Node, SchemaGraph
 from structgen.grammar.regex import tree as regex_tree
+from structgen.grammar.regex.read import parse_ecma
 
 OPTIONS = JsonOptions(max_depth=None)
 
@@ -127,6 +133,51 @@ def expression(r: random.Random, depth: int) -> ir.Regex:
     least = r.choice((0, 0, 1, 1, 2, 5))
     most = r.choice((None, None, least or 1, least + 1, least + 30))
     return regex_tree.repeat(parts[0], least, most)
+
+
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_strings_that_are_plain_to_see_exist_and_are_found_among_few_states(
+    r: random.Random, is_searched: bool
+) -> None:
+    regex = regex_tree.concat([expression(r, r.randrange(1, 5)) for _ in range(r.randrange(1, 4))])
+    if is_searched:
+        regex = regex_tree.concat((ir.ANY_TEXT, regex, ir.ANY_TEXT))
+    least = r.choice((0, 0, r.randrange(12)))
+    most = r.choice((None, None, least, least + 3))
+    if not has_plain_string(Node("$", patterns=(regex,), min_length=least, max_length=most)):
+        return
+    both = ir.Intersect((regex, ir.Repeat(ir.ANY_CHAR, least, most)))
+    automaton = RegexAutomaton(both)
+    leaf = StringLeaf(automaton, json_string(automaton.alphabet, "canonical"))
+    probe(leaf.symbols, leaf.encoding)
+    assert len(automaton.expressions.nodes) < 20_000
+    shortest = leaf.shortest(leaf.start)
+    assert shortest is not None
+    assert len(json.loads(bytes(shortest[0]))) == len(shortest_match(both) or "")
+
+
+def test_patterns_of_all_kinds_are_plain_to_see_and_those_with_many_states_are_not() -> None:
+    def is_plain(pattern: str, **lengths: int) -> bool:
+        return has_plain_string(Node("$", patterns=(parse_ecma(pattern),), **lengths))
+
+    for pattern, fewest in (
+        ("^[a-z][a-z0-9-]{0,61}[a-z0-9]$", 2),
+        (r"^\d{4}-\d{2}-\d{2}$", 10),
+        ("^(alpha|beta)@[a-z]+$", 6),
+        ("^[0-9a-f]{64}$", 64),
+        (r"^(\d{1,3}\.){3}\d{1,3}$", 7),
+        ("rocket_document", 15),
+        (r"\d{4}-\d{2}", 7),
+        (".*", 0),
+    ):
+        assert is_plain(pattern), pattern
+        assert is_plain(pattern, max_length=fewest), pattern
+        assert not is_plain(pattern, max_length=fewest - 1), pattern
+    assert is_plain("^x[a-z]+$", min_length=40)
+    assert not is_plain("^x[a-z]+$", min_length=400)
+    assert not is_plain("^[a-z]{4}$", min_length=5)
+    for pattern in ("a.{20}", "^.*a.{20}$", "^[ab]*a[ab]{20}$", "^(a|ab)(b|c){20}$", "^(?=a)abc$"):
+        assert not is_plain(pattern), pattern
 
 
 @given(st.randoms(use_true_random=False))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.regex.symbols import probe
 from structgen.automaton.schema.quick_checks import INVOLVED, PlainNodes
+from structgen.automaton.schema.strings import has_plain_string
 from structgen.errors import CompileLimitExceeded, Unsatisfiable
 from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import (
@@ -137,7 +138,7 @@ def _check_patterns(language: JsonLanguage) -> None:
     Formats by themselves are known to need few.
     """
     for number, node in enumerate(language.nodes):
-        if not node.patterns:
+        if not node.patterns or has_plain_string(node):
             continue
         formats = [format_of(pattern) for pattern in node.patterns]
         own = tuple(p for p, name in zip(node.patterns, formats, strict=True) if name is None)

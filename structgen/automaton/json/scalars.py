@@ -22,9 +22,9 @@ from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import Escapes, JsonString, json_string
 from structgen.automaton.schema.conjunctions import Barred
-from structgen.automaton.schema.strings import string_regex
+from structgen.automaton.schema.strings import has_plain_string, string_regex
 from structgen.grammar import ir
-from structgen.grammar.formats import FORMATS, format_of
+from structgen.grammar.formats import format_of
 from structgen.grammar.json_schema import (
     ALL_TYPES,
     BOOLEAN,
@@ -33,6 +33,7 @@ from structgen.grammar.json_schema import (
     INTEGER,
     NULL,
     NUMBER,
+    OF_NUMBERS,
     POINTED,
     STRING,
     Node,
@@ -200,6 +201,9 @@ def scalar_leaves(
 
 _ONE_ATOM = Alphabet(())
 
+_LOWER = frozenset(("minimum", "exclusive_minimum"))
+_UPPER = frozenset(("maximum", "exclusive_maximum"))
+
 _spelt_as_it_is = re.compile(r"[ !#-\[\]-~]*").fullmatch
 """Printable ASCII without quotes and backslashes: what no option asks to be escaped."""
 
@@ -257,19 +261,13 @@ class Scalars:
 
     def has_string(self, node: Node) -> bool:
         """Whether there is a string of a node's lengths and patterns."""
-        if not node.patterns:
-            return node.max_length is None or node.min_length <= node.max_length
-        if len(node.patterns) == 1:
-            name = format_of(node.patterns[0])
-            # A shortest string is of printable ASCII, which every vocabulary can write.
-            fewest = -1 if name is None else FORMATS[name].fewest
-            most = fewest if node.max_length is None else node.max_length
-            if node.min_length <= fewest <= most:
-                return True
-        return self.free_leaf(node) is not None
+        return has_plain_string(node) or self.free_leaf(node) is not None
 
     def has_number(self, node: Node) -> bool:
         """Whether there is plainly a whole number that meets a node's assertions."""
+        said = OF_NUMBERS.intersection(vars(node))
+        if said <= _LOWER or said <= _UPPER:
+            return True  # there is room for a digit more than the bound has
         return holds_a_whole(number_spec(DIGITS, [node], self.options))
 
     def _string_leaf(self, regex: ir.Regex, nodes: Sequence[Node]) -> StringLeaf | None:

@@ -4,13 +4,21 @@ For a string every requirement comes to one language, whatever applicators and n
 of: and, or and not are parts of an expression, and nothing is multiplied out. Only requirements
 that apply themselves in place, without end, have none. What nodes say of other types does not
 matter here, and neither does ``unevaluated…``: strings have no parts.
+
+`has_plain_string` is a sufficient test that looks at an expression only. Most patterns are
+*deterministic*: after any text one place in them is left (one-unambiguous in the sense of
+Brüggemann-Klein and Wood, 1998), so they have no more states than places. Such need no automaton
+before a mask asks for one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from structgen.grammar import ir
+from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import FALSE, STRING, TRUE, Node, bounds
 from structgen.grammar.regex import alternate, complement, intersect
 
@@ -112,3 +120,119 @@ def _exactly_one(parts: Iterable[ir.Regex]) -> ir.Regex:
         one = alternate([intersect([none, part]), intersect([one, other])])
         none = intersect([none, other])
     return one
+
+
+_MOST_LEAST = 50
+"""Largest ``minLength`` beside a pattern: states are told apart by what is left of it."""
+
+_MOST_PLACES = 300
+_MOST_SEARCHED = 12
+"""Most places of a pattern, counted repeats written out; and of one that is searched for anywhere
+in a text, after which any set of them may be left."""
+
+_FEW_SETS = 6
+_MANY = 1 << 40
+_OTHERS = 0x80
+"""The bit of all characters from here on."""
+
+
+def has_plain_string(node: Node) -> bool:
+    """Whether some string plainly meets a node's lengths and pattern, and looking for it visits
+    few states. False means nothing."""
+    least, most = node.min_length, node.max_length
+    if not node.patterns:
+        return most is None or least <= most
+    if len(node.patterns) > 1:
+        return False
+    (pattern,) = node.patterns
+    name = format_of(pattern)
+    # A shortest string of a format is of printable ASCII, which every vocabulary can write.
+    fewest, may_grow = _plain_lengths(pattern) if name is None else (FORMATS[name].fewest, False)
+    if fewest < 0 or (most is not None and max(fewest, least) > most):
+        return False
+    return least <= fewest or (may_grow and least <= _MOST_LEAST)
+
+
+@lru_cache(maxsize=1024)
+def _plain_lengths(regex: ir.Regex) -> tuple[int, bool]:
+    """Characters of a shortest string, and whether there is plainly one of each greater length.
+
+    -1 where more than a look is needed.
+    """
+    parts = regex.parts if isinstance(regex, ir.Concat) else (regex,)
+    is_searched = parts[:1] == (ir.ANY_TEXT,)
+    # Once any text may follow, no other place is left.
+    inside = parts[is_searched : len(parts) - (parts[1:][-1:] == (ir.ANY_TEXT,))]
+    sets: dict[ir.CharSet, int] = {}
+    _, _, fewest, places = _look(ir.Concat(inside), sets)
+    if fewest > 1 and (fewest > 2 or len(sets) > _FEW_SETS):
+        if is_searched and places == fewest and _are_apart(sets.values()):
+            is_searched = False  # in a word that is searched for, one place says all
+        if places > (_MOST_SEARCHED if is_searched else _MOST_PLACES):
+            return -1, False
+    stars = [part.body for part in inside if isinstance(part, ir.Repeat) and part.max is None]
+    return fewest, not is_searched and any(isinstance(body, ir.CharSet) for body in stars)
+
+
+def _are_apart(sets: Iterable[int]) -> bool:
+    return sum(sets).bit_count() == sum(map(int.bit_count, sets))
+
+
+class _Look(NamedTuple):
+    """What is plain to see of an expression.
+
+    Attributes:
+        first: characters that its texts may begin with, as a mask: ASCII, and a bit for all others.
+        more: those that may follow where a text might have ended.
+        fewest: characters of a shortest text,
+        places: and in all texts; `_MANY` or more where it may not be deterministic.
+    """
+
+    first: int
+    more: int
+    fewest: int
+    places: int
+
+
+def _look(regex: ir.Regex, sets: dict[ir.CharSet, int]) -> _Look:
+    """Look at an expression, and add its sets of characters, as masks, to ``sets``.
+
+    Where there is something else than sets, sequences, alternatives and repeats, or no text at all,
+    a shortest text has too many characters.
+    """
+    if isinstance(regex, ir.CharSet) and regex.ranges:
+        mask = sets.get(regex, 0)
+        if not mask:
+            for low, high in regex.ranges:
+                mask |= (1 << min(high, _OTHERS) + 1) - (1 << min(low, _OTHERS))
+            sets[regex] = mask
+        return _Look(mask, 0, 1, 1)
+    if isinstance(regex, ir.Concat):
+        first = more = fewest = places = 0
+        for part in regex.parts:
+            begin, after, length, size = _look(part, sets)
+            if begin & (more if fewest else more | first):
+                places += _MANY
+            if not fewest:
+                first |= begin
+            more = after if length else more | begin | after
+            fewest += length
+            places += size
+        return _Look(first, more, fewest, places)
+    if isinstance(regex, ir.Alternate) and regex.parts:
+        first = more = places = 0
+        looks = [_look(part, sets) for part in regex.parts]
+        for begin, after, _, size in looks:
+            places += size + (_MANY if first & begin else 0)
+            first |= begin
+            more |= after
+        return _Look(first, more, min([look.fewest for look in looks]), places)
+    if isinstance(regex, ir.Repeat) and regex.max != 0:
+        first, more, fewest, places = _look(regex.body, sets)
+        if not fewest or (regex.max != 1 and first & more):
+            places += _MANY
+        if regex.max != 1 and regex.max != regex.min:
+            more |= first
+        times = regex.min + 1 if regex.max is None else regex.max
+        return _Look(first, more, fewest * regex.min, places * times)
+    return _Look(0, 0, _MANY, _MANY)
