@@ -163,9 +163,9 @@ def test_one_request_begins_in_a_round_of_the_loop(
 ) -> None:
     """However many were sent before the first answer: 300 such clients held /health for 20 s."""
     made, loop, transport = connected
-    all_of_them = [(made, transport), *(other(made, loop) for _ in range(20))]
+    all_of_them = [(made, transport), *(other(made, loop) for _ in range(5))]
     for one, _ in all_of_them:
-        one.data_received(_GET * 3_000)
+        one.data_received(_GET * 30)
     for _ in range(50):
         loop.round()
         assert len(loop.tasks) <= 1
@@ -179,7 +179,7 @@ def test_one_request_begins_in_a_round_of_the_loop(
     assert sum(answers) >= 50
     while loop.soon:
         loop.round()
-    assert {transport.answers for _, transport in all_of_them} == {3_000}
+    assert {transport.answers for _, transport in all_of_them} == {30}
     assert all(transport.reads for _, transport in all_of_them)
 
 
@@ -222,13 +222,14 @@ def test_requests_sent_before_the_answer_wait_with_the_client(
 ) -> None:
     """Each answer made room for 256 kB more of them: 919 MB of 300 clients without a key."""
     made, loop, transport = connected
-    made.data_received(_GET * 3_000)
-    for _ in range(2_000):
+    long = _GET[:-2] + b"name: %s\r\n\r\n" % (b"a" * 1_000)
+    made.data_received(long * 100)
+    for _ in range(80):
         loop.round()
         assert not transport.reads
     while loop.soon:
         loop.round()
-    assert transport.answers == 3_000
+    assert transport.answers == 100
     assert transport.reads
 
 
