@@ -14,23 +14,25 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
+import logging
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from structgen.errors import DownloadError, ModelError, ModelNotFound
+from structgen.errors import DownloadError, ModelError, ModelNotFound, printable
 from structgen.storage.user_folder import inside, root
 
 from . import cache, damage
 from .progress import Progress, bytes_under, megabytes, watching
-
-if TYPE_CHECKING:
-    from huggingface_hub.hf_api import RepoSibling
 
 _USUAL = ("onnx/model.onnx", "model.onnx")
 
@@ -53,7 +55,7 @@ def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
     chosen = [inside] if inside in graphs else [] if inside else usual[:1]
     if not chosen:
         repository, _ = _parts(name)
-        names = "".join(f"\n  {repository}/{graph}" for graph in graphs)
+        names = _names(repository, graphs)
         raise ModelNotFound(
             f"{name} does not say which of the ONNX files in {repository} is meant. Name one of "
             f"them:{names}"
@@ -76,6 +78,9 @@ def _is_settings(file: PurePosixPath) -> bool:
 
 _PART = ".part"
 _LEFT_FREE = 1 << 30  # bytes of the disk, where nobody says how large a file is
+_MOST_LISTING = 8 << 20  # bytes
+_MOST_FILES = 10_000
+_LISTING_SECONDS = 60
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SHA1 = re.compile("[0-9a-f]{40}")
 
@@ -122,7 +127,7 @@ def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> 
         arrived = 0
     most = shutil.disk_usage(part.parent).free - _LEFT_FREE if file.size is None else file.size
     try:
-        with _Sink(part, most) as sink:
+        with _Sink(io.FileIO(part, "ab"), most) as sink:
             http_get(
                 url,
                 cast("BinaryIO", sink),
@@ -143,10 +148,10 @@ class _TooMuch(Exception):
 
 
 class _Sink(io.BufferedWriter):
-    """Appends to a file, up to a size: the client writes what comes, for as long as it comes."""
+    """Takes bytes, up to a size: the client writes what comes, for as long as it comes."""
 
-    def __init__(self, file: Path, most: int) -> None:
-        super().__init__(io.FileIO(file, "ab"))
+    def __init__(self, file: Any, most: int) -> None:
+        super().__init__(file)
         self._most = most
 
     def write(self, data: Any) -> int:
@@ -325,24 +330,67 @@ class _Listing:
 
 
 def _listing(repo_id: str) -> _Listing:
-    from huggingface_hub import HfApi
+    """What the hub has. Its own client reads such an answer whatever its size, and waits for it."""
+    heard: Future[bytes] = Future()
 
-    api = HfApi(endpoint=_endpoint(), library_name="structgen")
-    info = api.model_info(repo_id, files_metadata=True)
-    if info.sha is None:
+    def ask() -> None:
+        try:
+            heard.set_result(_listed(repo_id))
+        except BaseException as error:
+            heard.set_exception(error)
+
+    log = logging.getLogger("huggingface_hub.file_download")
+    log.disabled = True  # What is wrong is raised.
+    threading.Thread(target=ask, name="structgen-listing", daemon=True).start()
+    try:
+        with _quiet():
+            info = json.loads(heard.result(_LISTING_SECONDS))
+    except FutureTimeout:
+        raise DownloadError(
+            f"The hub has not listed {repo_id} within {_LISTING_SECONDS:,} s. Try again later."
+        ) from None
+    finally:
+        log.disabled = False
+    if not isinstance(info["sha"], str):
         raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
-    return _Listing(info.sha, {file.rfilename: _hub_file(file) for file in info.siblings or []})
+    if len(info["siblings"]) > _MOST_FILES:
+        raise DownloadError(
+            f"{repo_id} has more than {_MOST_FILES:,} files: it is not fetched. Fetch the model "
+            "in it yourself, and name the folder."
+        )
+    return _Listing(info["sha"], {file["rfilename"]: _hub_file(file) for file in info["siblings"]})
 
 
-def _hub_file(file: RepoSibling) -> HubFile:
+def _listed(repo_id: str) -> bytes:
+    from huggingface_hub import HfApi
+    from huggingface_hub.file_download import http_get
+
+    utils = importlib.import_module("huggingface_hub.utils")
+    utils.validate_repo_id(repo_id)
+    url = f"{HfApi(endpoint=_endpoint()).endpoint}/api/models/{repo_id}?blobs=true"
+    headers = utils.build_hf_headers(library_name="structgen")
+    said = io.BytesIO()
+    sink = _Sink(said, _MOST_LISTING)
+    try:
+        http_get(url, cast("BinaryIO", sink), headers=headers, _nb_retries=0)
+    except _TooMuch:
+        raise DownloadError(
+            f"The hub's listing of {repo_id} has more than {_MOST_LISTING:,} bytes."
+        ) from None
+    sink.flush()
+    return said.getvalue()
+
+
+def _hub_file(file: dict[str, Any]) -> HubFile:
+    path, size, lfs = file["rfilename"], file.get("size"), file.get("lfs")
     # A large file's git_id is that of a note which stands for it.
-    sha256 = "" if file.lfs is None else str(file.lfs.sha256 or "")
-    git_id = (file.blob_id or "") if file.lfs is None else ""
-    if not isinstance(file.rfilename, str) or not isinstance(git_id, str):
-        raise ValueError(f"it lists a file as {file.rfilename!r}, with the id {git_id!r}")
-    if file.size is not None and not (type(file.size) is int and file.size >= 0):
-        raise ValueError(f"it lists {file.rfilename!r} with {file.size!r} bytes")
-    return HubFile(file.rfilename, file.size, sha256, git_id)
+    sha256 = "" if lfs is None else str(lfs.get("sha256") or "")
+    git_id = (file.get("blobId") or "") if lfs is None else ""
+    if not isinstance(path, str) or not isinstance(git_id, str):
+        raise ValueError(f"it lists a file as {path!r}, with the id {git_id!r}")
+    if size is not None and not (type(size) is int and size >= 0):
+        raise ValueError(f"it lists {path!r} with {size!r} bytes")
+    return HubFile(path, size, sha256, git_id)
 
 
 def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
@@ -359,16 +407,21 @@ def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
         return below[0]
     repo_id, _ = _parts(name)
     if below:
-        names = "".join(f"\n  {repo_id}/{folder}" for folder in below)
+        names = _names(repo_id, below)
         raise ModelNotFound(f"{name} holds {len(below)} models. Name one of them:{names}")
     if folders:
-        names = "".join(f"\n  {repo_id}/{folder}".rstrip("/") for folder in folders)
+        names = _names(repo_id, folders)
         raise ModelNotFound(f"There is no {cache.CONFIG} in {name}. The repository has:{names}")
     raise ModelNotFound(
         f"{repo_id} holds no model for ONNX Runtime GenAI: there is no {cache.CONFIG} in it. "
         "Look for a repository that has one, often with -onnx in its name; a GGUF file "
         "can be converted with `structgen models convert FILE.gguf OUT`."
     )
+
+
+def _names(repo_id: str, paths: list[str]) -> str:
+    """Lines that name the first of what is in a repository."""
+    return "".join(f"\n  {printable(f'{repo_id}/{path}'.rstrip('/'))}" for path in paths[:50])
 
 
 def _check_whole(name: str, inside: str, files: list[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import threading
 import time
 from types import SimpleNamespace
 
@@ -151,8 +153,9 @@ def test_no_more_of_a_file_is_written_than_it_has(hub, cache_folder, name, monke
 
     class Sink(hub_module._Sink):
         def write(self, data):
-            written.append(super().write(data))
-            return written[-1]
+            size = super().write(data)
+            written.append(size if isinstance(self.raw, io.FileIO) else 0)
+            return size
 
     monkeypatch.setattr(hub_module, "_Sink", Sink)
     hub.repositories["org/endless"] = {name: FILES[name], **FILES}
@@ -173,6 +176,73 @@ def test_a_listing_that_lies(hub, monkeypatch, said):
     monkeypatch.setattr(hub_server, "_sibling", lambda *file: of_file(*file) | said)
     with pytest.raises(DownloadError, match="broke off"):
         models.path("org/lying")
+
+
+def listed(monkeypatch, send):
+    """What the hub sends as a listing."""
+    monkeypatch.setattr(hub_server._Handler, "_info", lambda handler, *_: send(handler))
+
+
+def test_a_listing_without_an_end_is_not_read(hub, monkeypatch):
+    taken = []
+
+    def send(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b'{"sha": "')
+        while len(taken) < 200:
+            handler.wfile.write(b"a" * (1 << 20))
+            taken.append(1)
+
+    hub.repositories["org/endless"] = FILES
+    listed(monkeypatch, send)
+    with pytest.raises(DownloadError, match=r"listing of org/endless has more than 8,388,608 byt"):
+        models.path("org/endless")
+    assert len(taken) < 100
+    taken[:] = [1] * 200
+
+
+@pytest.mark.parametrize("data", [b"", b"{"])
+def test_a_hub_that_never_ends_its_listing(hub, monkeypatch, data):
+    over = threading.Event()
+
+    def send(handler):
+        handler._head(200, 100, {})
+        handler.wfile.write(data)
+        over.wait(20)
+
+    hub.repositories["org/slow"] = FILES
+    listed(monkeypatch, send)
+    monkeypatch.setattr(hub_module, "_LISTING_SECONDS", 0.2)
+    try:
+        with pytest.raises(DownloadError, match=r"not listed org/slow within 0.2 s"):
+            models.path("org/slow")
+    finally:
+        over.set()
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "3", "[" * 100_000, '{"sha": 3, "siblings": []}',
+    '{"sha": "a", "siblings": 3}', '{"sha": "a", "siblings": [3]}', '{"sha": "a"}'])  # fmt: skip
+def test_a_listing_of_another_shape(hub, monkeypatch, text):
+    def send(handler):
+        handler._head(200, len(text), {})
+        handler.wfile.write(text.encode())
+
+    hub.repositories["org/odd"] = FILES
+    listed(monkeypatch, send)
+    with pytest.raises(DownloadError):
+        models.path("org/odd")
+
+
+def test_a_repository_of_too_many_files_and_names(hub, monkeypatch):
+    hub.repositories["org/many"] = {f"{n}\x1b/genai_config.json": b"" for n in range(1_000)}
+    with pytest.raises(ModelNotFound, match="holds 1000 models") as caught:
+        models.path("org/many")
+    assert len(str(caught.value)) < 2_000
+    assert "\x1b" not in str(caught.value)
+    monkeypatch.setattr(hub_module, "_MOST_FILES", 999)
+    with pytest.raises(DownloadError, match="more than 999 files"):
+        models.path("org/many")
 
 
 def test_a_repository_that_is_not_there(hub, cache_folder):
