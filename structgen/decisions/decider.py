@@ -12,15 +12,14 @@ checks, users' own values, calibrations and answers stay here. How the two proce
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, final
 
-from structgen.decoding import check_adapter
+from structgen.decoding import Clock, check_adapter
 from structgen.decoding import options as search_options
 from structgen.errors import IncompleteOutput, ModelError, OptionError, UninformativeWarning
 from structgen.insight import GivenUp, Passes, run_passes
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from typing_extensions import Never, Self
     from typing_extensions import TypeVar as NewTypeVar
 
-    _R = TypeVar("_R")
     ModelT = NewTypeVar("ModelT", bound=BaseModel, default=Any)
 
 GivenT = TypeVar("GivenT")
@@ -124,14 +122,13 @@ class Request:
             abstain_below = default
         return cls(asked, _thresholds(abstain_below, asked), output_type)
 
-    def answers(
-        self, found: Found, calibration_of: Callable[[str], Calibration | None]
-    ) -> Answers[Any]:
-        """Make the answers; ``calibration_of`` is told a question's name."""
+    def answers(self, reply: Reply, calibrations: Calibrations) -> Answers[Any]:
+        """Make the answers of what a model said, whose fingerprints say what calibrates it."""
+        found = reply.found
         answers: dict[str, Answer] = {}
         for name, question in self.questions.items():
             given = found.distributions[name]
-            calibration = calibration_of(name)
+            calibration = calibrations.get(reply.fingerprints.get(name))
             if calibration is not None:
                 given = calibration.applied(given)
             informative = found.changes.get(name, 1.0) >= LEAST_CHANGE and given.mass >= LEAST_MASS
@@ -183,7 +180,7 @@ class Signals:
                     "Decider.calibrate and labelled examples, or use a larger model "
                     "(docs/decisions.md). This is said once a question.",
                     UninformativeWarning,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
         return [answers._without_signal(alike) for answers in batch] if alike else batch
 
@@ -233,13 +230,13 @@ class Calibrations:
                     f"The calibration of {one.question!r} was made for the model {one.model}, and "
                     f"this is {model}. Make one for it with Decider.calibrate."
                 )
-        self._of = {one.fingerprint: one for one in self.all}
+        self._of: dict[str | None, Calibration] = {one.fingerprint: one for one in self.all}
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
-    def get(self, fingerprint: str) -> Calibration | None:
-        """The one for a question."""
+    def get(self, fingerprint: str | None) -> Calibration | None:
+        """The one for a question; None: it is not known what was asked."""
         return self._of.get(fingerprint)
 
 
@@ -393,6 +390,21 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _checked(self, given: GivenT, adapter: str | None) -> OwnT:
         """The model to ask. Raises as the constructor."""
 
+    def _answers(
+        self, request: Request, states: list[str], replies: Iterable[Reply]
+    ) -> list[Answers[Any]]:
+        """The answers about some states that were asked together; a public method calls it."""
+        made = [request.answers(reply, self._calibrations) for reply in replies]
+        return self._signals.of(request, states, made)
+
+    def _fitted(
+        self, question: Question, replies: list[Reply], right: list[int], *, bias: bool
+    ) -> Calibration:
+        """A calibration of what was said of examples, by which label is right for each."""
+        given = [reply.found.distributions["question"] for reply in replies]
+        fingerprint = replies[0].fingerprints["question"]
+        return Calibration.fit(question, self.model.name, fingerprint, given, right, bias=bias)
+
     def calibrated(self, *calibrations: Calibration) -> Self:
         """Return a decider that applies these too, each to the question that it was made for.
 
@@ -484,10 +496,10 @@ class Decider(_AnyDecider["Model | str", Model]):
         """
         check_call("decide", misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
-        text = state_text(state)
-        give_up = _GiveUp(timeout, cancel)
-        answers = give_up.guard(lambda: self._decide(text, request, give_up))
-        return self._signals.of(request, [text], [answers])[0]
+        texts = [state_text(state)]
+        return self._answers(request, texts, self._ask(texts, request.questions, timeout, cancel))[
+            0
+        ]
 
     def decide_batch(
         self,
@@ -509,9 +521,8 @@ class Decider(_AnyDecider["Model | str", Model]):
         check_call("decide_batch", misplaced)
         texts = states_of(states)
         request = Request.of(questions, abstain_below, self.abstain_below)
-        give_up = _GiveUp(timeout, cancel)
-        batch = give_up.guard(lambda: [self._decide(text, request, give_up) for text in texts])
-        return self._signals.of(request, texts, batch)
+        replies = self._ask(texts, request.questions, timeout, cancel)
+        return self._answers(request, texts, replies)
 
     def calibrate(
         self,
@@ -543,15 +554,8 @@ class Decider(_AnyDecider["Model | str", Model]):
         """
         check_call("calibrate", misplaced)
         texts, right = examples_of(question, examples)
-        give_up = _GiveUp(timeout, cancel)
-        asked = {"question": question}
-
-        def all_read() -> list[Found]:
-            return [run_passes(self._asker.ask(text, asked), give_up) for text in texts]
-
-        given = [found.distributions["question"] for found in give_up.guard(all_read)]
-        fingerprint = self._asker.fingerprint(question)
-        return Calibration.fit(question, self.model.name, fingerprint, given, right, bias=bias)
+        replies = self._ask(texts, {"question": question}, timeout, cancel, is_bound=True)
+        return self._fitted(question, replies, right, bias=bias)
 
     def prompt_ids(self, state: Any, question: Question) -> TokenIds:
         """Return the tokens that the model gets for one question, int32 ``[n]``.
@@ -561,44 +565,25 @@ class Decider(_AnyDecider["Model | str", Model]):
         """
         return self._asker.prompt_ids(state_text(state), question)
 
-    def _decide(self, state: str, request: Request, give_up: _GiveUp) -> Answers[Any]:
-        found = run_passes(self._asker.ask(state, request.questions), give_up)
-
-        def calibration_of(name: str) -> Calibration | None:
-            if not self._calibrations:
-                return None
-            return self._calibrations.get(self._asker.fingerprint(request.questions[name]))
-
-        return request.answers(found, calibration_of)
-
-
-class _GiveUp:
-    """Says when a call is to end early, and why."""
-
-    def __init__(self, timeout: float | None, cancel: CancelEvent | None) -> None:
+    def _ask(
+        self,
+        states: list[str],
+        questions: dict[str, Question],
+        timeout: Any,
+        cancel: Any,
+        *,
+        is_bound: bool = False,
+    ) -> list[Reply]:
         search = search_options.parse({"timeout": timeout, "cancel": cancel})
-        self._timeout, self._cancel = search.timeout, search.cancel
-        self._began = time.perf_counter()
-        self._is_late = False
-
-    def __call__(self) -> bool:
-        self._is_late = (
-            self._timeout is not None and time.perf_counter() > self._began + self._timeout
-        )
-        return self._is_late or (self._cancel is not None and self._cancel.is_set())
-
-    def guard(self, run: Callable[[], _R]) -> _R:
-        """What ``run`` returns.
-
-        Raises:
-            IncompleteOutput: it was given up.
-        """
+        clock = Clock(search.timeout, search.cancel)
+        clock.count_from(clock.start())
+        errand = Asking("", questions, self._settings, is_bound or bool(self._calibrations))
+        begun = (replace(errand, state=state).passes(self._asker) for state in states)
         try:
-            return run()
+            return [run_passes(passes, lambda: clock.is_interrupted) for passes in begun]
         except GivenUp:
-            why = f"timeout={self._timeout:g} seconds were over" if self._is_late else ""
             raise IncompleteOutput(
-                f"The answers are not known: {why or 'it was cancelled'}.", text=""
+                f"The answers are not known: {clock.interruption}.", text=""
             ) from None
 
 
@@ -668,8 +653,9 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         """
         check_call("decide", misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
-        (answers,) = await self._decide([state_text(state)], request, timeout, cancel)
-        return answers
+        texts = [state_text(state)]
+        replies = await self._ask(texts, request.questions, timeout, cancel)
+        return self._answers(request, texts, replies)[0]
 
     async def decide_batch(
         self,
@@ -689,7 +675,8 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         check_call("decide_batch", misplaced)
         texts = states_of(states)
         request = Request.of(questions, abstain_below, self.abstain_below)
-        return await self._decide(texts, request, timeout, cancel)
+        replies = await self._ask(texts, request.questions, timeout, cancel)
+        return self._answers(request, texts, replies)
 
     async def calibrate(
         self,
@@ -708,23 +695,7 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         check_call("calibrate", misplaced)
         texts, right = examples_of(question, examples)
         replies = await self._ask(texts, {"question": question}, timeout, cancel, is_bound=True)
-        given = [reply.found.distributions["question"] for reply in replies]
-        fingerprint = replies[0].fingerprints["question"]
-        return Calibration.fit(question, self.model.name, fingerprint, given, right, bias=bias)
-
-    async def _decide(
-        self, states: list[str], request: Request, timeout: Any, cancel: Any
-    ) -> list[Answers[Any]]:
-        is_bound = bool(self._calibrations)
-        replies = await self._ask(states, request.questions, timeout, cancel, is_bound=is_bound)
-
-        def answers(reply: Reply) -> Answers[Any]:
-            def calibration_of(name: str) -> Calibration | None:
-                return self._calibrations.get(reply.fingerprints[name]) if is_bound else None
-
-            return request.answers(reply.found, calibration_of)
-
-        return self._signals.of(request, states, [answers(reply) for reply in replies])
+        return self._fitted(question, replies, right, bias=bias)
 
     async def _ask(
         self,
@@ -733,11 +704,11 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         timeout: Any,
         cancel: Any,
         *,
-        is_bound: bool,
+        is_bound: bool = False,
     ) -> list[Reply]:
         search = search_options.parse({"timeout": timeout, "cancel": cancel})
         bare = {name: without_values(question) for name, question in questions.items()}
-        errand = Asking("", bare, self._settings, is_bound)
+        errand = Asking("", bare, self._settings, is_bound or bool(self._calibrations))
         return await run_errands(
             self.model,
             [replace(errand, state=state).begin for state in states],
@@ -777,7 +748,10 @@ class Asking:
 
     def begin(self, model: Model) -> Passes[Reply]:
         """Make the prompts; what is returned makes the passes."""
-        asker = _asker(model, self.settings)
+        return self.passes(_asker(model, self.settings))
+
+    def passes(self, asker: Asker) -> Passes[Reply]:
+        """As `begin`, with what asks the model."""
         return self._asked(asker, asker.ask(self.state, self.questions))
 
     def _asked(self, asker: Asker, passes: Passes[Found]) -> Passes[Reply]:

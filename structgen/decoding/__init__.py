@@ -32,6 +32,7 @@ from .options import (
     TypeOptions,
     check_by_name,
 )
+from .progress import Clock
 from .results import (
     Chunk,
     Enforcement,
@@ -64,6 +65,7 @@ __all__ = [
     "AsyncValueStream",
     "Calls",
     "Chunk",
+    "Clock",
     "Draft",
     "Enforcement",
     "Generation",

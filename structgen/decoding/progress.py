@@ -225,6 +225,13 @@ class Clock:
         return self.is_late
 
     @property
+    def interruption(self) -> str:
+        """Why it is to end, once it is: the words for a message."""
+        if self.is_late:
+            return f"timeout={self._timeout:g} seconds were over"
+        return "it was cancelled"
+
+    @property
     def timings(self) -> Timings:
         """To the first text and to the end, or to now."""
         first = None if self._first_chunk is None else self._first_chunk - self._started

@@ -56,6 +56,7 @@ from .chat import Prompt, TokenPrompt, without_oldest
 from .generation import Generation
 from .loop import made, make_all
 from .options import SearchOptions
+from .progress import Clock
 from .results import Output
 from .sections import Drafted, Run, Sections
 from .thinking import Draft, Think, Thoughts, after_draft
@@ -478,21 +479,20 @@ def probabilities(
     site = Site("$", 0, 0, texts, names_of(constraint, texts))
     prompt_ids = task.prepare(prompt, search).token_ids
     check_fits(model, len(prompt_ids))
-    is_late = False
+    clock = Clock(search.timeout, search.cancel)
+    clock.count_from(began)
 
     def give_up() -> bool:
-        nonlocal is_late
-        is_late = search.timeout is not None and time.perf_counter() > began + search.timeout
-        return is_late or (search.cancel is not None and search.cancel.is_set())
+        return clock.is_interrupted
 
     open_sequence = opener(model, prompt_ids, adapter, give_up)
     try:
         work = measuring(constraint, site, (), open_sequence, tolerance)
         found = run_passes(work, give_up)
     except GivenUp:
-        why = f"timeout={timeout:g} seconds were over" if is_late else "it was cancelled"
         raise IncompleteOutput(
-            f"The probabilities are not known: {why}. A greater tolerance= takes fewer passes.",
+            f"The probabilities are not known: {clock.interruption}. A greater tolerance= takes "
+            "fewer passes.",
             text="",
         ) from None
     return {alternative.text: alternative.probability for alternative in found.alternatives}
