@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,12 @@ def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--actor-cpus", type=float, help="Processors of an actor, with --ray.  [default: 1]")
 @click.option("--actor-gpus", type=float, help="GPUs of an actor, with --ray: 0.5, say.")
 @click.option("--max-new-tokens", type=int, help="Most tokens of an output.")
+@click.option(
+    "--abstain-below",
+    type=float,
+    metavar="P",
+    help="Fail rows with a value of less probability, and write each value's as confidence.",
+)
 @_flags
 def batch(
     inputs: tuple[str, ...],
@@ -79,7 +86,7 @@ def batch(
 
     INPUT is a .jsonl, .csv, .tsv, .parquet or .txt file, a pattern of such, or "-": JSON lines on
     standard input. Results are written in parts, which survive whatever ends the process: the same
-    command goes on where it stopped.
+    command goes on where it stopped. The exit code is 1 where all rows have failed.
 
     A file of requests in the format of OpenAI's batch API gives answers in that format.
     """
@@ -105,10 +112,24 @@ def batch(
             folder = _answered(source, **options)
         else:
             folder = jobs.batch(source, form.output_type(), **options)
+    except OptionError as error:
+        raise OptionError(_as_flags(str(error))) from error
     except KeyboardInterrupt:
         click.echo("\nStopped. The same command goes on from here.", err=True)
         sys.exit(130)
     click.echo(f"Wrote {folder}.", err=True)
+
+
+def _as_flags(message: str) -> str:
+    """A message with this command's options in place of Python's arguments."""
+    flags = {option.name: option.opts[-1] for option in batch.params}
+    flags |= {"questions": "--decisions", "cluster": "--ray"}
+
+    def flag(found: re.Match[str]) -> str:
+        shown = flags.get(found[1], found[0])
+        return f"{shown} " if shown != found[0] and found[2] else shown
+
+    return re.sub(r"\b([a-z_]+)=(?:True\b)?(?=([^\s,.]?))", flag, message)
 
 
 def _cluster(options: dict[str, Any], form: Form) -> Any:

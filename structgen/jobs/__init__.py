@@ -8,7 +8,7 @@ their results in order). It knows no server and no command line.
 from __future__ import annotations
 
 from .columns import BESIDE, Columns
-from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, shown
+from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, results, shown
 from .parts import Parts
 from .rows import BadRow, Prompts, Row, Source, Unread, pyarrow
 
@@ -29,5 +29,6 @@ __all__ = [
     "default_model",
     "model_digest",
     "pyarrow",
+    "results",
     "shown",
 ]

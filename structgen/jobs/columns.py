@@ -3,6 +3,10 @@
 Objects become structs, arrays lists, enums dictionaries, decimals of known places decimals, and
 strings with the formats date and date-time what these are in Arrow. What has no one type in Arrow
 (unions, objects of any names, times with offsets) is text: its JSON.
+
+Columns of an input without types have those of the values of the first part. Objects, lists of
+lists, and what is of several types or empty there say too little of later parts: such a column is
+JSON, and its field says so.
 """
 
 from __future__ import annotations
@@ -16,38 +20,34 @@ from typing import Any
 from structgen.grammar import ir
 from structgen.types import JsonSchema, lower
 
-from .rows import Row, pyarrow
+from .rows import Row, as_json, pyarrow
 
 BESIDE = ("error", "finish_reason", "prompt_tokens", "output_tokens", "confidence")
 """Columns of results beside the output."""
 
-FOUND = object()
-"""In place of an output type: outputs are of whatever type the first rows have."""
+_JSON = {b"structgen": b"json"}
+"""Metadata of a field whose values are JSON."""
 
-_DEEPEST = 32
+_DEEPEST = 32  # lists are two levels each, of the 100 that Parquet may have
 _MOST_DIGITS = 38  # of Arrow's decimals of 128 bits
 
 
 class Columns:
     """Makes Arrow tables of result rows."""
 
-    def __init__(
-        self, output_type: Any, result: str, inputs: Any = None, beside: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, output_type: Any, result: str, inputs: Any = None) -> None:
         """Say what the columns are.
 
         Args:
-            output_type: what the outputs are; None: text. `FOUND`: what the first rows have.
+            output_type: what the outputs are; None: text.
             result: the column of the output.
             inputs: the Arrow schema of the input; None: what is found in the first rows.
-            beside: columns that are there even where none of the first rows has them.
         """
         self._result = result
         self._inputs = inputs
-        self._beside = (result, *beside) if beside else ()
-        schema = None if output_type is FOUND else _schema_of(output_type)
+        schema = _schema_of(output_type)
         is_open = isinstance(output_type, JsonSchema)  # where it names no others, classes have none
-        self._type = None if schema is None else _Types(schema, is_open).of(schema)
+        self._type = _Types(schema, is_open).of(schema)
 
     def table(self, rows: Sequence[Row], schema: Any) -> Any:
         """A table of rows, with the columns of an Arrow schema; None: those of these rows."""
@@ -55,30 +55,43 @@ class Columns:
         rows = [self._written(row) for row in rows]
         names = dict.fromkeys(name for row in rows for name in row)
         if schema is None:
-            names |= dict.fromkeys(self._beside)
             told: dict[str, Any] = {
                 "error": arrow.struct([("type", arrow.string()), ("message", arrow.string())]),
                 "finish_reason": arrow.string(),
                 "prompt_tokens": arrow.int64(),
                 "output_tokens": arrow.int64(),
                 "confidence": arrow.map_(arrow.string(), arrow.float64()),
+                self._result: self._type,
             }
-            if self._type is not None:
-                told[self._result] = self._type
             for field in self._inputs or ():
                 told[field.name] = field.type
-            others = [name for name in names if name not in told]
-            found = arrow.Table.from_pylist([{n: row.get(n) for n in others} for row in rows])
-            told |= {field.name: field.type for field in found.schema}
-            schema = arrow.schema((name, told[name]) for name in names)
+            schema = arrow.schema(
+                arrow.field(name, told[name])
+                if name in told
+                else self._found(name, [row.get(name) for row in rows])
+                for name in names
+            )
         if unknown := names.keys() - set(schema.names):
             raise ValueError(f"there is no column {min(unknown)!r} in the first part")
+        for name in (field.name for field in schema if field.metadata == _JSON):
+            for row in rows:
+                row[name] = None if row.get(name) is None else as_json(row[name]).decode()
         try:
             return arrow.Table.from_pylist(rows, schema)
         except (arrow.ArrowException, ValueError, OverflowError):
-            if self._type is None:
-                raise
             return arrow.Table.from_pylist([self._fitting(row, schema) for row in rows], schema)
+
+    def _found(self, name: str, values: list[Any]) -> Any:
+        """The field of a column of which nothing but its first values is known."""
+        arrow = pyarrow()
+        try:
+            kind = arrow.array(values).type
+        except (arrow.ArrowException, ValueError, OverflowError, TypeError):
+            kind = arrow.null()
+        inner = kind.value_type if arrow.types.is_list(kind) else kind
+        if arrow.types.is_nested(inner) or arrow.types.is_null(inner):
+            return arrow.field(name, arrow.string(), metadata=_JSON)
+        return arrow.field(name, kind)
 
     def _fitting(self, row: Row, schema: Any) -> Row:
         """A row whose output has the type of its column; else it is a row with an error."""
@@ -94,19 +107,25 @@ class Columns:
         return {self._result: None, "error": said}
 
     def _written(self, row: Row) -> Row:
-        made = dict(row)
-        if self._type is not None:
-            try:
-                made[self._result] = _value(made.get(self._result), self._type)
-            except (ValueError, OverflowError, ArithmeticError) as error:
-                made |= self._misfit(error)
+        made: Row = {name: _utf8(one) for name, one in row.items()}
+        try:
+            made[self._result] = _value(made.get(self._result), self._type)
+        except (ValueError, OverflowError, ArithmeticError) as error:
+            made |= self._misfit(error)
         if made.get("confidence") is not None:
             made["confidence"] = list(made["confidence"].items())
         return made
 
 
+def _utf8(value: Any) -> Any:
+    """A value, which has no lone surrogates where it is a text: as JSON lines have it."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode(errors="backslashreplace").decode()
+
+
 def _schema_of(output_type: Any) -> Any:
-    """The JSON Schema of outputs; of those that are no JSON that of a text; None: unknown."""
+    """The JSON Schema of outputs; of those that are no JSON that of a text."""
     if output_type is None or not isinstance(lower(output_type).grammar, ir.Json):
         return {"type": "string"}
     if isinstance(output_type, JsonSchema):

@@ -47,7 +47,7 @@ from .rows import BadRow, Prompts, Row, Source
 
 ON_ERROR = ("row", "skip", "fail")
 
-_ROWS_PER_PART, _SECONDS_PER_PART = 10_000, 60.0
+_ROWS_PER_PART, _BYTES_PER_PART, _SECONDS_PER_PART = 10_000, 16 << 20, 60.0
 _LOG_SECONDS = 10.0
 _OF_ROWS = (Abstained, BudgetTooSmall, IncompleteOutput, ParseError, PromptError)
 """Errors that are one row's: the next one may go well."""
@@ -74,6 +74,11 @@ class Ask(Protocol):
         """
 
 
+def outcome(row: Row) -> tuple[Any, int]:
+    """The error of a result, and how many tokens were written for it."""
+    return row.get("error"), row.get("output_tokens") or 0
+
+
 class Job(Iterator[Row]):
     """Results, row by row, in the order of the input. Close it, or use it with ``with``, to stop.
 
@@ -83,6 +88,9 @@ class Job(Iterator[Row]):
         n_rows: how many have come so far.
         n_errors: how many of these have an error.
         n_tokens: tokens that were written for them.
+
+    As long as no row has gone well, one that cannot be asked for want of a column, say, ends the
+    job: most likely none can.
     """
 
     def __init__(
@@ -93,6 +101,7 @@ class Job(Iterator[Row]):
         window: int,
         on_error: str = "row",
         first: int = 0,
+        outcome: Callable[[Row], tuple[Any, int]] = outcome,
         close: Callable[[], object] = lambda: None,
     ) -> None:
         """Nothing is asked yet.
@@ -104,6 +113,7 @@ class Job(Iterator[Row]):
             on_error: ``"row"``: a row with an error is a result like others; ``"skip"``: it is left
                 out; ``"fail"``: the job ends there.
             first: how many rows are done already, and not asked again.
+            outcome: the error of a result, and how many tokens were written for it.
             close: called at the end.
         """
         if on_error not in ON_ERROR:
@@ -111,9 +121,11 @@ class Job(Iterator[Row]):
         self.total, self.first = source.total, first
         self.n_rows = self.n_errors = self.n_tokens = 0
         self._on_error = on_error
+        self._outcome = outcome
         self._close = close
+        self._check = source.check
         rows = itertools.islice(source.read(), first, None)
-        self._results = _results(rows, ask, window, close)
+        self._results = results(rows, ask, window, close)
 
     def __next__(self) -> Row:
         while (row := self.step()) is None:
@@ -128,13 +140,15 @@ class Job(Iterator[Row]):
             StructgenError: the job cannot go on.
         """
         row = next(self._results)
+        error, n_tokens = self._outcome(row)
         self.n_rows += 1
-        self.n_tokens += row.get("output_tokens") or 0
-        error = row.get("error")
+        self.n_tokens += n_tokens
         if error is not None:
             self.n_errors += 1
+            if self.first + self.n_rows == self.n_errors and error.get("type") == "OptionError":
+                raise OptionError(error["message"])
             if self._on_error == "fail":
-                raise StructgenError(f"Row {self.n_rows:,}: {error['message']}")
+                raise StructgenError(f"Row {self.first + self.n_rows:,}: {error['message']}")
             if self._on_error == "skip":
                 return None
         return row
@@ -155,19 +169,20 @@ class Job(Iterator[Row]):
 
         Args:
             parts: the folder.
-            progress: called after each row; the job ends where it raises. Where it returns True,
-                what has come is written at once.
+            progress: called after each row; the job ends where it raises.
 
         Raises:
             StructgenError: the job cannot go on, or the folder cannot be written. The same job
                 goes on from what is there.
         """
         rows: list[Row] = []
-        end, began = parts.n_done, time.monotonic()
+        end, n_bytes, began = parts.n_done, 0, time.monotonic()
 
         def put() -> None:
-            nonlocal rows, began
-            if end > parts.n_done:
+            nonlocal rows, n_bytes, began
+            # What has no rows yet has no columns, either: no first part.
+            if end > parts.n_done and (rows or parts.n_done):
+                self._check()
                 try:
                     parts.write(rows, end)
                 except OSError as error:
@@ -175,7 +190,7 @@ class Job(Iterator[Row]):
                         f"{parts.folder} cannot be written: {error.strerror}. {parts.n_done:,} "
                         "rows are done. Mend that, and give the same job again to go on."
                     ) from error
-            rows, began = [], time.monotonic()
+            rows, n_bytes, began = [], 0, time.monotonic()
 
         try:
             while True:
@@ -186,33 +201,61 @@ class Job(Iterator[Row]):
                 end += 1
                 if row is not None:
                     rows.append(row)
-                is_due = progress(self) is True or len(rows) >= _ROWS_PER_PART
-                if is_due or time.monotonic() - began > _SECONDS_PER_PART:
+                    n_bytes += len(repr(row))
+                progress(self)
+                is_due = time.monotonic() - began > _SECONDS_PER_PART
+                if is_due or len(rows) >= _ROWS_PER_PART or n_bytes >= _BYTES_PER_PART:
                     put()
         finally:
             put()
 
+    def check(self, parts: Parts) -> None:
+        """Look whether any row of a folder that is written has gone well.
 
-def _results(
-    rows: Iterator[Row | BadRow], ask: Ask, window: int, close: Callable[[], object]
+        Raises:
+            StructgenError: there are rows, and all have failed.
+        """
+        n, errors = self.first + self.n_rows, (self._outcome(row)[0] for row in parts.rows())
+        if n and self.n_errors == self.n_rows and all(errors):
+            raise StructgenError(f"All {n:,} rows have failed, those in {parts.folder} say why.")
+
+
+def results(
+    rows: Iterator[Row | BadRow],
+    ask: Ask,
+    window: int,
+    close: Callable[[], object] = lambda: None,
 ) -> Generator[Row, None, None]:
-    """The results of rows, in their order. Rows are read as they are needed."""
-    waiting: deque[Future[list[Row]]] = deque()
+    """The results of rows, in their order, as `Job` has them. Rows are read as they are needed.
+
+    What was read before reading fails, is asked and comes before the error.
+    """
+    waiting: deque[tuple[Future[list[Row]], int]] = deque()
+    n_waiting, problem = 0, None
     pool = ThreadPoolExecutor(window, "structgen-job")
-
-    def answered() -> Iterator[Row]:
-        yield from waiting.popleft().result()
-
     try:
-        while group := list(itertools.islice(rows, ask.size)):
-            waiting.append(pool.submit(ask, group))
+        while waiting or problem is None:
+            group: list[Row | BadRow] = []
+            n_bytes = 0
+            while problem is None and len(group) < ask.size and n_bytes < _BYTES_PER_PART:
+                try:
+                    group.append(next(rows))
+                    n_bytes += len(repr(group[-1]))
+                except Exception as error:  # that of the end among them
+                    problem = error
+            if group:
+                waiting.append((pool.submit(ask, group), n_bytes))
+                n_waiting += n_bytes
             # More are read than are under way, so that one slow row does not hold up the others.
-            if len(waiting) >= 4 * window or waiting[0].done():
-                yield from answered()
-        while waiting:
-            yield from answered()
+            is_full = len(waiting) >= 4 * window or n_waiting >= _BYTES_PER_PART
+            if waiting and (is_full or problem is not None or waiting[0][0].done()):
+                future, n_bytes = waiting.popleft()
+                n_waiting -= n_bytes
+                yield from future.result()
+        if problem is not None and not isinstance(problem, StopIteration):
+            raise problem
     finally:
-        for future in waiting:
+        for future, _ in waiting:
             future.cancel()
         close()  # ends what is under way, which threads wait for
         pool.shutdown()
@@ -227,7 +270,7 @@ def attempted(ask: Callable[[], Row], result: str) -> Row:
     """
     for attempt in (1, 2):
         try:
-            return {result: None, "error": None} | ask()
+            return ask()
         except WorkerDied as error:  # the Runner starts it again
             if attempt == 2:
                 return failed(error, result)
@@ -252,6 +295,9 @@ class _Asking(ABC):
     window = 16
     """Asks under way for each process of the model."""
 
+    beside: tuple[str, ...] = ()
+    """Columns of each result beside the output and the error."""
+
     def __init__(
         self,
         runner: Runner | None,
@@ -267,7 +313,6 @@ class _Asking(ABC):
         self._prompts = prompts
         self._result = result
         self._fields = fields
-        self.is_first = True
         self.identity: dict[str, Any] = {
             "prompt": prompts.identity,
             "result": result,
@@ -279,17 +324,16 @@ class _Asking(ABC):
         return [self._of(row) for row in rows]
 
     def _of(self, row: Row | BadRow) -> Row:
+        made: Row = {self._result: None, "error": None, **dict.fromkeys(self.beside)}
         if isinstance(row, BadRow):
-            return failed(StructgenError(row.error), self._result)
+            return made | failed(StructgenError(row.error), self._result)
+        made = row | made
         try:
             self._check(row)
             messages = self._prompts.of(row)
         except (OptionError, PromptError) as error:
-            if self.is_first and isinstance(error, OptionError):  # every row's, most likely
-                raise
-            return row | failed(error, self._result)
-        self.is_first = False
-        return row | attempted(lambda: self._ask(messages), self._result)
+            return made | failed(error, self._result)
+        return made | attempted(lambda: self._ask(messages), self._result)
 
     def _check(self, row: Row) -> None:
         for name in (self._result, *columns.BESIDE):
@@ -316,11 +360,18 @@ class _Texts(_Asking):
         if lowered is not None:
             digest = f"{lowered.name} {_digest(repr(lowered.grammar))}"
         self.identity["type"] = digest
+        self.beside = ("finish_reason", "prompt_tokens", "output_tokens")
+        if "abstain_below" in self._fields:
+            self.beside += ("confidence",)
 
     def _ask(self, messages: list[dict[str, Any]]) -> Row:
-        answer = self._runner.chat(
-            {**self._fields, "messages": messages, "output_type": self._type}, model=self._model
-        )
+        fields = {**self._fields, "messages": messages, "output_type": self._type}
+        try:
+            answer = self._runner.chat(fields, model=self._model)
+        except BudgetTooSmall as error:
+            if error.budget < (self._fields.get("max_tokens") or math.inf):
+                raise  # the prompt takes the rest
+            raise OptionError(f"{error} Pass max_new_tokens={error.minimum}, or more.") from error
         choice = answer.choices[0]
         usage = answer.usage
         made: Row = {
@@ -346,6 +397,8 @@ class _Texts(_Asking):
 
 class _Decisions(_Asking):
     """Asks questions about a text."""
+
+    beside = ("prompt_tokens", "output_tokens")
 
     def __init__(self, *args: Any, questions: Any, **common: Any) -> None:
         super().__init__(*args, **common)
@@ -382,7 +435,6 @@ class _Vectors(_Asking):
             good = []
         if not good or len(good) < len(rows):
             return super().__call__(rows)
-        self.is_first = False
         pairs = zip(good, vectors, strict=True)
         return [row | {self._result: vector, "error": None} for row, vector in pairs]
 
@@ -515,7 +567,8 @@ def batch(
 
     Raises:
         OptionError: an option is wrong, or the folder holds the results of another job.
-        StructgenError: the model cannot be loaded, or with ``on_error="fail"`` a row failed.
+        StructgenError: the model cannot be loaded, with ``on_error="fail"`` a row failed, or with
+            ``output`` all did.
     """
     source = Source.of(rows)
     as_written = output is not None or source.table is not None
@@ -548,7 +601,7 @@ def batch(
             ask = make(runner, named)
             ask(some[:1])  # loads the model
             began = time.monotonic()
-            list(Job(Source(lambda: iter(some)), ask, window=ask.window * processes))
+            list(results(iter(some), ask, ask.window * processes))
             return time.monotonic() - began
 
     def job(first: int) -> Job:
@@ -562,7 +615,6 @@ def batch(
             asked = loaded(processes)
             common["close"] = asked.close
         ask = make(asked, named)
-        ask.is_first = first == 0
         return Job(source, ask, window=ask.window * processes, **common)
 
     if output is None:
@@ -573,24 +625,20 @@ def batch(
             found = list(made)
         names = dict.fromkeys(name for row in found for name in row)
         return source.table([{name: row.get(name) for name in names} for row in found])
-    identity = {"model": model_digest(named), **make(None, named).identity}
     folder = Path(output)
     table = None
     if format == "parquet":
-        outputs: Any = output_type
-        beside: Sequence[str] = columns.BESIDE[:-1]
-        if embed:
-            outputs, beside = list[float], ("error",)
-        elif questions is not None:
-            outputs, beside = columns.FOUND, ("error", "prompt_tokens", "output_tokens")
-        table = columns.Columns(outputs, result, source.schema, beside).table
-    about = {"input": source.identity, **identity, "on_error": on_error}
+        outputs = list[float] if embed else output_type if questions is None else dict[str, Any]
+        table = columns.Columns(outputs, result, source.schema).table
+    identity = {"model": model_digest(named), **make(None, named).identity}
+    about = {"input": source.identity, **identity}
     with (
         Parts(folder, format, about, table) as parts,
         job(parts.n_done) as made,
         shown(made) if progress is None else contextlib.nullcontext(progress) as report,
     ):
         made.write(parts, report)
+        made.check(parts)
     return folder
 
 
@@ -598,6 +646,9 @@ def batch(
 def shown(job: Job) -> Iterator[Callable[[Job], object]]:
     """Show on standard error how far a job has come: a bar on a terminal, else lines."""
     began = last = time.monotonic()
+    of_all = "" if job.total is None else f" of {job.total:,}"
+    if 0 < job.first != job.total:
+        print(f"Continuing at row {job.first + 1:,}{of_all}.", file=sys.stderr, flush=True)
 
     def facts() -> str:
         seconds = max(time.monotonic() - began, 1e-9)
@@ -624,12 +675,14 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
         nonlocal last
         if is_end or time.monotonic() - last >= _LOG_SECONDS:
             last = time.monotonic()
-            total = "" if job.total is None else f" of {job.total:,}"
             done = job.first + job.n_rows
-            print(f"{done:,}{total} rows, {facts()}", file=sys.stderr, flush=True)
+            print(f"{done:,}{of_all} rows, {facts()}", file=sys.stderr, flush=True)
 
     yield line
-    line(job, is_end=True)
+    if job.n_rows or not job.first:
+        line(job, is_end=True)
+    else:
+        print(f"All {job.first:,} rows were done already.", file=sys.stderr, flush=True)
 
 
 def default_model(embed: bool) -> str:

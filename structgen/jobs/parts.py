@@ -25,8 +25,8 @@ from filelock import FileLock, Timeout
 
 from structgen.errors import OptionError
 
-from .columns import FOUND, Columns
-from .rows import Row, Unread, pyarrow
+from .columns import Columns
+from .rows import Row, as_json, pyarrow, stamp
 
 FORMATS = ("jsonl", "parquet")
 _NAME = re.compile(r"part-(\d{12})-(\d{12})-([0-9a-f]{16})\.(jsonl|parquet)")
@@ -54,7 +54,7 @@ class Parts:
             folder: new, empty, or of the same job.
             form: ``"jsonl"`` or ``"parquet"``.
             job: what tells the job from others, as JSON.
-            table: of `Columns`, for Parquet; None: with the types that the first rows have.
+            table: of `Columns`, for Parquet; None: of texts in a column ``output``.
 
         Raises:
             OptionError: another job's results are there, another process writes them, it holds
@@ -65,28 +65,26 @@ class Parts:
         if form == "parquet":
             pyarrow()
         self.folder = Path(folder).expanduser()
+        self._about = self.folder / "job.json"
         self._form = form
-        self._table = table or Columns(FOUND, "").table
+        self._table = table or Columns(None, "output").table
         self._schema: Any = None
         self._job: dict[str, Any] = json.loads(json.dumps({**job, "format": form}))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.folder / ".lock")
             self._lock.acquire(timeout=0)
+            try:
+                self._check_job()
+                self.damaged: list[str] = []
+                self._ends = self._found()
+            except BaseException:
+                self.close()
+                raise
         except Timeout:
             raise OptionError(f"Another process is writing into {self.folder}.") from None
         except OSError as error:
             raise OptionError(f"{self.folder} cannot be written: {error.strerror}.") from None
-        try:
-            try:
-                self._check_job()
-            except OSError as error:
-                raise OptionError(f"{self.folder} cannot be written: {error.strerror}.") from None
-            self.damaged: list[str] = []
-            self._ends = self._found()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def n_done(self) -> int:
@@ -102,9 +100,19 @@ class Parts:
 
         Raises:
             OSError: the disk is full, say: nothing has changed.
-            OptionError: the rows do not have the columns of the first part.
+            OptionError: the rows do not have the columns of the first part, or the folder is not
+                this job's any more.
         """
-        data = self._parquet(rows) if self._form == "parquet" else _json_lines(rows)
+        if stamp(self._about) != self._stamp:
+            raise OptionError(
+                f"{self._about} was removed or replaced while the job ran, so nothing more is "
+                "written into the folder."
+            )
+        data = (
+            self._parquet(rows)
+            if self._form == "parquet"
+            else b"".join(as_json(row) + b"\n" for row in rows)
+        )
         digest = hashlib.sha256(data).hexdigest()[:16]
         path = self.folder / f"part-{self.n_done:012}-{end:012}-{digest}.{self._form}"
         _put(path, data)
@@ -140,7 +148,7 @@ class Parts:
         self.close()
 
     def _check_job(self) -> None:
-        path = self.folder / "job.json"
+        path = self._about
         if not path.exists():
             others = [one.name for one in self.folder.iterdir() if not one.name.startswith(".")]
             if others:
@@ -171,6 +179,7 @@ class Parts:
                 f"{self.folder} holds the results of another job: {'; '.join(differ)}. Choose a "
                 "new folder, or give the same command again to go on."
             )
+        self._stamp = stamp(path)
         if schema is not None:
             arrow = pyarrow()
             self._schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(schema)))
@@ -179,7 +188,8 @@ class Parts:
         job = dict(self._job)
         if self._schema is not None:
             job["schema"] = base64.b64encode(self._schema.serialize()).decode()
-        _put(self.folder / "job.json", json.dumps(job, ensure_ascii=False, indent=1).encode())
+        _put(self._about, json.dumps(job, ensure_ascii=False, indent=1).encode())
+        self._stamp = stamp(self._about)
 
     def _found(self) -> list[int]:
         """Where the parts end that follow each other from the first row; the rest is removed."""
@@ -212,19 +222,6 @@ class Parts:
         whole = io.BytesIO()
         arrow.parquet.write_table(table, whole)
         return whole.getvalue()
-
-
-def _json_lines(rows: Sequence[Row]) -> bytes:
-    return b"".join(
-        json.dumps(row, ensure_ascii=False, default=_plain).encode(errors="backslashreplace")
-        + b"\n"
-        for row in rows
-    )
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has for a value that it does not know."""
-    return json.loads(value.text) if isinstance(value, Unread) else str(value)
 
 
 def _put(path: Path, data: bytes) -> None:

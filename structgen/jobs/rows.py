@@ -6,16 +6,18 @@ Owns formats of input files, what identifies an input, and templates. A row that
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 import hashlib
 import itertools
 import json
+import math
 import os
 import string
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -25,7 +27,11 @@ from structgen.errors import OptionError, PromptError
 Row: TypeAlias = dict[str, Any]
 
 LONGEST_LINE = 16 << 20
-"""Most bytes of one line of a file, and characters of one field of CSV."""
+"""Most bytes of one line of a file, and characters of one row of CSV."""
+
+_NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
+_OF_DAMAGE = (OSError, ValueError, TypeError, LookupError, ArithmeticError)
+_CSV_LIMIT = threading.Lock()
 
 _KINDS = {
     ".jsonl": "jsonl",
@@ -55,6 +61,38 @@ class Unread:
     text: bytes
 
 
+def as_json(value: Any) -> bytes:
+    """A value as JSON in UTF-8: NaN and infinities are null, other unknown values texts."""
+    try:
+        text = _ENCODER.encode(value)
+    except ValueError:
+        given = json.dumps(value, default=_plain)
+        text = _ENCODER.encode(json.loads(given, parse_constant=lambda name: None))
+    return text.encode(errors="backslashreplace")
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has for a value that it does not know."""
+    return json.loads(value.text) if isinstance(value, Unread) else str(value)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain)
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file from one that has come in its place, or from a changed one; None: gone."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where rows come from.
@@ -65,6 +103,7 @@ class Source:
         total: how many rows there are, where that is known.
         table: makes a table of the caller's kind of result rows; None: the input is no table.
         schema: of Arrow, where the input has one.
+        check: raises OptionError where files have changed since the source was made.
     """
 
     read: Callable[[], Iterator[Row | BadRow]]
@@ -72,6 +111,7 @@ class Source:
     total: int | None = None
     table: Callable[[list[Row]], Any] | None = None
     schema: Any = None
+    check: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, given: Any) -> Source:
@@ -148,17 +188,23 @@ class Source:
                 "standard input",
             )
         files = list(itertools.chain.from_iterable(map(_files, given)))
+        stamps = {path: stamp(path) for path in files}
         identity = [{"file": path.name, **_digest(path)} for path in files]
-        schema = None
-        if all(_KINDS[path.suffix.lower()] == "parquet" for path in files):
-            with _told(files[0]):
-                schema = pyarrow().parquet.read_schema(files[0])
-        return cls(
-            lambda: itertools.chain.from_iterable(map(_rows_in, files)),
-            identity,
-            _count(files),
-            schema=schema,
-        )
+
+        def check() -> None:
+            for path, known in stamps.items():
+                if stamp(path) != known:
+                    raise OptionError(
+                        f"{path} has changed since the job began. Rows that were written before "
+                        "are those of the file as it was: begin again with a new folder."
+                    )
+
+        def rows() -> Iterator[Row | BadRow]:
+            for path in files:
+                yield from _rows_in(path)
+                check()
+
+        return cls(rows, identity, _count(files), schema=_schema(files), check=check)
 
 
 def _is_name(given: Any) -> bool:
@@ -187,6 +233,27 @@ def _files(name: str) -> list[Path]:
     return found
 
 
+def _schema(files: Sequence[Path]) -> Any:
+    """The Arrow schema of Parquet files; None: they are none, or have none in common."""
+    if not all(_KINDS[path.suffix.lower()] == "parquet" for path in files):
+        return None
+    arrow, schemas = pyarrow(), []
+    for path in files:
+        with _told(path):
+            schemas.append(arrow.parquet.read_schema(path))
+        _check_names(path, schemas[-1].names)
+    try:
+        return arrow.unify_schemas(schemas, promote_options="permissive")
+    except arrow.ArrowException:
+        return None
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"{path} has two columns {name!r}. Rename one.")
+
+
 def _digest(path: Path) -> dict[str, Any]:
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -205,11 +272,13 @@ def _count(files: Sequence[Path], known: str | None = None) -> int | None:
                 total += pyarrow().parquet.ParquetFile(path).metadata.num_rows
         elif kind in ("jsonl", "txt"):
             with path.open("rb") as file:
-                total += (
-                    sum(not line.isspace() for line in file)
-                    if kind == "jsonl"
-                    else sum(1 for _ in file)
-                )
+                is_blank = is_whole = True
+                while piece := file.readline(1 << 20):
+                    is_blank, is_whole = is_blank and piece.isspace(), piece.endswith(b"\n")
+                    if is_whole:
+                        total += kind == "txt" or not is_blank
+                        is_blank = True
+                total += not is_whole and (kind == "txt" or not is_blank)
         else:
             return None
     return total
@@ -244,15 +313,15 @@ def _lines(file: BinaryIO, name: str, longest: int) -> Iterator[tuple[int, str |
             continue
         try:
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            yield number, BadRow(f"{where}: it is not UTF-8: {error}.")
+        except UnicodeDecodeError:
+            yield number, BadRow(f"{where}: {_NOT_UTF8}.")
 
 
 def _json_lines(
     file: BinaryIO,
     name: str,
     longest: int,
-    read: Callable[[str], Any] = json.loads,
+    read: Callable[[str], Any] = _DECODER.decode,
 ) -> Iterator[Row | BadRow]:
     for number, line in _lines(file, name, longest):
         if isinstance(line, BadRow):
@@ -270,25 +339,51 @@ def _texts(file: BinaryIO, name: str, longest: int) -> Iterator[Row | BadRow]:
 
 
 def _csv(path: Path, delimiter: str) -> Iterator[Row | BadRow]:
-    before = csv.field_size_limit(LONGEST_LINE)
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            reader = csv.DictReader(file, delimiter=delimiter)
-            while True:
+    n_read = 0
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+
+        def line() -> str:
+            nonlocal n_read
+            made = file.readline(LONGEST_LINE + 1)
+            n_read += len(made)
+            if n_read > LONGEST_LINE:  # where the next row begins is not known, either
+                raise OptionError(
+                    f"{path.name}, line {reader.line_num + 1}: the row has more than "
+                    f"{LONGEST_LINE:,} characters. Is a quote not closed?"
+                )
+            return made
+
+        head = file.readline(LONGEST_LINE)
+        file.seek(0)
+        if delimiter == "," and "," not in head and ";" in head:
+            delimiter = ";"
+        reader = csv.reader(iter(line, ""), delimiter=delimiter, strict=True)
+        names: list[str] | None = None
+        while True:
+            with _CSV_LIMIT:  # the module has one, for all
+                limit = csv.field_size_limit(LONGEST_LINE)
+                wrong, row = "", None
                 try:
-                    row = next(reader, None)
+                    if (row := next(reader, None)) is None:
+                        return
+                    "".join(row).encode()
+                except UnicodeEncodeError:
+                    wrong = _NOT_UTF8
                 except csv.Error as error:
-                    yield BadRow(f"{path.name}, line {reader.line_num}: {error}.")
-                    continue
-                if row is None:
-                    return
-                if None in row or None in row.values():
-                    n = len(reader.fieldnames or ())
-                    yield BadRow(f"{path.name}, line {reader.line_num}: it has not {n} fields.")
-                else:
-                    yield dict(row)
-    finally:
-        csv.field_size_limit(before)
+                    wrong = str(error)
+                finally:
+                    csv.field_size_limit(limit)
+            n_read, where = 0, f"{path.name}, line {reader.line_num}"
+            if names is None and row and not wrong:
+                names = row
+                _check_names(path, names)
+            elif names is None:
+                raise OptionError(f"{where}: {wrong or 'there are no names of columns'}.")
+            elif wrong or (row and len(row) != len(names)):
+                n = len(names)
+                yield BadRow(f"{where}: {wrong or f'it has {len(row or ())}, not {n} fields'}.")
+            elif row:
+                yield dict(zip(names, row, strict=True))
 
 
 def _row(given: Any) -> Row | BadRow:
@@ -299,11 +394,11 @@ def _row(given: Any) -> Row | BadRow:
     return BadRow(f"a row is a text or an object of named columns, not {type(given).__name__}.")
 
 
-@contextmanager
+@contextlib.contextmanager
 def _told(path: Path) -> Iterator[None]:
     try:
         yield
-    except pyarrow().ArrowException as error:
+    except (pyarrow().ArrowException, *_OF_DAMAGE) as error:
         raise OptionError(f"{path} cannot be read as Parquet: {error}.") from None
 
 
@@ -392,7 +487,7 @@ def _text(row: Row, name: str) -> str:
 def _value_text(value: Any, name: str) -> str:
     if isinstance(value, str):
         return value
-    if value is None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):  # as pandas has it
         raise PromptError(f"{name} is empty in this row.")
     return json.dumps(value, ensure_ascii=False, default=str)
 

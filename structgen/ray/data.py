@@ -23,16 +23,14 @@ from typing import Any
 from structgen import models
 from structgen.errors import ModelError, OptionError, StructgenError
 from structgen.jobs import (
-    BESIDE,
     Asker,
     BadRow,
     Columns,
-    Job,
     Row,
-    Source,
     asker,
     default_model,
     model_digest,
+    results,
 )
 from structgen.runner import ModelConfig, Runner
 
@@ -107,14 +105,12 @@ class _Actor:
             )
         runner = Runner({model: config})
         runner.load(model)
-        self._first, self._ask = make(runner, model), make(runner, model)
-        self._ask.is_first = False
+        self._ask = make(runner, model)
         self._window = max(1, self._ask.window // _AT_ONCE)
 
-    def asked(self, rows: Sequence[Row | BadRow], is_first: bool = False) -> list[Row]:
-        """The results of rows; `is_first`: what is wrong with the first one is the job's."""
-        ask = self._first if is_first else self._ask
-        return list(Job(Source(lambda: iter(rows)), ask, window=self._window))
+    def asked(self, rows: Sequence[Row | BadRow]) -> list[Row]:
+        """The results of rows."""
+        return list(results(iter(rows), self._ask, self._window))
 
 
 class _Pool:
@@ -138,7 +134,6 @@ class _Pool:
         self._starting: set[Any] = set()
         self._busy: Counter[Any] = Counter()
         """Units that each actor works on."""
-        self._is_first = True
         self._n_failed = 0
         """Actors that were lost while they began, one after the other."""
         self._failed: StructgenError | None = None
@@ -148,11 +143,10 @@ class _Pool:
 
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
         """The result of each row."""
-        is_first, self._is_first = self._is_first, False
         for _ in range(_LOSSES):
             actor = self._take()
             try:
-                made: list[Row] = self._ray.get(actor.asked.remote(rows, is_first))
+                made: list[Row] = self._ray.get(actor.asked.remote(rows))
                 return made
             except self._ray.exceptions.RayActorError:
                 self._lose(actor)
@@ -254,18 +248,17 @@ def generate(dataset: Any, output_type: Any = None, **asked: Any) -> Any:
     Raises:
         OptionError: an option is wrong.
     """
-    return _added(dataset, output_type, BESIDE, output_type=output_type, **asked)
+    return _added(dataset, output_type, output_type=output_type, **asked)
 
 
 def embed(dataset: Any, **asked: Any) -> Any:
     """Add a column of vectors to a dataset; arguments as in `generate`."""
-    return _added(dataset, list[float], ("error",), embed=True, **asked)
+    return _added(dataset, list[float], embed=True, **asked)
 
 
 def decide(dataset: Any, questions: Any, **asked: Any) -> Any:
     """Add a column of answers to questions, which are texts of JSON; arguments as in `generate`."""
-    beside = ("error", "prompt_tokens", "output_tokens")
-    return _added(dataset, dict[str, Any], beside, questions=questions, **asked)
+    return _added(dataset, dict[str, Any], questions=questions, **asked)
 
 
 _HOW = ("output_type", "questions", "embed", "prompt", "column", "messages")
@@ -274,7 +267,6 @@ _HOW = ("output_type", "questions", "embed", "prompt", "column", "messages")
 def _added(
     dataset: Any,
     kind: Any,
-    beside: Sequence[str],
     *,
     model: str | None = None,
     result: str = "output",
@@ -283,7 +275,7 @@ def _added(
 ) -> Any:
     how = {name: asked.pop(name) for name in _HOW if name in asked}
     make = asker(**how, result=result, options=asked)
-    added = [result, *(one for one in beside if one != "confidence" or "abstain_below" in asked)]
+    added = [result, "error", *make(None, None).beside]
     cluster = cluster or Cluster()
     model = model or default_model("embed" in how)
     least, most = cluster.actors

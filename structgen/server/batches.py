@@ -62,8 +62,8 @@ _WINDOW = 8
 _ENVELOPE = 64 << 10
 """Most bytes of a line beside its body."""
 
-_PART_BYTES = 16 << 20
-"""Bytes of answers that are held at most before they are written."""
+_NOTED = 1.0
+"""Seconds after which it is written again how many lines are answered."""
 
 _TURN = 30.0
 """Seconds after which a batch lets those of other owners go first."""
@@ -176,6 +176,19 @@ def answered(
         wait(min(2**attempt, 30))  # too much is under way, or a process was lost
     response = {"status_code": status, "request_id": id_, "body": Unread(made or b"null")}
     return {"id": f"batch_{id_}", "custom_id": custom_id, "response": response, "error": None}
+
+
+def outcome(row: Row) -> tuple[Any, int]:
+    """The error of an answer to a line, and how many tokens were written for it: see `Job`."""
+    if (response := row["response"]) is None:
+        return row["error"], 0
+    body = response["body"]
+    body = json.loads(body.text) if isinstance(body, Unread) else body
+    body = body if isinstance(body, dict) else {}
+    if response["status_code"] != 200:
+        return body.get("error") or {"message": f"status {response['status_code']}"}, 0
+    usage = body.get("usage") or {}
+    return None, usage.get("completion_tokens") or usage.get("output_tokens") or 0
 
 
 def refused_line(custom_id: Any, message: str) -> Row:
@@ -619,27 +632,24 @@ class Batches:
         files.note(owner, batch)
         if batch["status"] == "cancelling":
             asking.stop()
-        room, written = files.room(owner), 0
+        room, failed, noted = files.room(owner), batch["request_counts"]["failed"], -math.inf
 
-        def go_on(job: Job) -> bool:
-            nonlocal written
+        def go_on(job: Job) -> None:
+            nonlocal noted
             if asking.n_bytes > room:
                 raise _Full
-            done = job.first + job.n_rows
-            batch["request_counts"] |= {"completed": done - job.n_errors, "failed": job.n_errors}
-            if job.n_rows % 100 == 0:
+            done, n_failed = job.first + job.n_rows, min(failed, job.first) + job.n_errors
+            batch["request_counts"] |= {"completed": done - n_failed, "failed": n_failed}
+            if time.monotonic() - noted > _NOTED:
+                noted = time.monotonic()
                 files.note(owner, batch)
-            is_due = asking.n_bytes - written > _PART_BYTES
-            written = asking.n_bytes if is_due else written
-            return is_due
 
         with Parts(files.parts(owner, id_), "jsonl", {"file": batch["input_file_id"]}) as parts:
             turn = _Turn(lines, parts.n_done, lambda: self._has_others(owner))
             whole = Source(turn.rows)
             try:
-                with Job(
-                    whole, asking, window=_WINDOW, first=parts.n_done, close=asking.stop
-                ) as job:
+                about: Any = {"first": parts.n_done, "outcome": outcome, "close": asking.stop}
+                with Job(whole, asking, window=_WINDOW, **about) as job:
                     job.write(parts, go_on)
             except _Full:
                 said = "There is no room for more answers. The files have those before."
@@ -648,6 +658,7 @@ class Batches:
                 turn.is_whole = False
             is_cancelled = files.get(owner, id_)["status"] == "cancelling"
             if not is_cancelled and problem is None and not turn.is_whole:
+                files.note(owner, batch)
                 return 0
             batch["status"] = "finalizing"
             files.note(owner, batch)
@@ -689,8 +700,7 @@ class Batches:
 
         def lines(is_good: bool) -> Iterator[bytes]:
             for line in parts.lines():
-                response = json.loads(line)["response"]
-                if (response is not None and response["status_code"] == 200) == is_good:
+                if (outcome(json.loads(line))[0] is None) == is_good:
                     counts[is_good] += 1
                     yield line
 

@@ -18,7 +18,7 @@ from structgen.jobs import BadRow, Job, Parts, Row, Source, shown
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
-from .batches import ENDPOINTS, answered, call
+from .batches import ENDPOINTS, answered, call, outcome
 from .settings import Settings
 
 _WINDOW = 16
@@ -86,7 +86,7 @@ def answer_files(
         progress: called after each line; None: a bar on a terminal, else lines.
 
     Raises:
-        StructgenError: the folder holds other results, or cannot be written.
+        StructgenError: the folder holds other results, or cannot be written; or all lines failed.
     """
     listed = models.catalogue.ENTRIES
     known = {}
@@ -97,12 +97,14 @@ def answer_files(
     settings = Settings(lazy=True, max_queue=4 * _WINDOW * workers, request_seconds=86_400.0)
     asking = Requests(create_app(runner, settings, owns_runner=True), model)
     identity = {"input": source.identity, "model": model, **asking.identity}
+    about: Any = {"window": _WINDOW * workers, "outcome": outcome}
     try:
         with (
             Parts(output, "jsonl", identity) as parts,
-            Job(source, asking, window=_WINDOW * workers, first=parts.n_done) as job,
+            Job(source, asking, first=parts.n_done, **about) as job,
             shown(job) if progress is None else contextlib.nullcontext(progress) as report,
         ):
             job.write(parts, report)
+            job.check(parts)
     finally:
         asking.close()

@@ -121,12 +121,10 @@ class FakeRay:
         self.n_actors += 1
         self.under_way.append(0)
         begin = SimpleNamespace(remote=lambda: self.submit(self.doing.begin))
-        asked = SimpleNamespace(
-            remote=lambda rows, is_first: self.submit(self.count, number, rows, is_first)
-        )
+        asked = SimpleNamespace(remote=lambda rows: self.submit(self.count, number, rows))
         return Handle(begin, asked)
 
-    def count(self, number: int, rows: list[Row], is_first: bool) -> list[Row]:
+    def count(self, number: int, rows: list[Row]) -> list[Row]:
         with self.lock:
             self.under_way[number] += 1
             assert self.under_way[number] <= 2

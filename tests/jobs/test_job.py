@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -29,7 +29,7 @@ from structgen.errors import (
     StructgenError,
     WorkerDied,
 )
-from structgen.jobs import Job, Row, Source, batch, job
+from structgen.jobs import Job, Parts, Row, Source, batch, job, shown
 from structgen.jobs.job import attempted
 
 Label = Literal["good", "bad"]
@@ -76,6 +76,93 @@ def test_results_come_in_order_and_rows_are_read_as_they_are_needed() -> None:
     assert ask.asked < 100  # the others were given up
     with pytest.raises(StopIteration):
         next(made)
+
+
+def test_what_was_read_before_reading_fails_is_asked() -> None:
+    def rows() -> Iterator[Row]:
+        yield from rows_to(3)
+        raise ValueError("the end of the tape")
+
+    for size in (1, 2, 9):
+        ask = Ask(0.001)
+        ask.size = size
+        made = Job(Source.of(rows()), ask, window=4)
+        assert [next(made)["i"] for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(ValueError, match="tape"):
+            next(made)
+
+
+def test_where_a_job_goes_on_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for rows in (rows_to(8), (row for row in rows_to(8))):
+        with Job(Source.of(rows), Ask(), window=1, first=6) as made, shown(made) as progress:
+            for _ in made:
+                progress(made)
+    said = capsys.readouterr().err
+    assert "Continuing at row 7 of 8.\n8 of 8 rows" in said
+    assert "Continuing at row 7.\n8 rows" in said
+
+
+class Asked(Ask):
+    """Answers, or fails as the row says."""
+
+    def __call__(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows with their errors."""
+        said = [row.get("error") for row in rows]
+        return [
+            row | {"output": 1, "error": None if type is None else {"type": type, "message": "no"}}
+            for row, type in zip(rows, said, strict=True)
+        ]
+
+
+def test_what_no_row_has_ends_the_job_and_what_one_lacks_does_not() -> None:
+    def told(*errors: str | None, first: int = 0) -> list[bool]:
+        source = Source.of([{"error": error} for error in errors])
+        made = Job(source, Asked(), window=3, first=first)
+        return [row["error"] is None for row in made]
+
+    assert told(None, "OptionError") == [True, False]
+    assert told(None, "OptionError", "ParseError", first=1) == [False, False]
+    for errors in (["OptionError", None], ["ParseError", "OptionError", None]):
+        with pytest.raises(OptionError, match="no"):
+            told(*errors)
+
+
+def test_parts_and_what_waits_are_bounded_by_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_BYTES_PER_PART", 1000)
+    read = itertools.count()
+    source = Source(lambda: ({"i": next(read), "text": "x" * 400} for _ in range(20)))
+    ask = Ask(0.01)
+    ask.size = 9
+    with Job(source, ask, window=8) as made:
+        next(made)
+        assert next(read) <= 7
+    source = Source.of([{"i": i, "text": "x" * 400} for i in range(20)])
+    with Parts(tmp_path, "jsonl", {}) as parts, Job(source, Ask(), window=2) as made:
+        made.write(parts)
+        assert len(parts.files()) == 7
+        assert [row["i"] for row in parts.rows()] == list(range(20))
+
+
+def test_an_input_that_changes_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_ROWS_PER_PART", 4)
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"i": {i}}}\n' for i in range(20)))
+
+    def progress(made: Job) -> None:
+        if made.n_rows == 6:
+            path.write_text('{"i": 1}\n' * 20)
+
+    with (
+        Parts(tmp_path / "out", "jsonl", {}) as parts,
+        Job(Source.of(path), Ask(), window=1) as made,
+        pytest.raises(OptionError, match="has changed since the job began"),
+    ):
+        made.write(parts, progress)
+    assert [row["i"] for row in lines(tmp_path / "out")] == [0, 1, 2, 3]
 
 
 def test_what_becomes_of_rows_that_fail() -> None:
@@ -157,6 +244,9 @@ def test_values_are_of_the_type_and_rows_fail_alone(runner: Runner) -> None:
         list(batch(rows, Review, column="q", runner=runner))
     first = list(batch([{"t": None}, *rows[:1]], Label, column="t", runner=runner))
     assert [row["error"] is None for row in first] == [False, True]
+    assert first[0].keys() == first[1].keys()
+    with pytest.raises(OptionError, match=r"is too small: .* Pass max_new_tokens=\d"):
+        list(batch(rows[:1], Review, column="t", runner=runner, max_new_tokens=3))
 
 
 def test_tables_give_tables(runner: Runner) -> None:
@@ -266,6 +356,18 @@ def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
     parts = sorted(tmp_path.glob("out/part-*"))
     CliRunner().invoke(cli, asked, standalone_mode=False)
     assert sorted(tmp_path.glob("out/part-*")) == parts
+    again = CliRunner().invoke(cli, [*asked, "--on-error", "skip"], standalone_mode=False)
+    assert again.exception is None, again.output
+    assert "All 6 rows were done already." in again.output
+    (tmp_path / "bad.csv").write_text("id,text\n1\n2\n")
+    bad = ["batch", str(tmp_path / "bad.csv"), "--model", str(model.folder), "-o"]
+    for how in ("row", "row", "skip"):
+        ask = [*bad, str(tmp_path / how), "--on-error", how]
+        failed = CliRunner().invoke(cli, ask, standalone_mode=False)
+        assert "All 2 rows have failed" in str(failed.exception)
+    both = [*command, "--column", "a", "--prompt", "{a}"]
+    told = CliRunner().invoke(cli, both, standalone_mode=False)
+    assert str(told.exception).startswith("--prompt, --column and --messages exclude each other")
     wrong = CliRunner().invoke(cli, ["batch", "ticketz", "-o", str(tmp_path / "w")])
     assert "ticketz: there is no such file" in str(wrong.exception) + wrong.output
     other = CliRunner().invoke(cli, [*asked, "--seed", "2"], standalone_mode=False)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,50 @@ def test_parquet_loses_no_column_in_silence(tmp_path: Path) -> None:
         assert list(parts.rows()) == [row(1)]
 
 
+def test_parquet_loses_nothing_of_what_later_parts_have(tmp_path: Path) -> None:
+    deep: Any = 1
+    for i in range(60):
+        deep = [deep] if i % 2 else {"a": deep}
+    first = {"meta": {"a": {"b": 1}}, "some": [{"a": 1}], "tags": ["x"], "n": 1, "empty": None}
+    first |= {"deep": deep, "mixed": "x", "big": 1 << 63, "bad": "é\ud800"}
+    later = {"meta": {"a": {"c": [2]}}, "some": [{"b": 2}], "tags": [], "n": None, "empty": "y"}
+    later |= {"deep": None, "mixed": 3, "big": 1 << 70, "bad": "x"}
+    with Parts(tmp_path, "parquet", JOB) as parts:
+        parts.write([first, first | {"mixed": {"a": 1.5}}], 2)
+        parts.write([later | {"output": "o"}], 3)
+    with Parts(tmp_path, "parquet", JOB) as parts:  # the types are known again
+        parts.write([later], 4)
+        one, two, three, four = parts.rows()
+    assert (one["tags"], one["n"], three["tags"]) == (["x"], 1, [])
+    assert one["bad"] == "é\\ud800"
+    for made, given in ((one, first), (three, later), (four, later)):
+        for name in ("meta", "some", "deep", "mixed", "big"):
+            found = made[name]
+            assert (None if found is None else json.loads(found)) == given[name]
+    assert json.loads(two["mixed"]) == {"a": 1.5}
+    assert (one["empty"], three["empty"], three["output"]) == (None, '"y"', "o")
+
+
+def test_json_lines_have_no_values_that_json_has_not(tmp_path: Path) -> None:
+    with Parts(tmp_path, "jsonl", JOB) as parts:
+        parts.write([{"a": float("nan"), "b": [{"c": (float("inf"), 1.5)}]}], 1)
+        assert list(parts.rows()) == [{"a": None, "b": [{"c": [None, 1.5]}]}]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_folder_that_is_taken_away_is_told(again: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    with Parts(folder, "jsonl", JOB) as parts:
+        parts.write([row(0)], 1)
+        shutil.rmtree(folder)
+        if again:
+            fill(folder, 3)
+        before = list(tmp_path.glob("out/part*"))
+        with pytest.raises(OptionError, match=r"job\.json was removed or replaced"):
+            parts.write([row(1)], 2)
+    assert list(tmp_path.glob("out/part*")) == before
+
+
 def test_a_job_that_came_to_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
     Parts(tmp_path, "jsonl", {"prompt": "Hi {subjec}"}).close()
     with Parts(tmp_path, "jsonl", JOB) as parts:
@@ -74,9 +119,8 @@ def test_a_job_that_came_to_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
 
 
 def test_an_output_that_does_not_fit_its_column_is_a_row_with_an_error() -> None:
-    made = Columns(list[int], "output", beside=("error",)).table(
-        [{"output": [1]}, {"output": [10**30]}, {"output": None}], None
-    )
+    rows = [{"output": output, "error": None} for output in ([1], [10**30], None)]
+    made = Columns(list[int], "output").table(rows, None)
     one, two, three = made.to_pylist()
     assert (one["output"], two["output"], three["output"]) == ([1], None, None)
     assert "does not fit the column" in two["error"]["message"]
@@ -169,7 +213,7 @@ def test_columns_that_change_are_told(tmp_path: Path) -> None:
             parts.write([{"a": "x"}], 2)
     with Parts(tmp_path, "parquet", JOB) as parts:
         parts.write([{"a": None}], 2)
-        assert list(parts.rows()) == [{"a": 1}, {"a": None}]
+        assert [one["a"] for one in parts.rows()] == [1, None]
 
 
 JOB_IN_A_PROCESS = """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import io
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -21,8 +24,6 @@ def write(path: Path) -> Path:
     if path.suffix == ".parquet":
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(TABLE), path)
     elif path.suffix == ".csv":
-        import csv
-
         with path.open("w", newline="", encoding="utf-8-sig") as file:
             csv.writer(file).writerows([["id", "text"], *(row.values() for row in TABLE)])
     else:
@@ -77,6 +78,87 @@ def test_a_line_of_csv_with_other_fields_is_a_row_with_an_error(tmp_path: Path) 
     assert found[0] == {"a": "1", "b": "2"}
     assert found[3] == {"a": "3", "b": "4"}
     assert all(isinstance(row, BadRow) and "2 fields" in row.error for row in found[1:3])
+
+
+def test_csv_of_other_programs(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('id;text\n\n1;"a;\nb"\n', encoding="utf-8")
+    assert list(Source.of(path).read()) == [{"id": "1", "text": "a;\nb"}]
+    path.write_bytes("id,text\n1,é\n2,e\n".encode("latin-1"))
+    bad, good = Source.of(path).read()
+    assert isinstance(bad, BadRow)
+    assert "x.csv, line 2: it is not UTF-8. Convert the file: iconv" in bad.error
+    assert good == {"id": "2", "text": "e"}
+    path.write_text('a,b\n1,"x" y\n1,2\n1,"not closed\n2,3\n')
+    found = list(Source.of(path).read())
+    assert [isinstance(row, BadRow) for row in found] == [True, False, True]
+    before = csv.field_size_limit()
+    for data, said in (
+        (b"\xe9,text\n1,2\n", "line 1: it is not UTF-8"),
+        (b"a,b,a\n1,2,3\n", "two columns 'a'"),
+        (b'a,b\n1,"2\n' + b"x,y\n" * 99, "line 26: the row has more than 100 characters"),
+    ):
+        monkeypatch.setattr(rows, "LONGEST_LINE", 100)
+        path.write_bytes(data)
+        with pytest.raises(OptionError, match=said):
+            list(Source.of(path).read())
+    monkeypatch.undo()
+    path.write_text("a,b\n1," + "x" * 200_000 + "\n2,3\n")
+    reading = Source.of(path).read()
+    assert len(next(reading)["b"]) == 200_000  # type: ignore[index]
+    assert csv.field_size_limit() == before
+
+
+def test_what_json_has_not_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": NaN}\n{"a": [-Infinity]}\n{"a": 1}\n' + " " * (2 << 20) + "\n7")
+    source = Source.of(path)
+    assert source.total == 4
+    found = list(source.read())
+    assert [isinstance(row, BadRow) for row in found] == [True, True, False, True]
+    assert "NaN is no number of JSON" in found[0].error  # type: ignore[union-attr]
+    with pytest.raises(PromptError, match="is empty"):
+        Prompts().of({"text": float("nan")})
+
+
+def test_parquet_that_cannot_be_rows_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    write(path)
+    whole, r = path.read_bytes(), random.Random(3)
+    for _ in range(60):  # flipped bits are rows, or told
+        data = bytearray(whole)
+        data[r.randrange(len(data))] ^= 1 << r.randrange(8)
+        path.write_bytes(data)
+        with contextlib.suppress(OptionError):
+            list(Source.of(path).read())
+    late = pyarrow.array([1_600_000_000_000_000_001], pyarrow.timestamp("ns"))
+    twice = pyarrow.table([["x"], ["y"]], names=["a", "a"])
+    for table, said in ((pyarrow.table({"t": late}), "anosecond"), (twice, "two columns 'a'")):
+        pyarrow.parquet.write_table(table, path)
+        with pytest.raises(OptionError, match=said):
+            list(Source.of(path).read())
+    # Of several files the columns of all are known.
+    for name, rest in (("a", {"b": 1}), ("b", {"c": 2})):
+        table = pyarrow.Table.from_pylist([{"meta": rest, "text": name}])
+        pyarrow.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    both = Source.of([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+    assert {one.name for one in both.schema.field("meta").type} == {"b", "c"}
+
+
+@pytest.mark.parametrize("change", ["shorter", "other", "gone"])
+def test_a_file_that_changes_while_it_is_read_is_told(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("a line\n" * 9)
+    source = Source.of(path)
+    source.check()
+    reading = source.read()
+    next(reading)
+    if change == "gone":
+        path.unlink()
+    else:
+        path.write_text("a line\n" * 8 if change == "shorter" else "b line\n" * 9)
+    with pytest.raises(OptionError, match=r"x\.txt has changed since the job began"):
+        list(reading)
 
 
 def test_standard_input(monkeypatch) -> None:

@@ -129,7 +129,9 @@ def test_nobody_sees_what_is_anothers(kept: Served) -> None:
 def test_cancelling_keeps_what_was_answered(kept: Served) -> None:
     with client(kept) as asks:
         id_ = begun(asks, uploaded(asks, *(line(str(i)) for i in range(400))))
-        until(asks, id_, lambda one: one.status == "in_progress")
+        lines_done = lambda one: (one.request_counts.completed, one.request_counts.total)  # noqa: E731
+        found = until(asks, id_, lambda one: lines_done(one)[0] > 0)
+        assert (found.status, lines_done(found)[1]) == ("in_progress", 400)
         assert asks.batches.cancel(id_).status == "cancelling"
         batch = until(asks, id_, lambda one: one.status == "cancelled")
         assert batch.request_counts.completed < 400

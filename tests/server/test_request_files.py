@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import structgen
 from structgen.cli.commands import cli
+from structgen.server.batches import outcome
 
 CHAT = "/v1/chat/completions"
 
@@ -34,6 +35,8 @@ def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.Text
     command = ["batch", str(source), "-o", str(output), "--model", str(model.folder)]
     ended = CliRunner().invoke(cli, command, standalone_mode=False)
     assert ended.exception is None, ended.output
+    assert "7 of 7 rows" in ended.output
+    assert ended.output.count("4 errors") == 1
     (part,) = output.glob("part-*")
     made = [json.loads(one) for one in part.read_text(encoding="utf-8").splitlines()]
     assert [one["custom_id"] for one in made] == ["a", "b", "c", "d", None, "e", "f"]
@@ -54,6 +57,7 @@ def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.Text
     assert "without stream" in made[3]["error"]["message"]
     assert "line 5: it is not JSON" in made[4]["error"]["message"]
     assert made[5]["response"]["body"]["object"] == "response"
+    assert sum(outcome(one)[1] for one in made) >= 1 + 3 + 2
     assert made[0]["response"]["request_id"].startswith("req_")
     again = CliRunner().invoke(cli, command, standalone_mode=False)
     assert again.exception is None
