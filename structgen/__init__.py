@@ -142,40 +142,23 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncTypedGenerator": "structgen.decoding",
-    "AsyncModel": "structgen.workers",
-    "AsyncRemoteModel": "structgen.remote",
-    "AsyncStream": "structgen.decoding",
-    "Call": "structgen.types",
-    "Cfg": "structgen.types",
-    "Choice": "structgen.types",
-    "Constraint": "structgen.constraint",
-    "Cursor": "structgen.constraint",
-    "Embedder": "structgen.models.embedding",
-    "Draft": "structgen.decoding",
-    "GenerationResult": "structgen.decoding",
-    "Generator": "structgen.generator",
-    "JsonSchema": "structgen.types",
-    "Partial": "structgen.values",
-    "Regex": "structgen.types",
-    "RemoteModel": "structgen.remote",
-    "Runner": "structgen.runner",
-    "SpecialToken": "structgen.types",
-    "Stream": "structgen.decoding",
-    "Tagged": "structgen.types",
-    "Template": "structgen.types",
-    "Text": "structgen.types",
-    "TextModel": "structgen.text_model",
-    "Think": "structgen.decoding",
-    "Tool": "structgen.runner",
-    "ToolCalls": "structgen.types",
-    "Vocabulary": "structgen.vocabulary",
-    "batch": "structgen.jobs",
-    "compile": "structgen.constraint",
-    "fill_masks": "structgen.constraint",
-    "from_openai": "structgen.remote",
-    "generate": "structgen.text_model",
-    "warm_up": "structgen.constraint",
+    name: home
+    for home, names in {
+        "structgen.constraint": "Constraint Cursor compile fill_masks warm_up",
+        "structgen.decoding": "AsyncStream AsyncTypedGenerator Draft GenerationResult Stream Think",
+        "structgen.generator": "Generator",
+        "structgen.jobs": "batch",
+        "structgen.models.embedding": "Embedder",
+        "structgen.remote": "AsyncRemoteModel RemoteModel from_openai",
+        "structgen.runner": "Runner Tool",
+        "structgen.text_model": "TextModel generate",
+        "structgen.types": "Call Cfg Choice JsonSchema Regex SpecialToken "
+        "Tagged Template Text ToolCalls",
+        "structgen.values": "Partial",
+        "structgen.vocabulary": "Vocabulary",
+        "structgen.workers": "AsyncModel",
+    }.items()
+    for name in names.split()
 }
 
 

@@ -263,13 +263,15 @@ def mcp(
     with Runner(sources) as runner:
         offered = served.Models(tuple(text), tuple(vectors))
         if http:
-            served.serve_http(runner, offered, port=port, lazy=lazy, on_start=_tell)
+            served.serve_http(
+                runner,
+                offered,
+                port=port,
+                lazy=lazy,
+                on_start=lambda address: click.echo(f"serves MCP at {address}", err=True),
+            )
         else:
             served.serve_stdio(runner, offered, lazy=lazy)
-
-
-def _tell(address: str) -> None:
-    click.echo(f"serves MCP at {address}", err=True)
 
 
 def _by_id(given: tuple[str, ...]) -> dict[str, str]:

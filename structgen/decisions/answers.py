@@ -71,7 +71,8 @@ class _Answer:
 
         One minus the entropy of the distribution, as a share of the greatest that it could have.
         """
-        return 1 - _entropy(self.label_probabilities) / math.log(len(self.labels))
+        entropy = -sum(p * math.log(p) for p in self.label_probabilities if p > 0)
+        return 1 - entropy / math.log(len(self.labels))
 
     @property
     def _likeliest(self) -> int:
@@ -127,7 +128,8 @@ class ChoiceAnswer(_Answer):
         keys: Sequence[Any] = self.values
         if len(set(keys)) < len(keys):
             keys = self.labels
-        return _ranked(keys, self.label_probabilities)
+        pairs = zip(keys, self.label_probabilities, strict=True)
+        return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,12 +268,3 @@ def answer_of(
     if question.kind == "score":
         return ScoreAnswer(*common)
     return ChoiceAnswer(*common, values=tuple(label.value for label in question.labels))
-
-
-def _entropy(probabilities: Sequence[float]) -> float:
-    return -sum(p * math.log(p) for p in probabilities if p > 0)
-
-
-def _ranked(keys: Sequence[Any], probabilities: Sequence[float]) -> dict[Any, float]:
-    pairs = sorted(zip(keys, probabilities, strict=True), key=lambda pair: -pair[1])
-    return dict(pairs)

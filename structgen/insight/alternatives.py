@@ -133,7 +133,7 @@ class WrittenTexts:
         self._is_json = is_json
         self._lead = lead
         self._head = head
-        written = [self._canonical(text) for text in texts]
+        written = [canonical(text)[0] if self._is_spelt(text) else text for text in texts]
         self._index = {text: i for i, text in enumerate(written)}
         self._sorted = sorted(written)  # those that begin alike are neighbours
 
@@ -167,9 +167,6 @@ class WrittenTexts:
 
     def _is_spelt(self, value: bytes) -> bool:
         return self._is_json and value.startswith(_QUOTE_MARK) and b"\\" in value
-
-    def _canonical(self, text: bytes) -> bytes:
-        return canonical(text)[0] if self._is_spelt(text) else text
 
 
 MAX_ALTERNATIVES = 1000

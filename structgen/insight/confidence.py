@@ -51,7 +51,7 @@ from .alternatives import (
     texts_at,
     whole_texts,
 )
-from .json_places import ByteReader, JsonPlaces, Scalar
+from .json_places import ByteReader, JsonPlaces
 
 _MAX_PASSES = 2000
 """Most passes of the model for one tree. Some labels take 5 to 50."""
@@ -166,28 +166,13 @@ class TokenTree:
         self.cut = 0.0
         self.passes = 0
 
-    def grow(self, tolerance: float, give_up: Callable[[], bool] | None = None) -> float:
-        """Find masses until no probability can be off by more than ``tolerance``.
-
-        Args:
-            tolerance: as above.
-            give_up: asked before each pass.
-
-        Returns:
-            The bound on the error that was reached; 1 when nothing at all is known.
-
-        Raises:
-            GivenUp: ``give_up`` said so.
-        """
-        return run_passes(self.growing(tolerance), give_up)
-
     def growing(
         self,
         tolerance: float,
         groups: Sequence[int] | None = None,
         is_enough: Callable[[float], bool] | None = None,
     ) -> Passes[float]:
-        """The same, pass by pass.
+        """Find masses, pass by pass, until no probability can be off by more than ``tolerance``.
 
         Args:
             tolerance: as above.
@@ -692,7 +677,7 @@ class BestValues:
             if scalar.start > self._judged:
                 self._look_at(scalar.start)
                 if self._texts is not None:
-                    self._site = self._closed(scalar)
+                    self._site = site_of(self._texts, scalar, bytes(self._data))
                     return
                 self._judged = scalar.start
         del self._places.scalars[:]
@@ -705,10 +690,6 @@ class BestValues:
         self._walk.go_on(bytes(self._data[self._walk.length : start]))
         self._looked = start
         self._texts = texts_at(self._walk)
-
-    def _closed(self, scalar: Scalar) -> Site:
-        assert self._texts is not None
-        return site_of(self._texts, scalar, bytes(self._data))
 
     def weigh(
         self, token_ids: Sequence[int], open_sequence: OpenPasses

@@ -409,7 +409,8 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
         form = getattr(asked, name)
         if isinstance(form, dict):
             form = closed(form)
-        fields = {"grammar": form, "grammar_type": _KINDS.get(name) or _dialect(form)}
+        dialect = "gbnf" if "::=" in form else "lark"  # which Lark has not
+        fields = {"grammar": form, "grammar_type": _KINDS.get(name, dialect)}
     choice, said = await _written(runner, model, asked, {"messages": messages, **fields}, told)
     text, reason = choice.message.content or "", choice.finish_reason
     assert reason != "tool_calls"
@@ -418,10 +419,6 @@ async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> G
 
 
 _KINDS = {"json_schema": "json_schema", "regex": "regex", "choices": "choice"}
-
-
-def _dialect(grammar: str) -> str:
-    return "gbnf" if "::=" in grammar else "lark"  # which Lark has not
 
 
 async def extract(runner: Runner, model: str, asked: Extract, told: Told) -> Extracted:

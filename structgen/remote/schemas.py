@@ -89,7 +89,13 @@ def pattern_of(regex: ir.Regex) -> str:
     Raises:
         CannotSay: it has a part that has no such syntax.
     """
-    return _PatternWriter(_plain_literal, _plain_class, group="(?:{})", between="").whole(regex)
+    writer = _PatternWriter(
+        lambda text: "".join(_character(c, _PLAIN_SPECIAL) for c in text),
+        lambda chars: _class(chars, r"[\s\S]", lambda char: _character(char, _CLASS_SPECIAL)),
+        group="(?:{})",
+        between="",
+    )
+    return writer.whole(regex)
 
 
 @dataclass(frozen=True)
@@ -199,20 +205,12 @@ def _times(least: int, most: int | None) -> str:
     return f"{{{least}}}" if least == most else f"{{{least},{most}}}"
 
 
-def _plain_literal(text: str) -> str:
-    return "".join(_character(c, _PLAIN_SPECIAL) for c in text)
-
-
 def _character(char: str, special: frozenset[str]) -> str:
     if char in _NAMED:
         return _NAMED[char]
     if ord(char) < 32 or ord(char) == 127:
         return f"\\x{ord(char):02x}"
     return f"\\{char}" if char in special else char
-
-
-def _plain_class(chars: ir.CharSet) -> str:
-    return _class(chars, r"[\s\S]", lambda char: _character(char, _CLASS_SPECIAL))
 
 
 def _class(chars: ir.CharSet, every: str, write: Callable[[str], str]) -> str:

@@ -341,8 +341,8 @@ def _grammar(request: Sampled) -> Wanted:
     if not isinstance(given, str) or not given:
         raise RequestError(f"grammar: of the type {kind} it is a text.", param=param)
     try:
-        # A path would read files of this machine for whoever sends requests.
-        type_ = Regex(given) if kind == "regex" else Cfg(_of_lines(given), dialect=kind)
+        # A path would read files of this machine for whoever sends requests: no name has two lines.
+        type_ = Regex(given) if kind == "regex" else Cfg(f"{given}\n", dialect=kind)
     except OutputTypeError as error:
         raise placed(error, param) from error
     return Wanted(type_, (kind, given), param)
@@ -351,11 +351,6 @@ def _grammar(request: Sampled) -> Wanted:
 def json_text(given: str) -> str:
     """JSON text that nobody takes for the name of a file."""
     return f" {given}"
-
-
-def _of_lines(given: str) -> str:
-    """A grammar that nobody takes for the name of one, or of a file."""
-    return f"{given}\n"
 
 
 # -- errors -----------------------------------------------------------------------------------

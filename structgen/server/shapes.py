@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from structgen.runner import ByName, Many, few, in_slices
+from structgen.runner import ByName, Many, TokenLogprob, few, in_slices
 
 # -- what all have in common -----------------------------------------------------------------------
 
@@ -294,27 +294,13 @@ class ResponsesBody(Body):
 # -- what is answered -------------------------------------------------------------------------
 
 
-class TopLogprobOut(Answer):
-    """A token and its log probability."""
-
-    token: str
-    logprob: float
-    bytes: list[int] | None
-
-
-class LogprobOut(TopLogprobOut):
-    """A token of a text, and the likeliest ones in its place."""
-
-    top_logprobs: list[TopLogprobOut]
-
-
 class OutputTextOut(Answer):
     """A text."""
 
     type: Literal["output_text"]
     text: str
     annotations: Annotated[list[Any], Field(max_length=0)]
-    logprobs: list[LogprobOut]
+    logprobs: list[TokenLogprob]
 
 
 class MessageOut(Answer):
@@ -826,11 +812,11 @@ class Readiness(Answer):
     models: dict[str, State]
 
 
-class DeletedResponse(Answer):
-    """An answer is forgotten."""
+class Deleted(Answer):
+    """It is forgotten, or deleted."""
 
     id: str
-    object: Literal["response"]
+    object: Literal["response", "file"]
     deleted: Literal[True]
 
 
@@ -857,14 +843,6 @@ class FileList(_List):
     """Files, the newest first."""
 
     data: list[FileAnswer]
-
-
-class DeletedFile(Answer):
-    """A file is deleted."""
-
-    id: str
-    object: Literal["file"]
-    deleted: Literal[True]
 
 
 class BatchAnswer(Answer):

@@ -40,14 +40,10 @@ def in_child(reset: Callable[[], object]) -> None:
 def _before() -> None:
     until = time.monotonic() + PATIENCE
     # Those that can be held inside of others come later: then nobody waits for what we hold.
-    waiting = sorted(_locks, key=_is_plain)
+    waiting = sorted(_locks, key=lambda lock: isinstance(lock, type(threading.Lock())))
     for lock in waiting:
         if lock.acquire(timeout=max(0.0, until - time.monotonic())):
             _held.append(lock)
-
-
-def _is_plain(lock: Any) -> bool:
-    return isinstance(lock, type(threading.Lock()))
 
 
 def _in_parent() -> None:

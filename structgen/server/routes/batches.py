@@ -14,7 +14,7 @@ from ..errors import ApiError
 from ..gateway import Bodies
 from ..openapi import answers, body
 from ..settings import Settings
-from ..shapes import BatchAnswer, BatchList, Body, DeletedFile, FileAnswer, FileList, Metadata
+from ..shapes import BatchAnswer, BatchList, Body, Deleted, FileAnswer, FileList, Metadata
 from ..wire import aside, json_object, read, refused
 
 router = APIRouter(tags=["batches"])
@@ -162,7 +162,7 @@ async def content(file_id: str, request: Request) -> Response:
     return FileResponse(path, media_type="application/octet-stream")
 
 
-@router.delete("/v1/files/{file_id}", responses=answers(DeletedFile))
+@router.delete("/v1/files/{file_id}", responses=answers(Deleted))
 async def remove(file_id: str, request: Request) -> dict[str, Any]:
     """Delete a file."""
     files, owner = _files(request), request.state.owner

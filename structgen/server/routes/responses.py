@@ -37,7 +37,7 @@ from ..items import (
 )
 from ..openapi import answers, body
 from ..settings import Settings
-from ..shapes import CHAT_FIELDS, DeletedResponse, InputItemList, ResponseAnswer, ResponsesBody
+from ..shapes import CHAT_FIELDS, Deleted, InputItemList, ResponseAnswer, ResponsesBody
 from ..store import Job, Jobs, Store, Stored
 from ..wire import Asked, aside, asked, check_many, json_object, named, read, refused
 from .text import check_model, check_sure, note, runner_of, tried
@@ -643,7 +643,7 @@ def _asked(request: Request) -> tuple[bool, int]:
     return follows, -1 if after is None else after
 
 
-@router.delete("/v1/responses/{response_id}", responses=answers(DeletedResponse))
+@router.delete("/v1/responses/{response_id}", responses=answers(Deleted))
 async def delete(response_id: str, request: Request) -> dict[str, Any]:
     """Forget an answer; one that is being made in the background ends."""
     await _found(request, response_id)
