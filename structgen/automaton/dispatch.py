@@ -5,6 +5,9 @@ bytes (SmolLM2's lacks eight control characters and lead bytes). A text that nee
 written, so such code points are taken out of a pattern before it becomes an automaton; otherwise a
 mask could lead to a place from which only an unwritable byte goes on. JSON strings need none of
 this: there every code point has an escape (`encoding.JsonString`).
+
+Of several grammars one after the other each part but the last has a frame below it
+(`SequenceFrame`); the parts are any that start with leaves and frames, and say where they may end.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema import child_path
 
 from .cfg.embedded_terminals import MAX_NAMED, NamedTokenLeaf
-from .core.frames import Alternative, Released
+from .core.frames import POP, Alternative, Frame, Released, TextHistory
 from .core.leaf import GROW
 from .core.machine import Machine
 from .core.text_leaf import TextLeaf
@@ -38,11 +41,64 @@ from .json.values import JsonLanguage
 from .regex.automaton import RegexAutomaton
 from .regex.encoding import Utf8
 from .regex.symbols import probe
-from .sequence import SequenceFrame
+from .texts import Text, joined
 from .work import WORK, Limits, within
 
 if TYPE_CHECKING:
     from .cfg.machine import GrammarFacts
+
+_UNLIMITED = 1 << 30
+
+
+class SequenceFrame(Frame):
+    """The frame below an open part. ``at`` is the number of the part after it.
+
+    Args:
+        parts: how a text of each may start.
+    """
+
+    nests = False
+
+    def __init__(self, parts: tuple[tuple[Alternative, ...], ...]) -> None:
+        self._parts = parts
+        # A token may reach from here into a part that minds how deep it nests.
+        pushed = [frame for part in parts for way in part for frame, _ in way.frames]
+        self.limit = min([frame.limit for frame in pushed], default=_UNLIMITED)
+        self._completions: dict[int, Text] = {}
+
+    def open(self) -> tuple[Alternative, ...]:
+        """How a text of all starts."""
+        return self._ways(0) if self._parts else POP
+
+    def _ways(self, at: int) -> tuple[Alternative, ...]:
+        """How the rest from a part on starts; below a last part without frames there is nothing."""
+        own = self, at + 1
+        is_last = at == len(self._parts) - 1
+        return tuple(
+            [
+                way
+                if is_last and not way.frames
+                else Alternative(way.leaf, way.q, (*way.frames, own))
+                for way in self._parts[at]
+            ]
+        )
+
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
+        """See `frames.Frame`."""
+        return self._ways(at) if at < len(self._parts) else POP
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
+        """See `frames.Frame`: the shortest texts known of the parts from one on."""
+        found = self._completions.get(at)
+        if found is None:
+            shortest: list[Text] = []
+            for part in self._parts[at:]:
+                machine = Machine(part)
+                shortest.append(machine.shortest_completion(machine.start, TextHistory()))
+            found = self._completions[at] = joined(b"", shortest)
+        return found
 
 
 def writable(missing_bytes: Collection[int]) -> ir.CharSet:

@@ -1,6 +1,6 @@
 """Token masks: an automaton's state × a vocabulary's trie → packed bits.
 
-In reading order: `mask`; `token_masks` (`MaskEngine`), `frame_walks` (frames through the trie),
+In reading order: `token_masks` (`Mask`, `MaskEngine`), `frame_walks` (frames through the trie),
 `leaf_walks` (leaves through the trie), `walk_store` (walks, remembered), `node_sets` (nodes of the
 trie, one or many), `reach` (what a token budget bars), `named_tokens` (special tokens in grammars),
 `grouping` (NumPy helpers, transitions as arrays); `text` walks strings by whole characters, `cfg`
@@ -10,9 +10,8 @@ walks grammars. Knows no model and no sequence.
 from __future__ import annotations
 
 from .leaf_walks import cache_info
-from .mask import Mask
 from .named_tokens import NamedTokens
 from .reach import FAR, Reach
-from .token_masks import MaskEngine
+from .token_masks import Mask, MaskEngine
 
 __all__ = ["FAR", "Mask", "MaskEngine", "NamedTokens", "Reach", "cache_info"]

@@ -17,9 +17,8 @@ from structgen import StructgenError
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.json.document import OpeningLeaf
-from structgen.automaton.json.emptiness import height_of_text
 from structgen.automaton.json.options import JsonOptions
-from structgen.automaton.json.values import JsonLanguage
+from structgen.automaton.json.values import JsonLanguage, height_of_text
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import json_string
 from structgen.automaton.regex.symbols import probe

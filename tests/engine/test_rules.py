@@ -12,7 +12,7 @@ import pytest
 import structgen
 from engine.walks import TINY, accepts, minimum, seeds, walk
 from structgen import JsonSchema
-from structgen.automaton.json.emptiness import Emptiness
+from structgen.automaton.json.values import Emptiness
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

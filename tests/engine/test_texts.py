@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import structgen
 from engine.walks import examples
 from structgen import BudgetTooSmall, Cfg, JsonSchema, Regex, Vocabulary
-from structgen.automaton.json.emptiness import height_of_text
+from structgen.automaton.json.values import height_of_text
 from structgen.automaton.texts import Rope, Text, flat, head, joined, put, repeated, size_of
 from structgen.errors import CompileLimitExceeded
 from structgen.vocabulary.tokens import FewestTokens

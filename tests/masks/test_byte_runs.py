@@ -9,13 +9,13 @@ import pytest
 from engine.walks import TINY
 
 from structgen import Vocabulary
-from structgen.masks.cfg import byte_runs
+from structgen.masks.cfg import lexer_walks
 
-WORDS = byte_runs.COMMON[0]
-TEXT = byte_runs.members(
+WORDS = lexer_walks.COMMON[0]
+TEXT = lexer_walks.members(
     bytes(b for b in range(0x80) if b not in b'"\\') + bytes(range(0xC2, 0xF5))
 )
-LATIN = byte_runs.members(b"abc" + bytes(range(0xC3, 0xC6)))
+LATIN = lexer_walks.members(b"abc" + bytes(range(0xC3, 0xC6)))
 
 
 def vocabulary() -> Vocabulary:
@@ -83,7 +83,7 @@ def _is_text(data: bytes) -> bool:
 @pytest.mark.parametrize("which", ["pieces", "tiny"])
 def test_runs_are_what_they_say(which: str, inside: bytes) -> None:
     words = vocabulary() if which == "pieces" else TINY
-    trie, order = words.trie, byte_runs.Order(words)
+    trie, order = words.trie, lexer_walks.Order(words)
     runs = order.runs(inside)
     rng = random.Random(1)
     # A run begins between two characters: where the bytes before could be anyone's.
@@ -113,7 +113,7 @@ def test_runs_are_what_they_say(which: str, inside: bytes) -> None:
 
 def test_several_nodes_are_the_union_of_each() -> None:
     words = vocabulary()
-    order = byte_runs.Order(words)
+    order = lexer_walks.Order(words)
     rng = random.Random(2)
     between = [n for n in range(1, words.trie.n_nodes) if not order.is_inside[n]]
     for inside in (WORDS, TEXT):

@@ -6,14 +6,33 @@ may begin next. Every place can be finished, so no state of a machine is a dead 
 on the following text leads to a dead end, all terminals that the rules expect at a place may begin
 there (`CfgFrame.entry`). Elsewhere a terminal may begin only if the text can be finished after some
 of its ends.
+
+A terminal's end demands something of what follows (see `terminals`): after a number, no digit.
+Nearly always the first character of the next terminal meets the demand, so a demand is summed up by
+a mask of the minterms that settle it. With these masks, and a look at a few near ends of a terminal
+where a mask will not do, `Neighbours` tells that no demand can ever lead to a dead end (`is_free`),
+that a place can be finished after any end of a terminal (`is_certain`), and how (`rests`). It
+may say no where a closer look (of `machine`) would say yes, never the other way round.
+
+What a goal needs is computed once for all stacks; a stack is then finished goal by goal.
+
+What terminals demand of the text after them, each demand summed up by what settles it. A demand is
+a condition on the rest; or, below 0, ``~terminal``: it stands for all those of a terminal that has
+too many. Nearly always the first character of the next terminal meets a demand.
+
+The fewest bytes that end a goal, for each demand that it can end with. Computed once for all
+stacks, for goal states under demands; what is worse in every way is left out. A least fixpoint over
+the goal automata (Knuth 1977), grown as it is asked for.
 """
 
 from __future__ import annotations
 
 import functools
+import heapq
 import weakref
 from collections.abc import Mapping
 
+from structgen.automaton.bits import bits
 from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.core.leaf import GROW
 from structgen.automaton.schema.nesting import UNLIMITED
@@ -24,10 +43,513 @@ from structgen.grammar import ir
 
 from .embedded_terminals import EmbeddedTerminal, GuardedLeaf, NamedTokenLeaf
 from .lexer import Expected, Lexer, shared_lexer
-from .neighbours import Conditions, GoalEnds, Neighbours
 from .nonterminals import NonterminalAutomata
-from .places import PlaceGraph, Rests
+from .places import PlaceGraph, Rest, Rests, better
 from .terminals import Terminals
+
+MAX_DEMANDS = 16
+"""Most demands of a terminal that are told apart."""
+
+_MAX_STATES = 5_000
+
+
+class Demands:
+    """The demands of one grammar's terminals.
+
+    Attributes:
+        first: the minterms that each terminal can begin with.
+        known: of each, minterms of which any settles all its demands, whether the text may always
+            end after it, and the demands; None: too many.
+    """
+
+    def __init__(self, lexer: Lexer) -> None:
+        self._lexer = lexer
+        terminals = lexer.terminals
+        self.known = [
+            terminals.demands(t) if start >= 0 or t in terminals.embedded else (0, False, None)
+            for t, start in enumerate(terminals.starts)
+        ]
+        self.first = [
+            terminals.first(t) if start >= 0 or t in terminals.embedded else 0
+            for t, start in enumerate(terminals.starts)
+        ]
+        # For each demand: the minterms that settle it, and whether the text may end.
+        self._settling: dict[int, tuple[int, bool]] = {
+            ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self.known)
+        }
+        self._met: dict[int, tuple[int, int]] = {}
+        self._texts: dict[tuple[int, int], dict[int, Text]] = {}
+
+    def look_closer(self, terminal: int) -> tuple[int, ...] | None:
+        """The demands of a terminal, by looking at many of its states; None: still too many."""
+        exact = self._lexer.terminals.demands(terminal, _MAX_STATES)
+        if exact[2] is not None:
+            self.known[terminal] = exact
+            self._settling[~terminal] = exact[:2]
+            del self._met[~terminal]
+        return exact[2]
+
+    def at_end(self, demand: int) -> Rest | None:
+        """The empty completion, where the text may end under a demand."""
+        return (0, b"", None) if self.settling(demand)[1] else None
+
+    def settling(self, demand: int) -> tuple[int, bool]:
+        """The minterms that settle a demand, and whether the text may end under it."""
+        found = self._settling.get(demand)
+        if found is None:
+            found = self._settling[demand] = self._lexer.terminals.settled_by([demand])
+        return found
+
+    def meeting(self, demand: int) -> tuple[int, int]:
+        """The terminals of which some first character settles a demand, and those of which some
+        does not, as masks."""
+        found = self._met.get(demand)
+        if found is None:
+            settling = self.settling(demand)[0]
+            some = others = 0
+            for t, first in enumerate(self.first):
+                if first & settling:
+                    some |= 1 << t
+                if first & ~settling:
+                    others |= 1 << t
+            found = self._met[demand] = some, others
+        return found
+
+    def of(self, terminal: int) -> tuple[int, ...]:
+        """What is demanded after a terminal: conditions, or the one that stands for all."""
+        demands = self.known[terminal][2]
+        return (~terminal,) if demands is None or len(demands) > MAX_DEMANDS else demands
+
+    def asks(self, demand: int) -> bool:
+        """Whether a demand means anything."""
+        anything = self._lexer.terminals.lookahead.anything
+        return demand < 0 or self.settling(demand) != self.settling(anything)
+
+    def covers(self, other: int, demand: int) -> bool:
+        """Whether, as far as can be seen, what goes on after a demand does after another one."""
+        mask, may_end = self.settling(demand)
+        settling, ends = self.settling(other)
+        return other == demand or bool(mask and mask & ~settling == 0 and ends >= may_end)
+
+    def steps(self, demand: int, terminal: int) -> dict[int, Text]:
+        """Some ways to read ``terminal`` under a demand: what it demands in turn → its bytes."""
+        key = (demand, terminal)
+        found = self._texts.get(key)
+        if found is None:
+            mask = self.settling(demand)[0] & self.first[terminal]
+            if mask:
+                text, after = self._lexer.exits.shortest_beginning(terminal, mask)
+                found = {after: text}
+            elif demand >= 0 and self.first[terminal]:
+                found = self._lexer.exits.of(terminal, demand, near=True)
+            else:
+                found = {}
+            self._texts[key] = found
+        return found
+
+
+class Conditions:
+    """What a grammar's terminals demand, told exactly: as conditions on the rest.
+
+    Args:
+        lexer: the terminals.
+        ignore: terminals that may stand anywhere.
+    """
+
+    def __init__(self, lexer: Lexer, ignore: frozenset[int]) -> None:
+        self._lexer = lexer
+        self._ignore = sorted(ignore)
+        self._lookahead = lexer.terminals.lookahead
+
+    def at_end(self, condition: int) -> Rest | None:
+        """What may still stand where all goals have ended, if any of it meets the condition."""
+        label = self._lookahead.label
+        if label(condition) >= 0:
+            return (0, b"", None)
+        best: Rest | None = None
+        for terminal in self._ignore:
+            for after, text in self.steps(condition, terminal).items():
+                if label(after) >= 0:
+                    best = better(best, (len(text), text, None))
+        return best
+
+    def steps(self, condition: int, terminal: int) -> dict[int, Text]:
+        """See `Demands.steps`: all ways."""
+        return self._lexer.exits.of(terminal, condition)
+
+    def asks(self, condition: int) -> bool:
+        """See `Demands.asks`."""
+        return condition != self._lookahead.anything
+
+    def covers(self, other: int, condition: int) -> bool:
+        """See `Demands.covers`."""
+        return other in (condition, self._lookahead.anything)
+
+
+Node = tuple[int, int]
+"""A goal state, or ``~goal`` for the beginning of a goal, and the demand there."""
+
+
+class GoalEnds:
+    """The ends of the goals of one grammar.
+
+    Args:
+        demands: what its terminals demand.
+        ignore: terminals that may stand anywhere.
+    """
+
+    def __init__(
+        self, goals: NonterminalAutomata, demands: Demands | Conditions, ignore: frozenset[int]
+    ) -> None:
+        self._goals = goals
+        self._demands = demands
+        self._ignore = ignore
+        self._ends: dict[Node, dict[int, Text]] = {}
+        # Who else ends when a node does: (node, bytes before), or (node, state to go on in).
+        self._heads: dict[Node, dict[tuple[Node, Text], None]] = {}
+        self._callers: dict[Node, dict[tuple[Node, int], None]] = {}
+        self._todo: list[tuple[int, Node, int, Text]] = []
+
+    def of(self, node: Node) -> dict[int, Text]:
+        """For the demands a goal can end with: the fewest bytes until then."""
+        if node not in self._ends:
+            self._add(node)
+            self._open(node)
+            while self._todo:
+                _, at, demand, text = heapq.heappop(self._todo)
+                self._end(at, demand, text)
+        return self._ends[node]
+
+    def _add(self, node: Node) -> None:
+        WORK.hold(400)
+        self._ends[node], self._heads[node], self._callers[node] = {}, {}, {}
+
+    def _open(self, start: Node) -> None:
+        goals = self._goals
+        opened = [start]
+        for node in opened:
+            WORK.spend(3)
+            state, demand = node
+            if state >= 0 and goals.accepts[state]:
+                heapq.heappush(self._todo, (0, node, demand, b""))
+            edges = goals.edges(state) if state >= 0 else goals.start(~state)
+            steps = list(edges.items())
+            if self._demands.asks(demand):
+                # Only a demand makes it worth while to write what is ignored.
+                steps += [(terminal, state) for terminal in self._ignore]
+            WORK.hold(150 * len(steps))
+            for symbol, to in steps:
+                if symbol < 0:
+                    inner = (symbol, demand)
+                    if inner not in self._ends:
+                        self._add(inner)
+                        opened.append(inner)
+                    self._callers[inner][node, to] = None
+                    for after, more in list(self._ends[inner].items()):
+                        self._go_on(node, to, after, more)
+                    continue
+                for after, text in self._demands.steps(demand, symbol).items():
+                    inner = (to, after)
+                    if inner not in self._ends:
+                        self._add(inner)
+                        opened.append(inner)
+                    self._heads[inner][node, text] = None
+                    for end, more in self._ends[inner].items():
+                        self._push(node, end, put(text, more))
+
+    def _push(self, node: Node, demand: int, text: Text) -> None:
+        if not self._is_beaten(node, demand, text):
+            WORK.hold(120)
+            heapq.heappush(self._todo, (len(text), node, demand, text))
+
+    def _is_beaten(self, node: Node, demand: int, text: Text) -> bool:
+        """Whether some known end of ``node`` is as short and, as far as can be seen, as good."""
+        WORK.spend(1 + (len(self._ends[node]) >> 2))
+        covers = self._demands.covers
+        for other, known in self._ends[node].items():
+            if len(known) <= len(text) and covers(other, demand):
+                return True
+        return False
+
+    def _end(self, node: Node, demand: int, text: Text) -> None:
+        if self._is_beaten(node, demand, text):
+            return
+        self._ends[node][demand] = text
+        for head, before in self._heads[node]:
+            self._push(head, demand, put(before, text))
+        for caller, to in list(self._callers[node]):
+            self._go_on(caller, to, demand, text)
+
+    def _go_on(self, caller: Node, to: int, demand: int, text: Text) -> None:
+        """A goal called by ``caller`` can end under ``demand`` after ``text``; ``to`` follows."""
+        node = (to, demand)
+        if node not in self._ends:
+            self._add(node)
+            self._open(node)
+        if (caller, text) not in self._heads[node]:
+            WORK.hold(200)
+            self._heads[node][caller, text] = None
+            for after, more in list(self._ends[node].items()):
+                self._push(caller, after, put(text, more))
+
+
+_MAX_SURVEY = 5_000
+_MAX_PENDING = 300
+
+
+class Neighbours:
+    """The terminals of one grammar, side by side.
+
+    Args:
+        graph: the places.
+        lexer: the terminals.
+        ignore: terminals that may stand anywhere.
+
+    Attributes:
+        rests: short ways from places to the end, under demands.
+    """
+
+    def __init__(self, graph: PlaceGraph, lexer: Lexer, ignore: frozenset[int]) -> None:
+        self._graph = graph
+        self._goals: NonterminalAutomata = graph.goals
+        self._lexer = lexer
+        self._ignore = ignore
+        self._demands = Demands(lexer)
+        self._ends = GoalEnds(graph.goals, self._demands, ignore)
+        self.rests = Rests(graph, self._ends.of, self._demands.at_end)
+        self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
+        self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
+        self._follow, self._last = graph.goals.neighbours()
+        self._left = self._all_left()
+
+    def unsettled(self) -> tuple[int, int] | None:
+        """A terminal and an embedded one after it, whose first character may not settle what the
+        terminal demands."""
+        terminals = self._lexer.terminals
+        rest = terminals.lookahead
+        embedded = sum(1 << t for t in terminals.embedded)
+        before = {**self._follow, **dict.fromkeys(self._ignore, embedded)}
+        for terminal, following in before.items():
+            for inner in bits(following & embedded):
+                if self._demands.first[inner] == terminals.end_of_text:
+                    continue
+                if self._left is None:
+                    return terminal, inner
+                for demand in self._left_by(terminal):
+                    open_minterms = self._demands.first[inner] & ~self._demands.settling(demand)[0]
+                    if demand < 0:
+                        if open_minterms:
+                            return terminal, inner
+                        continue
+                    for mask, to in rest.steps(demand):
+                        if mask & open_minterms and rest.is_possible(to):
+                            return terminal, inner
+        return None
+
+    def is_free(self) -> bool:
+        """Whether no demand of any terminal can ever lead to a dead end."""
+        if self._left is None:
+            return False
+        follow, ignore = self._follow, self._ignore
+
+        def fits(terminal: int, following: int) -> bool:
+            for demand in self._left_by(terminal):
+                if demand != self._anything:
+                    for t in bits(following & ~self._demands.meeting(demand)[0]):
+                        if not self._hands_on(demand, t):
+                            return False
+            return True
+
+        everything = sum(1 << t for t in follow)
+        if not all(fits(i, everything) for i in ignore):
+            return False
+        for terminal, following in follow.items():
+            # What is ignored may stand between, and fits before everything.
+            if not fits(terminal, following) and not any(fits(terminal, 1 << i) for i in ignore):
+                return False
+        last = [*bits(self._last), *ignore]
+        return all(self._demands.settling(d)[1] for t in last for d in self._left_by(t))
+
+    def _hands_on(self, demand: int, terminal: int) -> bool:
+        """Whether a terminal of one text can be read under a demand, which then it makes itself."""
+        lexer = self._lexer
+        if demand < 0 or terminal not in lexer.terminals.literals:
+            return False
+        start = lexer.terminals.starts[terminal]
+        return bool(lexer.exits.from_state(terminal, start, demand, _MAX_PENDING))
+
+    def _left_by(self, terminal: int) -> set[int]:
+        assert self._left is not None
+        return self._left.get(terminal, set())
+
+    def _all_left(self) -> dict[int, set[int]] | None:
+        """What can be demanded after each terminal, what earlier ones still demand included.
+
+        None where that is too much to say.
+        """
+        follow, ignore = self._follow, self._ignore
+        left: dict[int, set[int]] = {}
+        todo: list[tuple[int, int]] = []
+
+        def add(terminal: int, demand: int) -> None:
+            known = left.setdefault(terminal, set())
+            if demand not in known:
+                known.add(demand)
+                todo.append((terminal, demand))
+
+        for terminal in {*follow, *ignore}:
+            for demand in self._demands.of(terminal):
+                add(terminal, demand)
+        total = 0
+        ignored = sum(1 << t for t in ignore)
+        everything = ignored | sum(1 << t for t in follow)
+        while todo:
+            terminal, demand = todo.pop()
+            if demand == self._anything:
+                continue  # nobody cares
+            following = everything if terminal in ignore else follow.get(terminal, 0) | ignored
+            following &= self._demands.meeting(demand)[1]  # nearly always nothing is left
+            for t in bits(following):
+                if demand < 0:
+                    # A guess will not do.
+                    exact = self._demands.look_closer(terminal)
+                    if exact is None:
+                        return None
+                    if len(exact) > MAX_DEMANDS:
+                        # Their sum may.
+                        if following & self._demands.meeting(demand)[1]:
+                            return None
+                        break
+                    left[terminal].discard(demand)
+                    for known in exact:
+                        add(terminal, known)
+                    break
+                if self._lexer.is_met_at_once(t, demand) is not False:
+                    continue
+                exits = self._lexer.exits.from_state(
+                    t, self._lexer.terminals.starts[t], demand, _MAX_PENDING
+                )
+                total += 1
+                if exits is None or total > _MAX_SURVEY:
+                    return None
+                for end in exits:
+                    add(t, end)
+        return left
+
+    def is_safe(self) -> bool:
+        """As `is_free`, by looking at every state of every goal: slower, and true more often.
+
+        A state is safe under a demand if its goal can end under some demand with which every state
+        that may have called it is safe in turn; the greatest such set is looked for.
+        """
+        if self._left is None:
+            return False
+        returns, wanted = self._survey()
+        if returns is None:
+            return False
+        root = self._goals.goal_of[self._goals.origin]
+        safe = dict.fromkeys(wanted, True)
+        users: dict[Node, set[Node]] = {}
+        todo = list(safe)
+        while todo:
+            node = todo.pop()
+            if not safe[node]:
+                continue
+            goal = self._goals.goal_of[node[0]]
+            good = False
+            for end in self._ends.of(node):
+                after = [(state, end) for state in returns.get(goal, ())]
+                for caller in after:
+                    users.setdefault(caller, set()).add(node)
+                    if caller not in safe:
+                        safe[caller] = True
+                        todo.append(caller)
+                if goal == root:
+                    good = good or self._demands.settling(end)[1]
+                else:
+                    good = good or all(safe[caller] for caller in after)
+            if not good:
+                if node in wanted:
+                    return False
+                safe[node] = False
+                todo += users.get(node, ())
+            if len(safe) > _MAX_SURVEY:
+                return False
+        return True
+
+    def _survey(self) -> tuple[dict[int, list[int]] | None, set[Node]]:
+        """The states that call each goal and go on, and all states with the demands met there."""
+        goals = self._goals
+        returns: dict[int, list[int]] = {}
+        wanted: set[Node] = {(goals.origin, self._anything)}
+        started: set[int] = set()
+        seen = {goals.origin}
+        for state in (todo := [goals.origin]):
+            steps = list(goals.edges(state).items())
+            for symbol, to in steps:
+                if symbol < 0:
+                    returns.setdefault(~symbol, []).append(to)
+                    if ~symbol not in started:
+                        started.add(~symbol)
+                        steps += goals.start(~symbol).items()
+                else:
+                    wanted.update((to, demand) for demand in self._left_by(symbol))
+                if to not in seen:
+                    seen.add(to)
+                    todo.append(to)
+            for terminal in self._ignore:
+                wanted.update((state, demand) for demand in self._left_by(terminal))
+            if len(wanted) > _MAX_SURVEY:
+                return None, wanted
+        return returns, wanted
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def is_certain(self, place: int, terminal: int) -> bool:
+        """Whether a text can surely be finished from ``place`` after any end of ``terminal``."""
+        if self.rests.is_possible(place, ~terminal):
+            return True
+        demands = self._demands.known[terminal][2]
+        if demands is None or len(demands) > MAX_DEMANDS:
+            return False
+        return all(self.rests.is_possible(place, demand) for demand in demands)
+
+    def ends_after(self, state: int, terminal: int) -> frozenset[int]:
+        """The demands with which a goal can be ended after any end of a terminal read in it.
+
+        Whether one of them can be met is the stack's business: see `can_end`.
+        """
+        key = (state, terminal)
+        found = self._ends_after.get(key)
+        if found is None:
+            goals, ends_of = self._goals, self._ends.of
+            WORK.spend(1 + (len(goals.edges(state)) >> 1))
+            out: set[int] = set()
+            if terminal in self._ignore:
+                out.update(ends_of((state, ~terminal)))
+            for symbol, to in goals.edges(state).items():
+                if symbol == terminal:
+                    out.update(ends_of((to, ~terminal)))
+                elif symbol < 0 and terminal in goals.start(~symbol):
+                    for demand in list(ends_of((goals.start(~symbol)[terminal], ~terminal))):
+                        out.update(ends_of((to, demand)))
+            found = self._ends_after[key] = frozenset(out)
+        return found
+
+    def can_end(self, continuation: int, demands: frozenset[int]) -> bool:
+        """Whether a way to the end is found from a continuation under any of some demands."""
+        key = (continuation, demands)
+        found = self._can_end.get(key)
+        if found is None:
+            of = self.rests.of_continuation
+            found = any(of(continuation, demand) is not None for demand in demands)
+            self._can_end[key] = found
+        return found
+
+    @property
+    def _anything(self) -> int:
+        return self._lexer.terminals.lookahead.anything
+
 
 _MAX_EXITS = 500
 

@@ -3,7 +3,7 @@
 In reading order: `alphabet` (code points cut into classes), `expressions`, `derivatives`,
 `lookarounds` (Brzozowski derivatives of expressions in normal form), `automaton` (these as one
 automaton, with runs of characters and what is alike far from a bound), `encoding` (UTF-8, JSON
-strings), `symbols` (what leaves are built over), `name_trie` (finite sets).
+strings), `symbols` (what leaves are built over).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from .strings import StringReader, string_regex
 
 
 class Inhabited(Protocol):
-    """Which conjunctions have values; see `json.emptiness.Emptiness`."""
+    """Which conjunctions have values; see `json.values.Emptiness`."""
 
     typed: Set[int]
     any_will_do: bool

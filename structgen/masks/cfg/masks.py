@@ -1,7 +1,7 @@
 """Masks of grammars, alone or beside other output types, and what token budgets bar of them.
 
 `CfgFrameWalks` walks lexers through the trie (`lexer_walks`). Where terminals end inside a token,
-the open nonterminals say what comes next (`nonterminal_walks`), and the walk continues there until
+the open nonterminals say what comes next (`NonterminalWalks`), and the walk continues there until
 the trie ends. Places that expect the same terminals share these walks, so a new place costs a few
 look-ups. What other types write inside a grammar, or around it, is walked as ever.
 
@@ -9,37 +9,511 @@ look-ups. What other types write inside a grammar, or around it, is walked as ev
 machine at once, level by level, with one step for each state and byte met on a level. It keeps the
 allowed tokens in classes that need the same number of tokens afterwards; within any budget the mask
 is then a few operations on whole rows.
+
+A walk of a place is put together from walks of its tops. A goal state's walk
+(`NonterminalWalks.top`) reads its own terminals and begins its own goals; it reports the tokens
+that end before the goal does, and the trie nodes where the goal may end. What follows there is the
+continuation's business, so the walk is shared by all stacks, and the beginning of a goal
+(`NonterminalWalks.goal`) by all states that call it. Terminals are walked one by one, so that
+places share them whatever else they expect; those that are ignored are walked once for each node
+where a terminal ends (`NonterminalWalks.spaced`), before anything that follows. Right for grammars
+in which no demand leads to a dead end (`CfgFrame.is_free`): elsewhere what a terminal may do
+depends on the whole stack.
+
+Terminals of one text are read here, byte by byte, without states of the lexer; all others are
+`lexer_walks`' business.
 """
 
 from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import CfgFrame, CfgMachine, Lexer, NamedTokenLeaf
+from structgen.automaton.cfg import TEXT_END, CfgFrame, CfgMachine, Lexer, NamedTokenLeaf, unpack
 from structgen.automaton.core import BOTTOM, DEAD, GROW, Alternative, Leaf, Machine, TextHistory
+from structgen.automaton.work import WORK
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.masks.frame_walks import FrameWalks
 from structgen.masks.grouping import bits_of
 from structgen.masks.leaf_walks import Walker
-from structgen.masks.mask import NO_BITS, Mask, fill
 from structgen.masks.named_tokens import NamedTokens
-from structgen.masks.node_sets import Node
+from structgen.masks.node_sets import NODE_BITS, Node
 from structgen.masks.reach import FAR, Reach
-from structgen.masks.token_masks import MaskEngine
+from structgen.masks.token_masks import NO_BITS, Mask, MaskEngine, fill
 from structgen.masks.walk_store import NO_WALK, ROOT, Ids, LeafWalk, Tokens, WalkMemo, ids_of
 from structgen.storage import Caches, GenerationalCache
 from structgen.vocabulary import Vocabulary
 
-from .lexer_walks import Walks, as_leaf_walk
-from .nonterminal_walks import NOTHING, NonterminalWalk, NonterminalWalks
-from .tokens import Bits, LexerWalk, overlay
+from .lexer_walks import Spaces, Walks, as_leaf_walk
+from .tokens import Bits, LexerWalk, Rows, gathered, new_number, overlay
+
+_STATE_BITS = 40
+_STATE_MASK = (1 << _STATE_BITS) - 1
+
+_EMBEDDED = -2
+_MANY_BYTES = 400
+"""Tokens of an embedded terminal that take more are packed."""
+
+_Target = tuple[int, int, int, "bytes | None", int]
+_Targets = list[_Target]
+"""First bytes of a terminal, as a mask; the lexer state before it, where nothing is demanded (-1:
+not asked for yet; `_EMBEDDED`: it is no pattern); the terminal; its text, if it is only one, and
+the text's number."""
+
+Spot = tuple[int, int]
+"""What holds of the rest of the text, and a node."""
+
+
+NonterminalWalk: TypeAlias = "tuple[tuple[int, ...], Rows, tuple[Spot, ...], int]"
+"""What a goal does from one node: tokens that end before the goal does, or exactly there; further
+ones, as packed masks; where the goal ends, having read something; and what no other walk has
+(`LexerWalk.number`). Tuples and not named ones: `walk_store.WalkMemo`."""
+
+NOTHING: NonterminalWalk = (), (), (), 0
+"""What a goal does where no token begins it."""
+
+
+WalkInner: TypeAlias = "Callable[[tuple[Alternative, ...], Node], tuple[bytes, Node]]"
+"""Walks the texts of an embedded terminal, which may start in some ways, from a node: tokens, and
+the node where they end, or -1."""
+
+
+class NonterminalWalks:
+    """Walks of one grammar's goals."""
+
+    def __init__(self, frame: CfgFrame, walks: Walks, n_words: int, inner: WalkInner) -> None:
+        self._inner = inner
+        self._frame = frame
+        self._goals = frame.graph.goals
+        self._lexer = frame.lexer
+        self._anything = frame.lexer.terminals.lookahead.anything
+        self._walks = walks
+        self._n_words = n_words
+        # One number for each: tuples would be looked at by the garbage collector. Walks under no
+        # condition, which are nearly all, are by themselves, as numbers of one word are quicker.
+        self._free: GenerationalCache[int, NonterminalWalk] = walks.cache()
+        self._found: GenerationalCache[int, NonterminalWalk] = walks.cache()
+        self._goals_found: GenerationalCache[int, NonterminalWalk] = walks.cache()
+        self._spaces = walks.known.spaces.setdefault(frame.ignore, walks.cache())
+        # What is known of goal states: their terminals, the goals they call, and the bytes that
+        # any of those begins with.
+        self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
+        self._starts: dict[int, tuple[_Targets, int]] = {}
+        self._entries: dict[Spot, int] = {}
+        self._alone: dict[int, _Target] = {}
+        self._texts = frame.lexer.terminals.literals
+        self._is_neutral: dict[int, bool] = {}
+        self._meeting: dict[int, bool] = {}
+        self._ignored = tuple((self._first(t), t) for t in sorted(frame.ignore))
+        self._spaces_begin = 0
+        for first, _ in self._ignored:
+            self._spaces_begin |= first
+
+    def places(
+        self, configurations: Iterable[tuple[int, int]], is_alone: bool
+    ) -> tuple[dict[int, LexerWalk | NonterminalWalk], list[Node]]:
+        """What lexer states do at places from the root, goals walked once for all stacks.
+
+        Returns:
+            The walks whose tokens may come, by their numbers; and, unless ``is_alone`` says that
+            nothing follows the grammar, nodes at which its text may end.
+        """
+        if not self._frame.is_free:
+            return {walk.number: walk for walk, _ in self.steps(configurations)}, []
+        frame, walks, top_of = self._frame, self._walks, self.top
+        graph, lexer, join = frame.graph, frame.lexer, walks.nodes.join
+        shapes, is_final, accepts = graph.shapes, graph.goals.is_final, graph.goals.accepts
+        out: dict[int, LexerWalk | NonterminalWalk] = {}
+        ended: list[Node] = []
+        # Continuations that are gone on with: (continuation, condition, node).
+        todo: list[tuple[int, int, Node]] = []
+        # Where terminals lead: the place and what is demanded there, and a node per configuration.
+        begun: dict[tuple[int, int], list[Node]] = {}
+        for q, place in configurations:
+            condition = lexer.threads(q)[0]
+            if frame.entry(place, condition) == q:
+                after = condition
+                if is_alone or not graph.accepting[place]:
+                    after = self.settled(shapes[place], condition)
+                begun.setdefault((place, after), []).append(ROOT)
+                continue
+            found = walks.walk(q, ROOT)
+            out[found.number] = found
+            leads: dict[tuple[int, int], list[Node]] = {}
+            for outcome, node in found.exits:
+                for end, terminals in lexer.outcomes[outcome]:
+                    at = frame.after(place, terminals)
+                    # Whether the text may end is settled by nothing that follows.
+                    if is_alone or not graph.accepting[at]:
+                        end = self.settled(shapes[at], end)
+                    leads.setdefault((at, end), []).append(node)
+            for key, nodes in leads.items():
+                begun.setdefault(key, []).append(join(nodes))
+        for (at, after), starts in begun.items():
+            tops, may_end = graph.places[at], graph.accepting[at] and not is_alone
+            WORK.spend(len(tops) * len(starts) >> 2)
+            for start in starts:
+                spaces, spots = self.spaced(after, start)
+                for space in spaces:
+                    out[space.number] = space
+                # What a place's tops can return to is among its tops already.
+                for then, node in spots:
+                    if may_end and self._may_end(then):
+                        # At the root, what follows is a configuration of its own.
+                        real = walks.nodes.real(node)
+                        if real[-1] != ROOT:
+                            ended.append(walks.nodes.of(real[real != ROOT]))
+                    for top, below in tops:
+                        walk = top_of(top, then, node)
+                        out[walk[-1]] = walk
+                        for end, there in walk[2]:
+                            todo.append((below, end, there))
+        seen = set(todo)
+        while todo:
+            continuation, condition, node = todo.pop()
+            WORK.spend(1 + (len(graph.continuations[continuation]) >> 1))
+            for entry in graph.continuations[continuation]:
+                if entry == TEXT_END:
+                    if not is_alone and self._may_end(condition):
+                        ended.append(node)
+                    continue
+                top, below = unpack(entry)
+                more: list[tuple[int, int, Node]] = []
+                if not is_final[top]:
+                    walk = top_of(top, condition, node)
+                    out[walk[-1]] = walk
+                    more = [(below, end, there) for end, there in walk[2]]
+                if accepts[top]:
+                    more.append((below, condition, node))
+                for step in more:
+                    if step not in seen:
+                        seen.add(step)
+                        todo.append(step)
+        return out, ended
+
+    def steps(self, configurations: Iterable[tuple[int, int]]) -> list[tuple[LexerWalk, int]]:
+        """The walks of lexer states at places from the root, place by place; not remembered.
+
+        Where a demand can lead to a dead end, and for what budgets ask, which is where tokens end.
+        """
+        frame, walks, lexer = self._frame, self._walks, self._lexer
+        out: list[tuple[LexerWalk, int]] = []
+        todo: list[tuple[int, int, Node]] = []
+        seen: set[tuple[int, int, Node]] = set()
+
+        def begin(q: int, place: int, node: Node) -> None:
+            if (q, place, node) not in seen:
+                seen.add((q, place, node))
+                # Terminals one by one, so that places share their walks.
+                available = walks.nodes.bytes_after(node)
+                for part in lexer.begun(q):
+                    if lexer.first_bytes(part) & available:
+                        todo.append((part, place, node))
+
+        for q, place in configurations:
+            begin(q, place, ROOT)
+        for q, place, node in todo:
+            WORK.spend(1)
+            walk = walks.walk(q, node)
+            out.append((walk, place))
+            for outcome, at in walk.exits:
+                for condition, terminals in lexer.outcomes[outcome]:
+                    after = frame.after(place, terminals)
+                    entry = frame.entry(after, condition)
+                    if entry >= 0:
+                        begin(entry, after, at)
+        return out
+
+    def ends(self, configurations: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Where tokens end from lexer states at places: lexer states and places."""
+        inside = self._walks.inside_characters
+        return {
+            (q, place)
+            for walk, place in self.steps(configurations)
+            for end in walk.ends
+            for q in ((end,) if end >= 0 else inside(~end))
+        }
+
+    def _may_end(self, condition: int) -> bool:
+        """Whether the text may end under a condition."""
+        return self._lexer.terminals.lookahead.label(condition) >= 0
+
+    def top(self, state: int, condition: int, node: int) -> NonterminalWalk:
+        """The walk of goal state ``state`` at ``node``, the text being bound by ``condition``."""
+        key, known = state << NODE_BITS | node, self._free
+        if condition != self._anything:
+            if self._meets(state, condition):
+                condition = self._anything
+            else:
+                key, known = condition << _STATE_BITS + NODE_BITS | key, self._found
+        found = known[key]
+        if found is None:
+            targets, calls, begins = self._own.get(state) or self._own_of(state)
+            available = self._walks.bytes_after(node, condition)
+            found = NOTHING
+            if begins & available:
+                WORK.spend(len(calls) >> 2)
+                found = self._walk(state, targets, calls, condition, node, available)
+            known[key] = found
+        return found
+
+    def goal(self, goal: int, condition: int, node: int, available: int) -> NonterminalWalk:
+        """The walk of a whole goal from ``node``, which tokens leave with one of some bytes."""
+        key = (condition << _STATE_BITS | goal) << NODE_BITS | node
+        found = self._goals_found[key]
+        if found is None:
+            targets, _ = self._start_of(goal)
+            found = self._goals_found[key] = self._walk(
+                ~goal, targets, (), condition, node, available
+            )
+        return found
+
+    def spaced(self, condition: int, node: int) -> Spaces:
+        """Walks of what is ignored from ``node`` on, and the spots where something may follow.
+
+        The first of these is where it began.
+        """
+        key = condition << NODE_BITS | node
+        found = self._spaces[key]
+        if found is None:
+            available = self._walks.bytes_after(node, condition)
+            spot = (condition, node)
+            found = self._spaced(spot) if available & self._spaces_begin else ((), (spot,))
+            self._spaces[key] = found
+            self._walks.charge(300)
+        return found
+
+    def _spaced(self, begin: Spot) -> Spaces:
+        walks = {}
+        spots: dict[int, list[int]] = {begin[0]: [begin[1]]}
+        seen = {begin}
+        for condition, node in (todo := [begin]):
+            available = self._walks.bytes_after(node, condition)
+            for first, terminal in self._ignored:
+                if not first & available:
+                    continue
+                walk = self._walks.walk(self._entry(terminal, condition), node)
+                walks[walk.number] = walk
+                for outcome, at in walk.exits:
+                    for after in self._lexer.conditions_of[outcome]:
+                        spot = (after, at)
+                        if spot not in seen:
+                            seen.add(spot)
+                            todo.append(spot)
+                            if self._is_no_matter(after):
+                                after = self._anything
+                            spots.setdefault(after, []).append(at)
+        join = self._walks.nodes.join
+        joined = tuple([(w, join(nodes)) for w, nodes in spots.items()])
+        return tuple(walks.values()), joined
+
+    # -- goal states ------------------------------------------------------------------------------
+
+    def _own_of(self, state: int) -> tuple[_Targets, list[tuple[int, int]], int]:
+        found = self._own.get(state)
+        if found is None:
+            symbols = self._goals.symbols(state)
+            WORK.spend(1 + len(symbols))
+            WORK.hold(300 + 100 * len(symbols))
+            terminals, begins = self._targets([s for s in symbols if s >= 0])
+            calls = [(self._start_of(~s)[1], ~s) for s in symbols if s < 0]
+            for first, _ in calls:
+                begins |= first
+            found = self._own[state] = (terminals, calls, begins)
+        return found
+
+    def _start_of(self, goal: int) -> tuple[_Targets, int]:
+        """The terminals that a goal begins with, and the bytes."""
+        found = self._starts.get(goal)
+        if found is None:
+            found = self._starts[goal] = self._targets(sorted(self._goals.first(goal)))
+        return found
+
+    def _targets(self, terminals: Iterable[int]) -> tuple[_Targets, int]:
+        known = self._alone
+        targets: _Targets = []
+        begins = 0
+        for t in terminals:
+            target = known.get(t)
+            if target is None:
+                text = self._texts.get(t)
+                q = -1 if text else self._entry(t, self._anything)
+                if t in self._frame.embedded:
+                    q = _EMBEDDED
+                number = self._walks.nodes.number_of(text) if text else 0
+                target = known[t] = (self._first(t), q, t, text, number)
+            targets.append(target)
+            begins |= target[0]
+        return targets, begins
+
+    def _first(self, terminal: int) -> int:
+        """The bytes that a terminal begins with."""
+        text = self._texts.get(terminal)
+        if text:
+            return 1 << text[0]
+        if terminal in self._frame.embedded:
+            ways = self._frame.ways_of(terminal, self._anything)
+            return sum({1 << byte for way in ways if way.leaf for byte in way.leaf.row(way.q)})
+        return self._lexer.first_bytes(self._entry(terminal, self._anything))
+
+    def _entry(self, terminal: int, condition: int) -> int:
+        """The lexer state before one terminal."""
+        key = (terminal, condition)
+        found = self._entries.get(key)
+        if found is None:
+            if condition != self._anything and self._lexer.is_free_of(terminal, condition):
+                found = self._entry(terminal, self._anything)
+            else:
+                found = self._lexer.entry(frozenset((terminal,)), condition)
+            self._entries[key] = found
+        return found
+
+    def settled(self, states: Iterable[int], condition: int) -> int:
+        """``condition``; or no condition, where whatever can begin in goal states ``states``, and
+        whatever is ignored, meets it at once: after numbers that may go on in other ways the same
+        may follow."""
+        if condition == self._anything or not self._ignored_meet(condition):
+            return condition
+        for state in states:
+            if not self._meets(state, condition):
+                return condition
+        return self._anything
+
+    def _meets(self, state: int, condition: int) -> bool:
+        """Whether each terminal that can come first in a goal state meets a condition at once."""
+        key = condition << _STATE_BITS | state
+        found = self._meeting.get(key)
+        if found is None:
+            is_free_of, first = self._lexer.is_free_of, self._goals.first
+            begins = (self._own.get(state) or self._own_of(state))[2]
+            # Mostly the first bytes tell.
+            found = not begins & ~self._lexer.mask_under(condition) and all(
+                is_free_of(t, condition)
+                for symbol in self._goals.symbols(state)
+                for t in ((symbol,) if symbol >= 0 else first(~symbol))
+            )
+            self._meeting[key] = found
+        return found
+
+    def _ignored_meet(self, condition: int) -> bool:
+        key = ~condition
+        found = self._meeting.get(key)
+        if found is None:
+            is_free_of = self._lexer.is_free_of
+            found = all(is_free_of(t, condition) for _, t in self._ignored)
+            self._meeting[key] = found
+        return found
+
+    def _is_no_matter(self, condition: int) -> bool:
+        """Whether whatever may follow what is ignored meets a condition at once."""
+        found = self._is_neutral.get(condition)
+        if found is None:
+            lexer, ignore = self._lexer, self._frame.ignore
+            found = condition == self._anything or all(
+                lexer.is_free_of(t, condition)
+                for t, start in enumerate(lexer.terminals.starts)
+                if (start >= 0 or t in self._frame.embedded) and t not in ignore
+            )
+            self._is_neutral[condition] = found
+        return found
+
+    # -- walks ------------------------------------------------------------------------------------
+
+    def _walk(
+        self,
+        begin: int,
+        targets: _Targets,
+        calls: Iterable[tuple[int, int]],
+        condition: int,
+        node: int,
+        available: int,
+    ) -> NonterminalWalk:
+        """Walk terminals and goals of goal state ``begin``, or, below 0, those that goal ``~begin``
+        begins with; and go on after them."""
+        WORK.spend(4 + (len(targets) >> 2))
+        anything, go, nodes = self._anything, self._goals.go, self._walks.nodes
+        known_texts, known_spaces, known_tops = nodes.known_texts, self._spaces, self._free
+        is_final, accepts, join = self._goals.is_final, self._goals.accepts, nodes.join
+        is_free = condition == anything
+        ids: list[int] = []
+        rows: list[Bits] = []
+        # Where terminals end, by condition and goal state, packed.
+        ended: dict[int, list[int]] = {}
+        freely = anything << _STATE_BITS
+        for first, q, terminal, text, number in targets:
+            if not first & available:
+                continue
+            if text is not None and (is_free or self._lexer.is_free_of(terminal, condition)):
+                here, at = known_texts[number + node] or nodes.read(text, number, node)
+                ids += here
+                if at >= 0:
+                    ended.setdefault(freely | go(begin, terminal), []).append(at)
+                continue
+            if q == _EMBEDDED:
+                if node == ROOT:
+                    continue  # which is a configuration of its own
+                tokens, at = self._inner(self._frame.ways_of(terminal, condition), node)
+                if len(tokens) > _MANY_BYTES:
+                    rows.append(bits_of(ids_of(tokens), self._n_words))
+                else:
+                    ids += ids_of(tokens).tolist()
+                if at >= 0:
+                    ended.setdefault(freely | go(begin, terminal), []).append(at)
+                continue
+            entry = q if is_free and q >= 0 else self._entry(terminal, condition)
+            walk = self._walks.walk(entry, node)
+            ids += walk.ids
+            rows += walk.rows
+            to = go(begin, terminal) if walk.exits else -1
+            for outcome, at in walk.exits:
+                for after in self._lexer.conditions_of[outcome]:
+                    if after != anything and not accepts[to]:
+                        after = self.settled((to,), after)
+                    ended.setdefault(after << _STATE_BITS | to, []).append(at)
+        # Where goals are gone on with.
+        steps: list[tuple[int, int, int]] = []
+        for key, places in ended.items():
+            after, to = key >> _STATE_BITS, key & _STATE_MASK
+            at = places[0] if len(places) == 1 else join(places)
+            spaces, spots = known_spaces[after << NODE_BITS | at] or self.spaced(after, at)
+            for walk in spaces:
+                ids += walk.ids
+                rows += walk.rows
+            for then, where in spots:
+                steps.append((to, then, where))
+        for first, goal in calls:
+            if first & available:
+                some, more, ends, _ = self.goal(goal, condition, node, available)
+                ids += some
+                rows += more
+                if ends:
+                    to = go(begin, ~goal)
+                    for after, at in ends:
+                        steps.append((to, after, at))
+        closed: dict[int, list[int]] = {}
+        for to, after, at in steps:
+            if not is_final[to]:
+                known = known_tops[to << NODE_BITS | at] if after == anything else None
+                some, more, ends, _ = known or self.top(to, after, at)
+                ids += some
+                rows += more
+                for then, where in ends:
+                    closed.setdefault(then, []).append(where)
+            if accepts[to]:
+                closed.setdefault(after, []).append(at)
+        few, packed, size = gathered(ids, rows, self._n_words)
+        ends = tuple([(then, join(places)) for then, places in closed.items()])
+        if not (few or packed or ends):
+            return NOTHING
+        self._walks.charge(200 + size)
+        return few, packed, ends, new_number()
+
 
 _WORTH_KEEPING = 20_000
 """First masks over smaller vocabularies are not worth a file."""
