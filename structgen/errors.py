@@ -256,6 +256,12 @@ class CompileLimitExceeded(OutputTypeError):
         return CompileLimitExceeded(self._message, limit=self.limit, actual=self.actual, path=path)
 
 
+def check_limit(actual: int, limit: int, message: str) -> None:
+    """Raise `CompileLimitExceeded` where ``actual`` is more than ``limit``."""
+    if actual > limit:
+        raise CompileLimitExceeded(message, limit=limit, actual=actual)
+
+
 class VocabularyError(StructgenError):
     """A tokenizer file is missing, malformed or of an unknown kind."""
 

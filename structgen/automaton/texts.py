@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias, final
 
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import check_limit
 
 LONGEST = 1 << 60
 """`len` of a rope is never told to be more."""
@@ -137,13 +137,12 @@ def flat(text: Text) -> bytes:
     """
     if isinstance(text, bytes):
         return text
-    if text.size > MAX_FLAT:
-        raise CompileLimitExceeded(
-            "a shortest text of the output type would have to be written out, and is too long; "
-            "ask for fewer or shorter items",
-            limit=MAX_FLAT,
-            actual=text.size,
-        )
+    check_limit(
+        text.size,
+        MAX_FLAT,
+        "a shortest text of the output type would have to be written out, and is too long; "
+        "ask for fewer or shorter items",
+    )
     parts = [*chunks(text)]
     WORK.spend(len(parts) >> 2)
     return b"".join(parts)

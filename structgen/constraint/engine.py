@@ -18,7 +18,7 @@ from structgen.automaton.cfg import CfgMachine
 from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory, is_plain
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK, Limits
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import CompileLimitExceeded, check_limit
 from structgen.masks import MaskEngine, NamedTokens, Reach
 from structgen.types import OutputType
 from structgen.vocabulary import Plan, Vocabulary
@@ -142,13 +142,12 @@ class Engine:
             CompileLimitExceeded: it does.
         """
         self.weight()
-        if self._weight > self.limits.memory:
-            raise CompileLimitExceeded(
-                "the automaton of the output type has grown too large; make outputs shorter, or "
-                "raise max_memory_bytes",
-                limit=self.limits.memory,
-                actual=self._weight,
-            )
+        check_limit(
+            self._weight,
+            self.limits.memory,
+            "the automaton of the output type has grown too large; make outputs shorter, or "
+            "raise max_memory_bytes",
+        )
 
     @cached_property
     def reach(self) -> Reach:

@@ -34,16 +34,7 @@ from structgen.storage import Caches, GenerationalCache
 
 from .leaf_walks import Walker
 from .node_sets import NODE_BITS, Node
-from .walk_store import (
-    ROOT,
-    Exits,
-    LeafWalk,
-    LeafWalker,
-    Tokens,
-    WalkMemo,
-    WalkStore,
-    ends_of,
-)
+from .walk_store import ROOT, Exits, LeafWalk, LeafWalker, Tokens, WalkMemo, WalkStore, ends_of
 
 _MOST_VISITED = 400
 """Places below one node that are looked at before it is left to the text."""

@@ -31,17 +31,7 @@ from .grouping import StateRows, distinct, ranges
 from .node_sets import Node, Nodes, NodeSets
 from .text.leaf_texts import LeafTexts
 from .text.string_walks import StringWalks
-from .walk_store import (
-    HANDED,
-    ROOT,
-    End,
-    Exits,
-    LeafWalk,
-    WalkBuilder,
-    WalkMemo,
-    WalkStore,
-    ids_of,
-)
+from .walk_store import HANDED, ROOT, End, Exits, LeafWalk, WalkBuilder, WalkMemo, WalkStore, ids_of
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]

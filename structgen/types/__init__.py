@@ -23,18 +23,7 @@ from structgen.types.dispatch import cache_key, lower
 from structgen.types.own_types import FUNCTIONS, looked_at_by
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
-from structgen.types.sums import (
-    AnyT,
-    Choices,
-    Functions,
-    ItemT,
-    Others,
-    Own,
-    T,
-    T_co,
-    TextT,
-    Typed,
-)
+from structgen.types.sums import AnyT, Choices, Functions, ItemT, Others, Own, T, T_co, TextT, Typed
 from structgen.types.tags import FREE_TEXT, Tagged, TaggedText, TaggedValue, thought_type
 from structgen.types.templates import Template, Text
 from structgen.types.tool_calls import NEUTRAL, Call, ToolCalls, ToolsOffered, ToolSyntax

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
-from structgen.errors import CompileLimitExceeded, OutputTypeError
+from structgen.errors import CompileLimitExceeded, OutputTypeError, check_limit
 from structgen.grammar import ir
 from structgen.grammar.regex import may_be_empty, tree
 
@@ -88,10 +88,13 @@ def read(data: bytes) -> Written:
     """
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"a constraint is read from bytes, got {type(data).__name__}.")
-    if len(data) > MAX_BYTES:
-        raise CompileLimitExceeded(
-            "the bytes of a constraint are too many", limit=MAX_BYTES, actual=len(data)
-        )
+    check_limit(
+        len(data),
+        MAX_BYTES,
+        "the bytes of a constraint are too many",
+        limit=MAX_BYTES,
+        actual=len(data),
+    )
     version, digest, body = _unframed(bytes(data))
     if version != b"%d" % _VERSION:
         shown = version[:20].decode("ascii", "replace")

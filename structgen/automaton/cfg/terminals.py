@@ -29,7 +29,7 @@ from structgen.automaton.regex.expressions import EPSILON, NONE
 from structgen.automaton.regex.lookarounds import Moves
 from structgen.automaton.regex.symbols import MANY_BEGINNINGS, MAX_PROBED
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded, OutputTypeError, PatternError, UnsupportedFeature
+from structgen.errors import OutputTypeError, PatternError, UnsupportedFeature, check_limit
 from structgen.grammar import ir
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree
@@ -531,12 +531,11 @@ def check_growth(name: str, start: int, moves: Callable[[int], Moves]) -> None:
                 if to not in seen:
                     seen.add(to)
                     following.append(to)
-        if len(seen) > MAX_PROBED:
-            raise CompileLimitExceeded(
-                f"terminal {name} needs too many automaton states: {MANY_BEGINNINGS}",
-                limit=MAX_PROBED,
-                actual=len(seen),
-            )
+        check_limit(
+            len(seen),
+            MAX_PROBED,
+            f"terminal {name} needs too many automaton states: {MANY_BEGINNINGS}",
+        )
         level = following
 
 
@@ -917,11 +916,8 @@ class Terminals:
         if found is None:
             found = len(self._keys)
             if found > MAX_STATES:
-                raise CompileLimitExceeded(
-                    f"terminal {self._names[terminal]} needs too many states",
-                    limit=MAX_STATES,
-                    actual=found,
-                )
+                name = self._names[terminal]
+                check_limit(found, MAX_STATES, f"terminal {name} needs too many states")
             WORK.spend(2 + (len(key[0]) >> 2))
             self._keys.append(key)
             self._is_plain.append(is_plain)

@@ -23,7 +23,7 @@ from structgen.automaton.regex.encoding import GROUND, Utf8
 from structgen.automaton.regex.symbols import MAX_SEARCH
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import check_limit
 from structgen.storage import fork_safe
 
 GROW = fork_safe(threading.RLock())
@@ -284,12 +284,9 @@ class Leaf:
                         out.append(byte)
                     return bytes(reversed(out)), label
                 queue.append(to)
-            if len(parents) > MAX_SEARCH:
-                raise CompileLimitExceeded(
-                    "finding a shortest completion visits too many states",
-                    limit=MAX_SEARCH,
-                    actual=len(parents),
-                )
+            check_limit(
+                len(parents), MAX_SEARCH, "finding a shortest completion visits too many states"
+            )
         return None
 
 

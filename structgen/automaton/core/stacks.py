@@ -13,7 +13,7 @@ another.
 from __future__ import annotations
 
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import CompileLimitExceeded, check_limit
 
 from .frames import Frame
 from .leaf import Leaf
@@ -157,12 +157,7 @@ class States:
             if leaf != PENDING and self.leaves[leaf].labels[q] < 0:
                 return self.lone(leaf, q, only >> TOP_BITS)
             return self._interned((only,))
-        if len(found) > MAX_CONFIGURATIONS:
-            raise CompileLimitExceeded(
-                "too many alternatives are open at once",
-                limit=MAX_CONFIGURATIONS,
-                actual=len(found),
-            )
+        check_limit(len(found), MAX_CONFIGURATIONS, "too many alternatives are open at once")
         return self._interned((*sorted(found),))
 
     def lone(self, leaf: int, q: int, continuation: int) -> int:

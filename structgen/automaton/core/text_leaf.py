@@ -14,12 +14,7 @@ from typing import Any
 
 from structgen.automaton.regex.automaton import MAX_SPELLING, SymbolAutomaton
 from structgen.automaton.regex.encoding import GROUND, Utf8, may_escape
-from structgen.automaton.regex.symbols import (
-    NO_STATE,
-    shortest_path,
-    spell_edge,
-    spell_edges,
-)
+from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edge, spell_edges
 from structgen.automaton.texts import Text, put
 
 from .leaf import ENDED, Leaf

@@ -29,12 +29,7 @@ from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.automaton import Names, RegexAutomaton, SymbolAutomaton
 from structgen.automaton.regex.derivatives import char_sets
 from structgen.automaton.regex.encoding import GROUND, Escapes, Utf8, json_string
-from structgen.automaton.regex.symbols import (
-    NO_STATE,
-    shortest_path,
-    spell_edge,
-    spell_edges,
-)
+from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edge, spell_edges
 from structgen.automaton.texts import Text, joined, put
 from structgen.grammar import ir
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import check_limit
 
 LESS, EQUAL, GREATER = -1, 0, 1
 LOWER, UPPER, UNEQUAL = range(3)
@@ -302,12 +302,9 @@ class NumberReader:
         must = common_step(multiples)
         barred = {Step.of(m) for m in spec.non_multiples}
         avoid = [s for s in sorted(barred) if not any(o != s and o.divides(s) for o in barred)]
-        if len(avoid) > MAX_NON_MULTIPLES:
-            raise CompileLimitExceeded(
-                "a number must not be a multiple of too many numbers",
-                limit=MAX_NON_MULTIPLES,
-                actual=len(avoid),
-            )
+        check_limit(
+            len(avoid), MAX_NON_MULTIPLES, "a number must not be a multiple of too many numbers"
+        )
         self.must = must
         self.steps = ([must] if must else []) + avoid
         self.is_contradictory = must is not None and any(step.divides(must) for step in avoid)

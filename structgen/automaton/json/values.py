@@ -29,7 +29,7 @@ from structgen.automaton.schema.nesting import UNLIMITED, NestingBound, watch_fr
 from structgen.automaton.schema.quick_checks import QuickChecks
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import check_limit
 from structgen.grammar.json_schema import (
     ALL_TYPES,
     ARRAY,
@@ -593,13 +593,12 @@ class JsonLanguage(Language):
             if not _BESIDE_A_LIST.isdisjoint(vars(node))
         ]
         containers = sum(isinstance(v, (dict, list, tuple)) for v in values.values())
-        if containers > MAX_CONTAINERS:
-            raise CompileLimitExceeded(
-                f"the enum at {nodes[0].path} lists too many objects and arrays; list fewer, or "
-                "describe them with properties and items",
-                limit=MAX_CONTAINERS,
-                actual=containers,
-            )
+        check_limit(
+            containers,
+            MAX_CONTAINERS,
+            f"the enum at {nodes[0].path} lists too many objects and arrays; list fewer, or "
+            "describe them with properties and items",
+        )
         count = sum(key[0] == "number" for key in values if isinstance(key, tuple))
         few_numbers = not self.options.canonical and count <= MAX_SPELT_NUMBERS
         for key, value in values.items():

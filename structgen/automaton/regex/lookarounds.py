@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import check_limit
 from structgen.grammar import ir
 
 from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, Expressions
@@ -208,12 +208,11 @@ class Lookarounds:
 
     def _count_work(self, parts: int = 1) -> None:
         self._work += parts
-        if self._work > MAX_WORK:
-            raise CompileLimitExceeded(
-                "a pattern with lookarounds takes too much work; simplify it, or make it shorter",
-                limit=MAX_WORK,
-                actual=self._work,
-            )
+        check_limit(
+            self._work,
+            MAX_WORK,
+            "a pattern with lookarounds takes too much work; simplify it, or make it shorter",
+        )
 
     def _ways(self, node: int, then: int, behind: bool) -> list[Moves]:
         expressions = self._expressions
@@ -289,12 +288,7 @@ class Lookarounds:
             found = _ALWAYS if args[1] == 0 else self._empty(args[0])
         if frozenset() in found:
             return _ALWAYS
-        if len(found) > MAX_CONDITIONS:
-            raise CompileLimitExceeded(
-                "a pattern has too many lookarounds at one place",
-                limit=MAX_CONDITIONS,
-                actual=len(found),
-            )
+        check_limit(len(found), MAX_CONDITIONS, "a pattern has too many lookarounds at one place")
         return found
 
     # -- lookbehinds ------------------------------------------------------------------------

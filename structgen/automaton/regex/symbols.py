@@ -19,7 +19,7 @@ from typing import TypeAlias
 from structgen.automaton.bits import bits
 from structgen.automaton.texts import Text, repeated
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import CompileLimitExceeded, check_limit
 
 from .automaton import SymbolAutomaton
 from .encoding import GROUND, Utf8
@@ -95,12 +95,7 @@ def shortest_path(
                 here = trail[here][0]
             return path[::-1]
         push(state, GROUND, cost, here)
-        if len(done) > MAX_SEARCH:
-            raise CompileLimitExceeded(
-                "finding a shortest completion visits too many states",
-                limit=MAX_SEARCH,
-                actual=len(done),
-            )
+        check_limit(len(done), MAX_SEARCH, "finding a shortest completion visits too many states")
     return None
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import CompileLimitExceeded, check_limit
 from structgen.grammar import ir
 from structgen.grammar.json_schema import (
     ALL_TYPES,
@@ -86,14 +86,13 @@ class Partial:
 
 def subsets(ways: list[Owned]) -> list[tuple[Owned, ...]]:
     """All non-empty subsets: every branch that holds may evaluate something."""
-    if len(ways) > MAX_SUBSETS:
-        raise CompileLimitExceeded(
-            "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches; use "
-            "oneOf if only one of them can hold, or write additionalProperties: false "
-            "(items: false) into each instead",
-            limit=MAX_SUBSETS,
-            actual=len(ways),
-        )
+    check_limit(
+        len(ways),
+        MAX_SUBSETS,
+        "an anyOf beside unevaluatedProperties or unevaluatedItems has too many branches; use "
+        "oneOf if only one of them can hold, or write additionalProperties: false "
+        "(items: false) into each instead",
+    )
     return [
         tuple(way for i, way in enumerate(ways) if bits >> i & 1)
         for bits in range(1, 1 << len(ways))

@@ -13,15 +13,7 @@ from typing import Any, Protocol
 
 from structgen.automaton.texts import Text
 from structgen.grammar import ir
-from structgen.grammar.json_schema import (
-    ARRAY,
-    FALSE,
-    OBJECT,
-    STRING,
-    Node,
-    SchemaGraph,
-    json_key,
-)
+from structgen.grammar.json_schema import ARRAY, FALSE, OBJECT, STRING, Node, SchemaGraph, json_key
 
 from . import evaluate
 from .branches import Branch, Brancher

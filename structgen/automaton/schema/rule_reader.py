@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded
+from structgen.errors import check_limit
 from structgen.grammar import ir
 from structgen.grammar.json_schema import FALSE, OBJECT, TRUE, Keys, Node, json_key
 
@@ -254,12 +254,11 @@ class RuleReader:
         rest = Keys(but_names=tuple(names), but_patterns=tuple(patterns))
         yield book.any([book.some(rest, wrong).negated, *always])
         conditional = [p for p, rules in patterns.items() if book.yes not in rules]
-        if len(conditional) > MAX_CONDITIONAL_PATTERNS:
-            raise CompileLimitExceeded(
-                f"too many patterns beside 'unevaluatedProperties', at {owner.path}",
-                limit=MAX_CONDITIONAL_PATTERNS,
-                actual=len(conditional),
-            )
+        check_limit(
+            len(conditional),
+            MAX_CONDITIONAL_PATTERNS,
+            f"too many patterns beside 'unevaluatedProperties', at {owner.path}",
+        )
         barred = [p for p in patterns if p not in conditional]
         barred += [ir.literal(name) for name in names]
         for size in range(1, len(conditional) + 1):

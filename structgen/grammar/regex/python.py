@@ -23,14 +23,7 @@ from structgen.errors import PatternError, UnsupportedFeature
 from structgen.grammar import ir
 
 from . import unicode_sets
-from .tree import (
-    LINE_END,
-    LINE_START,
-    TEXT_END_OR_NEWLINE,
-    LazyRepeat,
-    too_deep,
-    word_boundary,
-)
+from .tree import LINE_END, LINE_START, TEXT_END_OR_NEWLINE, LazyRepeat, too_deep, word_boundary
 
 if sys.version_info >= (3, 11):
     from re import _parser as sre  # type: ignore[attr-defined]

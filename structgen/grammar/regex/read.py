@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from structgen.errors import CompileLimitExceeded, PatternError
+from structgen.errors import PatternError, check_limit
 from structgen.grammar import ir
 
 from . import ecma
@@ -66,12 +66,9 @@ def parse_ecma(pattern: str) -> ir.Regex:
 
 
 def _lower(pattern: str, parse: Callable[[], ir.Regex], search: bool) -> ir.Regex:
-    if len(pattern) > MAX_PATTERN_LENGTH:
-        raise CompileLimitExceeded(
-            "Regular expression too long; split it up or use a choice",
-            limit=MAX_PATTERN_LENGTH,
-            actual=len(pattern),
-        )
+    check_limit(
+        len(pattern), MAX_PATTERN_LENGTH, "Regular expression too long; split it up or use a choice"
+    )
     depth = 0
     try:
         parsed = parse()

@@ -31,17 +31,7 @@ from structgen.storage import GenerationalCache
 from .character_arrays import Depths, Int32
 from .character_runs import CharacterRun
 from .characters import Characters
-from .tables import (
-    ANEW,
-    DEAD,
-    FEW,
-    SMALL,
-    Counted,
-    FreeWalk,
-    TextSteps,
-    TextWalk,
-    grouped,
-)
+from .tables import ANEW, DEAD, FEW, SMALL, Counted, FreeWalk, TextSteps, TextWalk, grouped
 
 
 class OpenTexts(TextSteps):
