@@ -290,7 +290,7 @@ class Cursor:
         self._tape_at = 0
         self._trail.append(engine.machine.start)
         if max_tokens is not None:
-            plan = self._call("start", 0, self._first_plan)
+            plan = self._call("start", 0, lambda _: self._engine.plan(self._trail[-1], self._text))
             minimum = plan.size + 1
             if max_tokens < minimum:
                 few = f"about {counted(minimum, 'token')}"
@@ -350,9 +350,6 @@ class Cursor:
                 engine.count(limits)
                 WORK.leave()
         self._engine, self._trail, self._ready = engine, trail, engine.masks.ready
-
-    def _first_plan(self, _: int) -> Plan:
-        return self._engine.plan(self._trail[-1], self._text)
 
     @property
     def _state(self) -> int:
@@ -693,12 +690,11 @@ class Cursor:
         """
         if self._finished:
             return 0
-        own = self._call("finish", 0, self._plan_size) + 1
+        own = 1 + self._call(
+            "finish", 0, lambda _: self._engine.plan_size(self._trail[-1], self._text)
+        )
         plan = self._plans.get(len(self._trail) - 1)
         return own if plan is None else min(own, plan.size + 1)
-
-    def _plan_size(self, _: int) -> int:
-        return self._engine.plan_size(self._trail[-1], self._text)
 
     # -- budget -----------------------------------------------------------------------------
 

@@ -213,10 +213,6 @@ def refused(message: str, fix: str) -> JsonSchemaValue:
     return {REFUSED: [message, fix]}
 
 
-def _constant_of(found: JsonSchemaValue | Refusal) -> JsonSchemaValue:
-    return refused(*found) if isinstance(found, Refusal) else dict(found)
-
-
 def constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
     """A core schema whose JSON Schema is ``found``, with the titles and name of ``schema``."""
     metadata = {
@@ -224,7 +220,9 @@ def constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
         for key, value in schema.get("metadata", {}).items()
         if key in ("pydantic_js_updates", "pydantic_js_extra")
     }
-    metadata["pydantic_js_functions"] = [lambda schema, handler: _constant_of(found)]
+    metadata["pydantic_js_functions"] = [
+        lambda schema, handler: refused(*found) if isinstance(found, Refusal) else dict(found)
+    ]
     reference = {"ref": schema["ref"]} if "ref" in schema else {}
     return {"type": "any", "metadata": metadata, **reference}
 

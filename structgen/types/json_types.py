@@ -88,8 +88,8 @@ def exactly(
         if not told.decimals:
             return read(text)
         if exact is None:
-            changed = _keeping(core)
-            exact = read if changed is core else make(changed)
+            changed, has_decimals = _changed(core)
+            exact = make(changed) if has_decimals else read
             if exact is read:
                 return read(text)
         token = _TOLD.set(told)
@@ -157,13 +157,8 @@ def _decimal(text: str) -> Decimal | None:
     return None if value.is_nan() else value
 
 
-def _keeping(schema: Any) -> Any:
-    """``schema``, a core schema, with Decimals that are what was written; itself if it has none."""
-    changed, has_decimals = _changed(schema)
-    return changed if has_decimals else schema
-
-
 def _changed(schema: Any) -> tuple[Any, bool]:
+    """A core schema with Decimals that are what was written, and whether it has any."""
     if isinstance(schema, (list, tuple)):
         parts = [_changed(part) for part in schema]
         return type(schema)([part for part, _ in parts]), any(found for _, found in parts)
@@ -274,10 +269,7 @@ def json_type(output_type: Any, name: str) -> JsonType:
         ) from error
     except pydantic.errors.PydanticUserError as error:
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
-    _raise_refused(schema, name)
-    checked = tuple(_take_checked(schema))
-    _drop_annotation_formats(schema)
-    _require_tags(schema)
+    checked = _without_marks(schema, name)
 
     config = _core_config(adapter)
     validate = exactly(
@@ -519,18 +511,30 @@ def _integers_in_full(text: str) -> str:
     return STRING_OR_NUMBER.sub(rewrite, text)
 
 
-def _raise_refused(schema: Any, name: str) -> None:
+# What a pattern says already, or what Pydantic does not check in the text.
+_ANNOTATION_FORMATS = re.compile("uuid[1-8]?|binary|password|path|file-path|directory-path")
+
+
+def _without_marks(schema: dict[str, Any], name: str) -> tuple[tuple[str, str], ...]:
+    """Take out of ``schema`` what `ExactSchema` has left for its readers; what `CHECKED` marks.
+
+    The tag of every discriminated union becomes required: the parser looks at it first, so a
+    variant whose tag has a default must write it all the same.
+    """
+    checked: list[tuple[str, str]] = []
     for path, node in _nodes(schema, "$"):
         if REFUSED in node:
             message, fix = node[REFUSED]
             raise UnsupportedFeature(f"{message}, at {path} of {name}.", path=path, fix=fix)
-
-
-def _take_checked(schema: Any) -> Iterator[tuple[str, str]]:
-    """What `CHECKED` marks; takes the marks out of ``schema``."""
-    for path, node in _nodes(schema, "$"):
-        for named in node.pop(CHECKED, ()):
-            yield path, named
+        checked += [(path, named) for named in node.pop(CHECKED, ())]
+        format_name, discriminator = node.get("format"), node.get("discriminator")
+        if isinstance(format_name, str) and _ANNOTATION_FORMATS.fullmatch(format_name):
+            del node["format"]
+        if isinstance(node.get("anyOf"), list) and isinstance(discriminator, dict):
+            for variant in node["anyOf"]:
+                _require(variant, discriminator["propertyName"], schema, IdentityMap())
+            del node["discriminator"]
+    return tuple(checked)
 
 
 def _nodes(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -543,31 +547,6 @@ def _nodes(value: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             stack.extend((f"{where}.{key}", part) for key, part in reversed(item.items()))
         elif isinstance(item, list):
             stack.extend((f"{where}[{index}]", part) for index, part in enumerate(item))
-
-
-# What a pattern says already, or what Pydantic does not check in the text.
-_ANNOTATION_FORMATS = re.compile("uuid[1-8]?|binary|password|path|file-path|directory-path")
-
-
-def _drop_annotation_formats(schema: dict[str, Any]) -> None:
-    for _, node in _nodes(schema, "$"):
-        format_name = node.get("format")
-        if isinstance(format_name, str) and _ANNOTATION_FORMATS.fullmatch(format_name):
-            del node["format"]
-
-
-def _require_tags(schema: dict[str, Any]) -> None:
-    """Make the tag of every discriminated union required.
-
-    The parser looks at the tag first, so a variant whose tag has a default must write it all the
-    same.
-    """
-    for _, node in _nodes(schema, "$"):
-        discriminator = node.get("discriminator")
-        if isinstance(node.get("anyOf"), list) and isinstance(discriminator, dict):
-            for variant in node["anyOf"]:
-                _require(variant, discriminator["propertyName"], schema, IdentityMap())
-            del node["discriminator"]
 
 
 def _require(

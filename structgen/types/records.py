@@ -79,19 +79,14 @@ def _rebuilt(cls: Any, parents: tuple[Any, ...]) -> Any:
         else:
             marker = typing_extensions.NotRequired
         fields[key] = marker[_modern(hint, (*parents, cls))]
-    rebuilt = typed_dict(cls.__name__, fields)
+    make: Any = typing_extensions.TypedDict  # type checkers only know it as a class statement
+    rebuilt = make(cls.__name__, fields)
     rebuilt.__doc__ = cls.__doc__
     rebuilt.__module__ = cls.__module__
     config = getattr(cls, "__pydantic_config__", None)
     if config is not None:
         rebuilt.__pydantic_config__ = config
     return rebuilt
-
-
-def typed_dict(name: str, fields: dict[str, Any]) -> Any:
-    """A TypedDict class made at run time, of the kind that Pydantic takes on every Python."""
-    make: Any = typing_extensions.TypedDict  # type checkers only know it as a class statement
-    return make(name, fields)
 
 
 _FLAGS = re.compile(r"^\(\?[aiLmsux]+\)")

@@ -200,13 +200,10 @@ def is_plainly_schema(value: Mapping[Any, Any]) -> bool:
         return True
     if isinstance(value.get("enum"), list):
         return True
-    if any(_are_schemas(value[key].values()) for key in _OF_SCHEMAS if _is_map(value.get(key))):
+    maps = [value[key] for key in _OF_SCHEMAS if isinstance(value.get(key), Mapping)]
+    if any(held and _are_schemas(held.values()) for held in maps):
         return True
     return any(_are_schemas(value[key]) for key in _OF_LISTS if isinstance(value.get(key), list))
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, Mapping) and bool(value)
 
 
 def _are_schemas(values: Iterable[Any]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,10 +91,6 @@ def tool_grammar(
     return ir.ContextFree(tuple(made.all), tuple(names), tuple(rules), _START)
 
 
-def _beginning_with(openings: Iterable[str]) -> ir.Regex:
-    return tree.concat((tree.alternate(map(ir.literal, openings)), ir.ANY_TEXT))
-
-
 def _free(
     calls: ToolCalls,
     syntax: ToolSyntax,
@@ -132,7 +128,8 @@ def _free(
             f"The marker {syntax.marker!r} has a special token inside. It may begin with one."
         )
     rest = syntax.before[len(syntax.marker) :]
-    none = [tree.complement(_beginning_with(openings))] if openings else []
+    begun = tree.concat((tree.alternate(map(ir.literal, openings)), ir.ANY_TEXT))
+    none = [tree.complement(begun)] if openings else []
     some = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without([syntax.marker]), *none))
     free = made.number(ir.Embedded("text", ir.Pattern(some, source="text")))
     if isinstance(first, SpecialToken) or not overlap([syntax.marker]):

@@ -113,7 +113,8 @@ class RopeTokens:
             part, times, after = todo.pop()
             if times > 1:
                 todo.append((part, times - 1, after))
-                after = self._repeated(part, times - 1, after).window
+                row = part if times == 2 else Rope(part, times - 1, b"")
+                after = self._before(row, after).window
             if isinstance(part, Rope):
                 if len(part) <= skip:
                     skip -= len(part)
@@ -181,11 +182,6 @@ class RopeTokens:
             count, window = count + known.farther, known.window
             counts.append(count)
         return _Before(count, window)
-
-    def _repeated(self, part: Text, times: int, after: Window) -> _Before:
-        if times == 1:
-            return self._before(part, after)
-        return self._before(Rope(part, times, b""), after)
 
     def _steps(self, text: bytes, after: Window) -> tuple[_Before, list[tuple[int, int]]]:
         """What ``text`` comes to; and for each place in it the first token, and its length."""

@@ -274,7 +274,9 @@ class Lookarounds:
             if args[1]:
                 either = [expressions.all_of(rests) for rests in found]
                 rest = expressions.complement(expressions.alt(either))
-                found = _NEVER if rest == NONE else _as_condition(rest, expressions.everything)
+                found = _NEVER if rest == NONE else frozenset((frozenset((rest,)),))
+                if rest == expressions.everything:
+                    found = _ALWAYS
         elif kind == _WITH:
             found = frozenset(rests | {args[0]} for rests in self._empty(args[1]))
         elif kind == CAT:
@@ -382,7 +384,3 @@ class Lookarounds:
         if kind == NOT:
             return expressions.complement(parts[0])
         return self._ahead(parts[0]) if kind == _AHEAD else self._with(parts[0], parts[1])
-
-
-def _as_condition(rest: int, everything: int) -> Conditions:
-    return _ALWAYS if rest == everything else frozenset((frozenset((rest,)),))

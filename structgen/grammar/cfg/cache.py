@@ -164,12 +164,7 @@ def _state(folders: list[str]) -> str:
 def _keep(key: str, make: Callable[[], array_cache.Arrays]) -> None:
     is_counted = int(key[:4], 16) % _ONE_IN == 0
     folder = array_cache.root() / _FOLDER
-    then = functools.partial(_count, folder) if is_counted else _nothing
-    array_cache.keep(_FOLDER, key, key, make, then)
-
-
-def _nothing() -> None:
-    pass
+    array_cache.keep(_FOLDER, key, key, make, lambda: _count(folder) if is_counted else None)
 
 
 def _count(folder: Path) -> None:

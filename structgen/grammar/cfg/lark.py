@@ -436,7 +436,11 @@ class _Trees:
             found: notation.Expression = given[name]
             return found
         if name not in self._trees or self._trees[name][0]:
-            raise _no_rule(name, self._source)
+            raise self._source.error(
+                f"{name!r} is used as a rule, and none has this name. A template is used with "
+                f"arguments, {name}{{…}}; a terminal is imported in upper case.",
+                _find(self._source.text, name, is_use=True),
+            )
         self._todo.setdefault(name, (name, {}))
         return notation.Reference(name)
 
@@ -533,14 +537,6 @@ def _refused(tokens: list[Any], error: Exception) -> Exception:
     visit: Any = lark.exceptions.VisitError
     made: Exception = visit("expr", lark.Tree("tokens", tokens), error)
     return made
-
-
-def _no_rule(name: str, source: Lifted) -> GrammarError:
-    return source.error(
-        f"{name!r} is used as a rule, and none has this name. A template is used with "
-        f"arguments, {name}{{…}}; a terminal is imported in upper case.",
-        _find(source.text, name, is_use=True),
-    )
 
 
 def _given(name: str, source: Lifted) -> ir.AnyTerminal:

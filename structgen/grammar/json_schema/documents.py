@@ -357,7 +357,7 @@ class Documents:
             self._scan(self._document(url, document))
         found = self._resources.get(uri)
         if found is None:
-            metaschema = _metaschema(uri)
+            metaschema = _metaschemas().get(uri) if "json-schema.org" in uri else None
             if metaschema is None:
                 raise SchemaError(
                     f"{keyword!r} {reference!r} leads to a document that is not at hand, "
@@ -475,12 +475,6 @@ def _metaschemas() -> dict[str, Any]:
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
     return {uri.rstrip("#"): REGISTRY.contents(uri) for uri in REGISTRY}
-
-
-def _metaschema(uri: str) -> Any:
-    if "json-schema.org" not in uri:
-        return None
-    return _metaschemas().get(uri)
 
 
 def _nowhere(keyword: str, reference: str, path: str, reason: str, hint: str) -> SchemaError:

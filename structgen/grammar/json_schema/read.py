@@ -244,11 +244,8 @@ class Reader:
             self._documents.scan()
         return place
 
-    def with_unreached(self) -> list[Holder]:
-        """Those of ``holders`` that may hold definitions which nothing has led to."""
-        return [holder for holder in self.holders if not self._leads_to_all(holder[0])]
-
-    def _leads_to_all(self, raw: Mapping[str, Any]) -> bool:
+    def leads_to_all(self, raw: Mapping[str, Any]) -> bool:
+        """Whether all definitions of one of ``holders`` have been led to."""
         numbers = self._plain
         for keyword in ("$defs", "definitions"):
             held = raw.get(keyword, _NOTHING)
@@ -478,17 +475,17 @@ class Reader:
         self._nodes.append(Node(place, all_of=(first, second)))
         return 2 * (len(self._nodes) - 1)
 
-    def reference(self, value: Any, place: Place) -> int:
-        """The requirement that ``$ref`` leads to."""
-        reference = text("$ref", value, place)
-        return self._follow(self._documents.resolve(reference, place.resource, place), place)
-
-    def dynamic_reference(self, value: Any, place: Place) -> int:
-        """The requirement that ``$dynamicRef`` leads to from here."""
+    def reference(self, keyword: str, value: Any, place: Place) -> int:
+        """The requirement that ``$ref``, ``$dynamicRef`` or ``$recursiveRef`` leads to."""
+        if keyword == "$ref":
+            reference = text(keyword, value, place)
+            return self._follow(self._documents.resolve(reference, place.resource, place), place)
         if not self._follows_dynamic:
             raise NotDynamic
-        reference = text("$dynamicRef", value, place)
-        target = self._documents.resolve(reference, place.resource, place, "$dynamicRef")
+        if keyword == "$recursiveRef":
+            return self._recursive_reference(value, place)
+        reference = text(keyword, value, place)
+        target = self._documents.resolve(reference, place.resource, place, keyword)
         name = reference.partition("#")[2]
         raw = target[0]
         if isinstance(raw, Mapping) and name and raw.get("$dynamicAnchor") == name:
@@ -499,10 +496,7 @@ class Reader:
                     break
         return self._follow(target, place)
 
-    def recursive_reference(self, value: Any, place: Place) -> int:
-        """The requirement that ``$recursiveRef`` leads to from here."""
-        if not self._follows_dynamic:
-            raise NotDynamic
+    def _recursive_reference(self, value: Any, place: Place) -> int:
         if value != "#":
             raise wrong("$recursiveRef", "'#'", value, place)
         resource = place.resource
@@ -595,7 +589,7 @@ class KeywordReader:
             for keyword in _IDENTIFIERS:
                 if keyword in raw:
                     checks.text(keyword, raw[keyword], place)
-            _ref(reader, node, raw["$ref"], place)
+            node.refs += (reader.reference("$ref", raw["$ref"], place),)
             return
         handlers = self._handlers
         name = raw.get("type")
@@ -879,16 +873,11 @@ def _unevaluated_items(reader: Reader, node: Node, value: Any, place: Place) -> 
     node.evaluates_all_items |= node.unevaluated_items == TRUE
 
 
-def _ref(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.refs += (reader.reference(value, place),)
+def _reference(keyword: str) -> Handler:
+    def read(reader: Reader, node: Node, value: Any, place: Place) -> None:
+        node.refs += (reader.reference(keyword, value, place),)
 
-
-def _dynamic_ref(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.refs += (reader.dynamic_reference(value, place),)
-
-
-def _recursive_ref(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.refs += (reader.recursive_reference(value, place),)
+    return read
 
 
 def _single(keyword: str, field: str) -> Handler:
@@ -951,9 +940,7 @@ _HANDLERS: dict[str, Handler] = {
     "dependencies": _dependencies,
     "unevaluatedProperties": _unevaluated_properties,
     "unevaluatedItems": _unevaluated_items,
-    "$ref": _ref,
-    "$dynamicRef": _dynamic_ref,
-    "$recursiveRef": _recursive_ref,
+    **{keyword: _reference(keyword) for keyword in ("$ref", "$dynamicRef", "$recursiveRef")},
 }
 
 _TOGETHER: dict[str, Together] = {
@@ -987,7 +974,7 @@ class UnreachedReader(Reader):
     def __init__(
         self, documents: Documents, reached: Iterable[Mapping[str, Any]], fill: Fill
     ) -> None:
-        super().__init__(True, documents, fill)
+        super().__init__(True, documents, fill, _see_nothing)
         self._met: IdentityMap[Mapping[str, Any], bool] = IdentityMap()
         for raw in reached:
             self._met[raw] = True
@@ -1019,20 +1006,6 @@ class UnreachedReader(Reader):
             for name in reversed(list(held)):
                 self.below(held[name], place, keyword, name)
 
-    def below(self, raw: Any, place: Place, *steps: str | int) -> int:
-        """See `Reader.below`."""
-        if not isinstance(raw, (bool, Mapping)):
-            raise checks.not_a_schema(raw, place.at(*steps), str(steps[0]))
-        return self.child(raw, place.below(*steps))
-
-    def members(self, keyword: str, held: Mapping[str, Any], place: Place) -> dict[str, int]:
-        """See `Reader.members`."""
-        return {name: self.below(raw, place, keyword, name) for name, raw in held.items()}
-
-    def each(self, raw: Any, place: Place, *steps: str | int) -> int:
-        """See `Reader.each`."""
-        return self.below(raw, place, *steps)
-
     def child(self, raw: Any, place: Place) -> int:
         """See `Reader.child`: remembered to be read, and taken for ``true``."""
         if not isinstance(raw, (bool, Mapping)):
@@ -1046,19 +1019,9 @@ class UnreachedReader(Reader):
         """See `Reader.both`."""
         return TRUE
 
-    def reference(self, value: Any, place: Place) -> int:
+    def reference(self, keyword: str, value: Any, place: Place) -> int:
         """See `Reader.reference`; not followed."""
-        checks.text("$ref", value, place)
-        return TRUE
-
-    def dynamic_reference(self, value: Any, place: Place) -> int:
-        """See `Reader.dynamic_reference`; not followed."""
-        checks.text("$dynamicRef", value, place)
-        return TRUE
-
-    def recursive_reference(self, value: Any, place: Place) -> int:
-        """See `Reader.recursive_reference`; not followed."""
-        checks.text("$recursiveRef", value, place)
+        checks.text(keyword, value, place)
         return TRUE
 
 
@@ -1103,7 +1066,7 @@ def lower(
     except NotDynamic:
         reader = Reader(schema, known, fill, observe)
         graph = reader.read()
-    holders = reader.with_unreached() if reader.holders else []
+    holders = [holder for holder in reader.holders if not reader.leads_to_all(holder[0])]
     if holders:
         fill = KeywordReader(format_assertion=False, skipped=skipped).read
         UnreachedReader(known, reader.reached(), fill).check(holders)

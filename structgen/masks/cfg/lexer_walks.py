@@ -573,7 +573,8 @@ class Walks:
         store = walker_of(vocabulary).store
         self.nodes: NodeSets = store.nodes
         self.n_words = (vocabulary.size + 31) // 32
-        self.states = StateRows(lambda: lexer, _free_of_charge, lambda q: lexer.loop(q) is not None)
+        # The rows of a grammar's lexer are counted with its states.
+        self.states = StateRows(lambda: lexer, lambda _: None, lambda q: lexer.loop(q) is not None)
         self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
         self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.lookahead.anything
@@ -675,10 +676,6 @@ class Walks:
             return nodes.join(found) if found else -1
         there = nodes.going_on(nodes.real(node), self.allowed_after(outcome))
         return nodes.of(there) if len(there) else -1
-
-
-def _free_of_charge(_: int) -> None:
-    """The rows of a grammar's lexer are counted with its states."""
 
 
 def as_leaf_walk(walks: Walks, q: int, node: Node) -> LeafWalk:

@@ -164,10 +164,10 @@ class CharacterArrays:
         ):
             partials.setdefault(place, []).append((token, tail))
         self.partials = _frozen(partials)
-        self._sorted_quotes: list[int] = self.quotes.tolist()
-        self._sorted_partials: list[int] = self.partial_node.tolist()
+        self.sorted_quotes: list[int] = self.quotes.tolist()
+        self.sorted_partials: list[int] = self.partial_node.tolist()
         self.quote_parent: Int32 = self.parent[self.quotes]
-        self.quote_index = {place: i for i, place in enumerate(self._sorted_quotes)}
+        self.quote_index = {place: i for i, place in enumerate(self.sorted_quotes)}
         self._quote_texts: GenerationalCache[int, dict[str, list[int]]] = self.cache()
         self._quote_below = {place: i for i, place in enumerate(self.parent[self.quotes].tolist())}
         # Children on the way to a quote, that are text themselves.
@@ -247,15 +247,15 @@ class CharacterArrays:
         """The texts between ``place`` and the closing quotes below it, with which of `quotes`."""
         found = self._quote_texts[place]
         if found is None:
-            first = bisect_right(self._sorted_quotes, place)
-            beyond = bisect_left(self._sorted_quotes, self.views.end[place])
+            first = bisect_right(self.sorted_quotes, place)
+            beyond = bisect_left(self.sorted_quotes, self.views.end[place])
             if first == beyond:
                 return _NO_QUOTES
             found = {}
             n_points = len(self.points)
             for which in range(first, beyond):
                 text: list[str] = []
-                at = int(self.parent[self._sorted_quotes[which]])
+                at = int(self.parent[self.sorted_quotes[which]])
                 while at != place and self.views.code[at] < n_points:
                     text.append(chr(self.points[self.views.code[at]]))
                     at = int(self.parent[at])
@@ -265,14 +265,7 @@ class CharacterArrays:
             self.charge(100 * len(found) + 100)
         return found
 
-    def around_quotes(self, places: Int32) -> tuple[int, int]:
-        """Which of `quotes` are not before or after all subtrees of ``places``."""
-        return self._around(self._sorted_quotes, places)
-
-    def around_partials(self, places: Int32) -> tuple[int, int]:
-        """Which of `partial` are not before or after all subtrees of ``places``."""
-        return self._around(self._sorted_partials, places)
-
-    def _around(self, nodes: list[int], places: Int32) -> tuple[int, int]:
+    def around(self, nodes: list[int], places: Int32) -> tuple[int, int]:
+        """Which of some nodes are not before or after all subtrees of ``places``."""
         first = bisect_left(nodes, int(places[0]))
         return first, bisect_left(nodes, self.views.end[int(places[-1])], first)

@@ -175,7 +175,7 @@ class CharacterRun:
         """Which of `Characters.quotes` may close the run, and after how many characters."""
         if self._quotes is None:
             characters = self._characters
-            first, beyond = characters.around_quotes(self.places)
+            first, beyond = characters.around(characters.sorted_quotes, self.places)
             self._quotes = self._reached(characters.quote_parent[first:beyond], first)
         return self._quotes
 
@@ -183,7 +183,7 @@ class CharacterRun:
         """Which of `CharacterArrays.partial` begin in the run, and after how many characters."""
         if self._partials is None:
             characters = self._characters
-            first, beyond = characters.around_partials(self.places)
+            first, beyond = characters.around(characters.sorted_partials, self.places)
             self._partials = self._reached(characters.partial_node[first:beyond], first)
         return self._partials
 

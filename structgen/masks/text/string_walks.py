@@ -471,7 +471,7 @@ class StringWalks:
         if type(leaf) is not TextLeaf:
             return None
         state = leaf.text_state(q)
-        if state is None or not self._texts.of(leaf).is_wide(state):
+        if state is None or self._texts.of(leaf).narrow(state) is not None:
             return None
         found = WalkBuilder()
         self._add_text(leaf, self._texts.of(leaf).walk(state, [ROOT_PLACE]), found, None)

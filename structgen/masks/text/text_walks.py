@@ -426,10 +426,6 @@ class TextWalks(TextRuns):
         to = self._far.alike(at)
         return state if to == at else self.symbols.in_expression(to)
 
-    def is_wide(self, state: int) -> bool:
-        """Whether ``state`` may read so many characters that this kind of walk pays."""
-        return self.narrow(state) is None
-
     def content(self, state: int) -> bytes | None:
         """What is the same for equal expressions, whose walks are the same but for the names of
         states; None where that is not known."""
