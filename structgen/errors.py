@@ -40,8 +40,16 @@ nothing of the rest of the package; every other module may import it.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """A question about the names that are nearest to ``word``, after a blank; or nothing."""
+    near = difflib.get_close_matches(word, known, most)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def counted(number: int, noun: str) -> str:

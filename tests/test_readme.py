@@ -23,7 +23,7 @@ from structgen.automaton.schema import (
     rules,
 )
 from structgen.grammar import formats
-from structgen.grammar.json_schema import dialects, reader
+from structgen.grammar.json_schema import dialects, read
 from structgen.grammar.regex import read as regex
 from structgen.grammar.regex import tree
 from structgen.options import OPTIONS
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 LIMITS = {
     "levels of a schema": (500,),
-    "subschemas it may reach": (reader.MAX_NODES,),
+    "subschemas it may reach": (read.MAX_NODES,),
     "the value of one member": (member_ways.MAX_TOLD_APART,),
     "multiply out to": (branches.MAX_BRANCHES,),
     "overlapping branches": (branches.MAX_SUBSETS,),

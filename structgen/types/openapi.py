@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from structgen.errors import OptionError, SchemaError
+from structgen.errors import OptionError, SchemaError, did_you_mean
 from structgen.grammar.json_schema import rewritten
 from structgen.types import networks
 
@@ -112,10 +112,7 @@ class _Reader:
             elif isinstance(value, Mapping) and step in value:
                 value = value[step]
             else:
-                near = difflib.get_close_matches(
-                    step, value if isinstance(value, Mapping) else (), 1
-                )
-                hint = f" Did you mean {near[0]!r}?" if near else ""
+                hint = did_you_mean(step, value if isinstance(value, Mapping) else ())
                 raise SchemaError(
                     f"$ref {pointer!r} leads nowhere: there is no {step!r}, "
                     f"at {_shown(place)}.{hint}"

@@ -5,7 +5,6 @@ Knows nothing of what the options do.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Any, Literal, TypedDict
 
 from structgen.automaton.regex.encoding import Escapes
 from structgen.automaton.work import MAX_MEMORY_BYTES, MAX_WORK, Limits
-from structgen.errors import OptionError
+from structgen.errors import OptionError, did_you_mean
 from structgen.grammar.json_schema import by_name
 
 MAX_DIGITS = 4_000
@@ -179,10 +178,9 @@ def json_options(options: Mapping[str, Any]) -> JsonOptions:
     known = [f.name for f in fields(JsonOptions)]
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
             raise OptionError(
-                f"unknown compile option {name!r}.{hint} Known options: {', '.join(known)}."
+                f"unknown compile option {name!r}.{did_you_mean(name, known)} "
+                f"Known options: {', '.join(known)}."
             )
     return JsonOptions(**options)
 

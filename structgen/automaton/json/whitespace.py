@@ -11,14 +11,13 @@ around them.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.regex.automaton import RegexAutomaton
-from structgen.errors import CompileLimitExceeded, OptionError, OutputTypeError
+from structgen.errors import CompileLimitExceeded, OptionError, OutputTypeError, did_you_mean
 from structgen.grammar import ir
 from structgen.grammar.regex import parse_python
 
@@ -101,8 +100,7 @@ def _near(style: str) -> str:
     names = (*STYLES, "flexible")
     asked = style.strip().lower()
     near = [name for name in names if len(asked) > 2 and name.startswith(asked)]
-    near = near or difflib.get_close_matches(asked, names, 1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    return f" Did you mean {near[0]!r}?" if near else did_you_mean(asked, names)
 
 
 def _automaton(style: str, max_run: int) -> RegexAutomaton:

@@ -8,7 +8,6 @@ is only worked out for a message.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from decimal import Decimal
@@ -21,6 +20,7 @@ from structgen.errors import (
     SchemaError,
     StructgenError,
     UnsupportedFeature,
+    did_you_mean,
 )
 from structgen.grammar import ir
 from structgen.grammar.regex.read import parse_ecma
@@ -136,9 +136,7 @@ def _type_hint(name: Any) -> str:
     if name == "any":
         return " Leave 'type' out to allow every type."
     meant = _TYPE_NAMES.get(name.lower()) if isinstance(name, str) else None
-    if meant is None:
-        meant = next(iter(difflib.get_close_matches(str(name).lower(), TYPE_BITS, 1)), None)
-    return f" Did you mean {meant!r}?" if meant else ""
+    return f" Did you mean {meant!r}?" if meant else did_you_mean(str(name).lower(), TYPE_BITS)
 
 
 _TYPE_NAMES = {

@@ -10,14 +10,13 @@ Standard: JSON Schema core, sections 8 and 9 (draft 2020-12); RFC 3986; RFC 6901
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urldefrag, urljoin
 
-from structgen.errors import SchemaError
+from structgen.errors import SchemaError, did_you_mean
 from structgen.storage import IdentityMap
 
 from .dialects import (
@@ -44,10 +43,8 @@ def hinted_steps(raw: Any) -> list[str]:
 
 def meant(wanted: str, known: list[str]) -> str:
     """The nearest of the ``known`` names, or all if they are few."""
-    close = difflib.get_close_matches(wanted, known, 1)
-    if close:
-        return f"Did you mean {close[0]!r}?"
-    return f"There is {', '.join(map(repr, known))}." if 0 < len(known) <= _MOST_NAMED else ""
+    listed = f"There is {', '.join(map(repr, known))}." if 0 < len(known) <= _MOST_NAMED else ""
+    return did_you_mean(wanted, known).lstrip() or listed
 
 
 def moved(root: Any, pointer: str) -> str:
