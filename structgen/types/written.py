@@ -88,13 +88,7 @@ def read(data: bytes) -> Written:
     """
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"a constraint is read from bytes, got {type(data).__name__}.")
-    check_limit(
-        len(data),
-        MAX_BYTES,
-        "the bytes of a constraint are too many",
-        limit=MAX_BYTES,
-        actual=len(data),
-    )
+    check_limit(len(data), MAX_BYTES, "the bytes of a constraint are too many")
     version, digest, body = _unframed(bytes(data))
     if version != b"%d" % _VERSION:
         shown = version[:20].decode("ascii", "replace")
