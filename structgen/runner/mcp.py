@@ -17,7 +17,7 @@ import importlib
 import math
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
 
 _MOST_BYTES = 16 << 20  # of one answer
+_MOST_STREAM = 4 << 20  # of one that is a stream, whose events have 1 MiB at most
 _ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
 _MOST_PAGES = 100  # of a server's list of tools
 _LINES_KEPT = 10  # of what a server wrote to its standard error
@@ -163,12 +164,18 @@ class Connection:
                 f"The MCP server {server.name} has no tool {missing[0]!r}. It has: {known}.",
                 server=server.name,
             )
+        wanted = {tool.name: tool for tool in listed if only is None or tool.name in only}
+        for name, count in Counter(names).items():
+            if count > 1 and name in wanted:
+                raise ToolServerError(
+                    f"The MCP server {server.name} lists several tools called {name!r}.",
+                    server=server.name,
+                )
         offered = []
-        for tool in listed:
+        for tool in wanted.values():
             if self._ready.done():
                 break  # It took too long, and nobody waits for the rest.
-            if only is None or tool.name in only:
-                offered.append(self._tool(tool))
+            offered.append(self._tool(tool))
         return tuple(offered)
 
     def _tool(self, tool: McpTool) -> Tool:
@@ -346,15 +353,18 @@ codecs.register(_lines_codec)
 
 
 async def _bounded(response: Any) -> None:
-    """Have an answer end with an error after so many bytes: ``mcp`` reads it as a whole.
+    """Have an answer end with an error after so many bytes.
 
-    It bounds the events of a stream by itself.
+    ``mcp`` reads it as a whole. Of a stream it bounds each event, and goes on with events that
+    nobody waits for. What a server sends unasked has no use here.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise _Unreadable("it is compressed, which was not asked for")
+    whole, most, asked = response.stream, _MOST_BYTES, response.request
     if response.headers.get("content-type", "").startswith("text/event-stream"):
-        return
-    whole = response.stream
+        most = _MOST_STREAM
+        if asked.method == "GET" and "last-event-id" not in asked.headers:
+            raise _Unreadable("it was not asked for")
 
     class Bounded(type(whole)):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -364,8 +374,8 @@ async def _bounded(response: Any) -> None:
             size = 0
             async for piece in whole:
                 size += len(piece)
-                if size > _MOST_BYTES:
-                    raise _Unreadable(_TOO_LONG.format(_MOST_BYTES))
+                if size > most:
+                    raise _Unreadable(_TOO_LONG.format(most))
                 yield piece
 
         async def aclose(self) -> None:

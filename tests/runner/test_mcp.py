@@ -18,7 +18,7 @@ import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import inside
 import pytest
@@ -344,12 +344,29 @@ class Long(http.server.BaseHTTPRequestHandler):
     """A server over HTTP whose tool answers with a text of a megabyte."""
 
     is_compressed = False
+    floods: ClassVar[list[str]] = []  # with which methods' streams
+    names: ClassVar[list[str]] = ["say"]
+    streams: ClassVar[list[str]] = []  # that have ended
 
     def log_message(self, *told: object) -> None:
         pass
 
     def do_GET(self) -> None:
-        self.answered(405, b"")
+        if "GET" in self.floods:
+            self.flood()
+        else:
+            self.answered(405, b"")
+
+    def flood(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        said = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info"}}
+        said["params"] |= {"data": "x" * 10_000}  # type: ignore[operator]
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(b"data: %s\n\n" % json.dumps(said).encode())
+        self.streams.append(self.command)
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -362,9 +379,14 @@ class Long(http.server.BaseHTTPRequestHandler):
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "long", "version": "1"},
             },
-            "tools/list": {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]},
+            "tools/list": {
+                "tools": [{"name": name, "inputSchema": {"type": "object"}} for name in self.names]
+            },
             "tools/call": {"content": [{"type": "text", "text": "x" * (1 << 20)}]},
         }
+        if asked["method"] == "tools/call" and "POST" in self.floods:
+            self.flood()
+            return
         result = results.get(asked["method"], {})
         answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
         self.answered(200, json.dumps(answer).encode())
@@ -376,6 +398,7 @@ class Long(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("mcp-session-id", "one")
         self.end_headers()
         with contextlib.suppress(OSError):  # the other end has heard enough
             self.wfile.write(body)
@@ -406,3 +429,32 @@ def test_a_compressed_answer_over_http_is_refused(
     monkeypatch.setattr(Long, "is_compressed", True)
     with pytest.raises(ToolServerError, match="compressed"):
         McpServer.http(long_answers).start()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_stream_without_an_end_is_left(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The package goes on reading what nobody waits for, as long as there is a connection."""
+    monkeypatch.setattr(Long, "floods", [method])
+    monkeypatch.setattr(Long, "streams", [])
+    monkeypatch.setattr(mcp, "_MOST_STREAM", 1 << 18)
+    with McpServer.http(long_answers) as server:
+        assert (run(server, "say", timeout=30).error is None) == (method == "GET")
+        until = time.monotonic() + 10
+        while not Long.streams and time.monotonic() < until:
+            time.sleep(0.02)
+        assert Long.streams[0] == method
+
+
+def test_tools_of_one_name_are_refused_before_they_are_compiled(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Long, "names", ["a", "say", "b", "say"])
+    monkeypatch.setattr(mcp, "compile_constraint", lambda *_: pytest.fail("compiled"))
+    with pytest.raises(ToolServerError, match="lists several tools called 'say'"):
+        McpServer.http(long_answers).start()
+    monkeypatch.undo()
+    monkeypatch.setattr(Long, "names", ["a", "say", "b", "b"])
+    with McpServer.http(long_answers, only=["say"]) as server:
+        assert len(server.tools) == 1
