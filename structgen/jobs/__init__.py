@@ -7,13 +7,12 @@ their results in order). It knows no server and no command line.
 
 from __future__ import annotations
 
-from .columns import BESIDE, Columns
+from .columns import Columns
 from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, results, shown
 from .parts import Parts
 from .rows import BadRow, Prompts, Row, Source, Unread, pyarrow
 
 __all__ = [
-    "BESIDE",
     "Asker",
     "BadRow",
     "Cluster",

@@ -220,11 +220,10 @@ def _value(value: Any, kind: Any) -> Any:
     if arrow.types.is_string(kind):
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
-        text = value.replace("Z", "+00:00") if value.endswith("Z") else value
         if arrow.types.is_date(kind):
             return date.fromisoformat(value)
         if arrow.types.is_timestamp(kind):
-            found = datetime.fromisoformat(text)
+            found = datetime.fromisoformat(value.replace("Z", "+00:00"))
             return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
     if arrow.types.is_floating(kind) and isinstance(value, int):
         return float(value)

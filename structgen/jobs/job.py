@@ -62,10 +62,6 @@ class Ask(Protocol):
     def size(self) -> int:
         """How many rows are asked together."""
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """What tells it from others, as JSON."""
-
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
         """The result of each row: its columns and those of what was made, or of what went wrong.
 
@@ -126,32 +122,24 @@ class Job(Iterator[Row]):
         self._check = source.check
         rows = itertools.islice(source.read(), first, None)
         self._results = results(rows, ask, window, close)
+        self._steps = self._counted()
 
     def __next__(self) -> Row:
-        while (row := self.step()) is None:
-            pass
-        return row
+        return next(row for row in self._steps if row is not None)
 
-    def step(self) -> Row | None:
-        """The result of the next row; None: it is left out.
-
-        Raises:
-            StopIteration: there is none.
-            StructgenError: the job cannot go on.
-        """
-        row = next(self._results)
-        error, n_tokens = self._outcome(row)
-        self.n_rows += 1
-        self.n_tokens += n_tokens
-        if error is not None:
-            self.n_errors += 1
-            if self.first + self.n_rows == self.n_errors and error.get("type") == "OptionError":
-                raise OptionError(error["message"])
-            if self._on_error == "fail":
-                raise StructgenError(f"Row {self.first + self.n_rows:,}: {error['message']}")
-            if self._on_error == "skip":
-                return None
-        return row
+    def _counted(self) -> Iterator[Row | None]:
+        """The results; None: it is left out."""
+        for row in self._results:
+            error, n_tokens = self._outcome(row)
+            self.n_rows += 1
+            self.n_tokens += n_tokens
+            if error is not None:
+                self.n_errors += 1
+                if self.first + self.n_rows == self.n_errors and error.get("type") == "OptionError":
+                    raise OptionError(error["message"])
+                if self._on_error == "fail":
+                    raise StructgenError(f"Row {self.first + self.n_rows:,}: {error['message']}")
+            yield None if error is not None and self._on_error == "skip" else row
 
     def close(self) -> None:
         """Stop: asks under way are given up. A second call does nothing."""
@@ -193,11 +181,7 @@ class Job(Iterator[Row]):
             rows, n_bytes, began = [], 0, time.monotonic()
 
         try:
-            while True:
-                try:
-                    row = self.step()
-                except StopIteration:
-                    break
+            for row in self._steps:
                 end += 1
                 if row is not None:
                     rows.append(row)
@@ -427,13 +411,13 @@ class _Vectors(_Asking):
     def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
         """The result of each row; all of them in one request, if that goes well."""
         good = [row for row in rows if not isinstance(row, BadRow)]
+        if len(good) < len(rows):
+            return super().__call__(rows)
         try:
             for row in good:
                 self._check(row)
             vectors = self._vectors([self._prompts.of(row)[0]["content"] for row in good])
         except (OptionError, WorkerDied, *_OF_ROWS):
-            good = []
-        if not good or len(good) < len(rows):
             return super().__call__(rows)
         pairs = zip(good, vectors, strict=True)
         return [row | {self._result: vector, "error": None} for row, vector in pairs]
@@ -571,6 +555,10 @@ def batch(
             ``output`` all did.
     """
     source = Source.of(rows)
+    given = (prompt, column, messages)
+    if given == (None, None, None) and isinstance(source.identity, (list, dict)):  # read twice
+        first_row = next((row for row in source.read() if isinstance(row, dict)), None)
+        column = None if first_row is None else Prompts().named(first_row)
     as_written = output is not None or source.table is not None
     make = asker(
         output_type,
@@ -590,7 +578,7 @@ def batch(
         named = runner.get_default_model_id() or named
 
     def loaded(processes: int) -> Runner:
-        threads = None if processes == 1 else max(1, _cores() // processes)
+        threads = None if processes == 1 else max(1, models.health.cores() // processes)
         config = ModelConfig(
             source=named, processes=processes, threads=threads, batch_size=batch_size
         )
@@ -630,10 +618,9 @@ def batch(
     if format == "parquet":
         outputs = list[float] if embed else output_type if questions is None else dict[str, Any]
         table = columns.Columns(outputs, result, source.schema).table
-    identity = {"model": model_digest(named), **make(None, named).identity}
-    about = {"input": source.identity, **identity}
+    asked = {"model": model_digest(named), **make(None, named).identity}
     with (
-        Parts(folder, format, about, table) as parts,
+        Parts(folder, format, {"input": source.identity, **asked}, table) as parts,
         job(parts.n_done) as made,
         shown(made) if progress is None else contextlib.nullcontext(progress) as report,
     ):
@@ -714,10 +701,6 @@ def _fields(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 _SMALL_MODEL, _MANY_ROWS = 1 << 30, 64
 _TRIAL_ROWS, _ROWS_WORTH_A_TRIAL = 32, 1_000
 
@@ -736,7 +719,7 @@ def _processes(
         model: its name.
         trial: the seconds that rows take with so many processes.
     """
-    most, size = min(_cores(), 8), sum(size for _, size in _files(models.path(model)))
+    most, size = min(models.health.cores(), 8), sum(size for _, size in _files(models.path(model)))
     if (memory := models.health.free_memory()) is not None:
         most = min(most, max(1, memory // (2 * size)))
     left = math.inf if source.total is None else source.total - first

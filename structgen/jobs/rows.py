@@ -50,15 +50,8 @@ class BadRow:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """A value of a row, as the JSON that it came as: as Python's objects it takes far more memory.
-
-    Attributes:
-        text: the JSON.
-    """
-
-    text: bytes
+class Unread(bytes):
+    """A value of a row as the JSON that it came as: Python's objects take far more memory."""
 
 
 def as_json(value: Any) -> bytes:
@@ -73,7 +66,7 @@ def as_json(value: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     """What JSON has for a value that it does not know."""
-    return json.loads(value.text) if isinstance(value, Unread) else str(value)
+    return json.loads(value) if isinstance(value, Unread) else str(value)
 
 
 def _no_constant(name: str) -> Any:
@@ -131,6 +124,7 @@ class Source:
         if isinstance(given, (str, os.PathLike)):
             return cls.of_files([os.fspath(given)])
         if hasattr(given, "to_pylist") and hasattr(given, "schema"):  # Arrow
+            _check_names("The table", given.schema.names)
             return cls._of_table(given.to_pylist, type(given).from_pylist, given.schema)
         if hasattr(given, "to_dicts"):  # Polars
             return cls._of_table(given.to_dicts, type(given))
@@ -248,7 +242,7 @@ def _schema(files: Sequence[Path]) -> Any:
         return None
 
 
-def _check_names(path: Path, names: Sequence[str]) -> None:
+def _check_names(path: Path | str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise OptionError(f"{path} has two columns {name!r}. Rename one.")
@@ -460,10 +454,15 @@ class Prompts:
             PromptError: that is empty.
         """
         if not self._templates:
-            return [{"role": "user", "content": _text(row, self._named(row))}]
+            return [{"role": "user", "content": _text(row, self.named(row))}]
         return [message | {"content": filled(row)} for filled, message in self._templates]
 
-    def _named(self, row: Row) -> str:
+    def named(self, row: Row) -> str:
+        """The column that is the prompt.
+
+        Raises:
+            OptionError: it is not clear.
+        """
         if self._column is None:  # then the first row decides, for all
             known: list[str] = [name for name in ("text", "prompt") if name in row]
             known = known or list(row)

@@ -119,7 +119,6 @@ class _Pool:
     def __init__(self, cluster: Cluster, make: Asker, model: str) -> None:
         self._ray = ray = _ray()
         self.size = cluster.rows
-        self.identity: Mapping[str, Any] = make(None, model).identity
         self._arguments = cluster.arguments(make, model)
         self._connects = not ray.is_initialized()
         if self._connects:
@@ -149,7 +148,8 @@ class _Pool:
                 made: list[Row] = self._ray.get(actor.asked.remote(rows))
                 return made
             except self._ray.exceptions.RayActorError:
-                self._lose(actor)
+                with self._changed:
+                    self._busy.pop(actor, None)
             except self._ray.exceptions.RayTaskError as error:
                 raise _cause(error) from error
             finally:
@@ -192,11 +192,6 @@ class _Pool:
                 self._failed = self._failed or _cause(error)
             self._changed.notify_all()
 
-    def _lose(self, actor: Any) -> None:
-        with self._changed:
-            self._busy.pop(actor, None)
-            self._changed.notify_all()
-
     def close(self) -> None:
         """End the actors, and what was connected to. A second call does nothing."""
         with self._changed:
@@ -215,20 +210,14 @@ class _Pool:
 class _Tables(_Actor):
     """Asks the rows of tables of a dataset."""
 
-    def __init__(
-        self, columns: Callable[[Any], Columns], added: Sequence[str], *arguments: Any
-    ) -> None:
+    def __init__(self, columns: Callable[[Any], Columns], *arguments: Any) -> None:
         super().__init__(*arguments)
         self._columns = columns
-        self._added = added
         self.begin()
 
     def __call__(self, table: Any) -> Any:
         """The table with columns for results, the same ones whatever came of the rows."""
-        names = (*table.column_names, *self._added)
-        made = self.asked(table.to_pylist())
-        rows = [{name: row.get(name) for name in names} for row in made]
-        return self._columns(table.schema).table(rows, None)
+        return self._columns(table.schema).table(self.asked(table.to_pylist()), None)
 
 
 def generate(dataset: Any, output_type: Any = None, **asked: Any) -> Any:
@@ -275,7 +264,6 @@ def _added(
 ) -> Any:
     how = {name: asked.pop(name) for name in _HOW if name in asked}
     make = asker(**how, result=result, options=asked)
-    added = [result, "error", *make(None, None).beside]
     cluster = cluster or Cluster()
     model = model or default_model("embed" in how)
     least, most = cluster.actors
@@ -283,7 +271,6 @@ def _added(
         _Tables,
         fn_constructor_args=(
             functools.partial(Columns, kind, result),
-            added,
             *cluster.arguments(make, model),
         ),
         batch_size=cluster.rows,

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 from filelock import FileLock, Timeout
 from starlette.types import ASGIApp, Message
@@ -73,11 +73,6 @@ _PAUSE = 60.0
 
 _ID = re.compile(r"(file|batch)-[0-9a-f]{24}")
 _UNDER_WAY = ("validating", "in_progress", "finalizing", "cancelling")
-
-
-def is_request(row: Row | BadRow | None) -> bool:
-    """Whether a row is a line of such a file."""
-    return isinstance(row, dict) and row.keys() >= _LINE
 
 
 async def call(
@@ -157,7 +152,7 @@ def answered(
     if isinstance(row, BadRow):
         return refused_line(None, row.error)
     custom_id, body = row.get("custom_id"), row.get("body")
-    if not is_request(row) or not isinstance(custom_id, str):
+    if not row.keys() >= _LINE or not isinstance(custom_id, str):
         return refused_line(custom_id, f"A line has {', '.join(sorted(_LINE))}.")
     if row["method"] != "POST" or row["url"] not in ENDPOINTS:
         return refused_line(custom_id, f"POST one of {', '.join(ENDPOINTS)}.")
@@ -182,12 +177,10 @@ def outcome(row: Row) -> tuple[Any, int]:
     """The error of an answer to a line, and how many tokens were written for it: see `Job`."""
     if (response := row["response"]) is None:
         return row["error"], 0
-    body = response["body"]
-    body = json.loads(body.text) if isinstance(body, Unread) else body
-    body = body if isinstance(body, dict) else {}
     if response["status_code"] != 200:
-        return body.get("error") or {"message": f"status {response['status_code']}"}, 0
-    usage = body.get("usage") or {}
+        return response, 0
+    body = response["body"]
+    usage = (json.loads(body) if isinstance(body, Unread) else body).get("usage") or {}
     return None, usage.get("completion_tokens") or usage.get("output_tokens") or 0
 
 
@@ -454,7 +447,6 @@ class _Asking:
     """
 
     size = 1
-    identity: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, app: ASGIApp, loop: asyncio.AbstractEventLoop, owner: str, url: str) -> None:
         self._app, self._loop, self._owner, self._url = app, loop, owner, url
@@ -490,7 +482,7 @@ class _Asking:
         made = answered(row, self._post, wait=self._wait)
         response = made["response"]
         if response is not None:
-            self.n_bytes += len(response["body"].text)
+            self.n_bytes += len(response["body"])
             if response["status_code"] >= 500:
                 self._wait(0)  # the server ends, and with it the models: no answer to the line
         return made
@@ -645,7 +637,9 @@ class Batches:
                 files.note(owner, batch)
 
         with Parts(files.parts(owner, id_), "jsonl", {"file": batch["input_file_id"]}) as parts:
-            turn = _Turn(lines, parts.n_done, lambda: self._has_others(owner))
+            turn = _Turn(
+                lines, parts.n_done, lambda: any(one[0] != owner for one in [*self._waiting])
+            )
             whole = Source(turn.rows)
             try:
                 about: Any = {"first": parts.n_done, "outcome": outcome, "close": asking.stop}
@@ -663,12 +657,8 @@ class Batches:
             batch["status"] = "finalizing"
             files.note(owner, batch)
             self._keep(owner, batch, parts)
-        self._end(
-            owner,
-            batch,
-            "cancelled" if is_cancelled else "failed" if problem else "completed",
-            problem,
-        )
+        status = "cancelled" if is_cancelled else "failed" if problem else "completed"
+        self._end(owner, batch, status, problem)
         return None
 
     def _lines(self, owner: str, batch: Mapping[str, Any]) -> tuple[Source, dict[str, str] | None]:
@@ -690,9 +680,6 @@ class Batches:
                 return found, None
             said = f"The file has {found.total:,} lines, and {_MOST_LINES:,} is the most here."
         return Source(lambda: iter(())), {"code": "invalid_file", "message": said}
-
-    def _has_others(self, owner: str) -> bool:
-        return any(other != owner for other, _ in list(self._waiting))
 
     def _keep(self, owner: str, batch: dict[str, Any], parts: Parts) -> None:
         """Have what was answered become files."""

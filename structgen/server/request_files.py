@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from structgen import models
 from structgen.jobs import BadRow, Job, Parts, Row, Source, shown
@@ -29,7 +29,6 @@ class Requests:
     """Answers lines, by an application on an event loop of its own. Close it after use."""
 
     size = 1
-    identity: ClassVar[Mapping[str, Any]] = {"requests": list(ENDPOINTS)}
 
     def __init__(self, app: Any, model: str | None = None) -> None:
         """Start the application.
@@ -96,7 +95,7 @@ def answer_files(
     runner = Runner(known, default=model or models.DEFAULT, max_concurrency=_WINDOW * workers)
     settings = Settings(lazy=True, max_queue=4 * _WINDOW * workers, request_seconds=86_400.0)
     asking = Requests(create_app(runner, settings, owns_runner=True), model)
-    identity = {"input": source.identity, "model": model, **asking.identity}
+    identity = {"input": source.identity, "model": model, "requests": list(ENDPOINTS)}
     about: Any = {"window": _WINDOW * workers, "outcome": outcome}
     try:
         with (

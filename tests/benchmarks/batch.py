@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -90,7 +90,6 @@ class AtOnce:
     """Answers at once."""
 
     size = 1
-    identity: ClassVar[dict[str, Any]] = {}
 
     def __call__(self, rows: Sequence[Any]) -> list[Row]:
         return [{**row, "output": "billing", "error": None, "output_tokens": 3} for row in rows]

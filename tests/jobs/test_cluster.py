@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -28,7 +28,6 @@ class There:
 
     size = 3
     window = 4
-    identity: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -56,7 +55,8 @@ def test_a_job_is_asked_elsewhere_and_written_here(tmp_path: Path) -> None:
     assert sorted(there.asked) == [2, 3, 3]
     assert not there.is_open
     assert there.model == "smollm2-135m-instruct"
-    assert there.make(None, "m").identity["result"] == "output"
+    identity = there.make(None, "m").identity
+    assert (identity["result"], identity["prompt"]) == ("output", {"column": "text"})
     (part,) = out.glob("part-*")
     assert part.name.startswith("part-000000000000-000000000008-")
     # The same job may end on this machine: nothing in its folder says where it was asked.

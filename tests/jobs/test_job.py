@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pyarrow
 import pyarrow.parquet
@@ -39,7 +39,6 @@ class Ask:
     """Answers at once, or as it is told; says how many were under way."""
 
     size = 1
-    identity: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -315,7 +314,7 @@ def test_options_that_do_not_go_are_told(runner: Runner, tmp_path: Path) -> None
 def test_both_ways_to_run_a_model_are_tried_where_there_are_many_rows(
     model: structgen.TextModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "_cores", lambda: 2)
+    monkeypatch.setattr(job.models.health, "cores", lambda: 2)
     source, folder, seconds = Source.of(rows_to(2_000)), str(model.folder), {1: 2.0, 2: 1.0}
     asked: list[list[int]] = []
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -222,7 +222,7 @@ from structgen.jobs import Job, Parts, Source, job
 job._ROWS_PER_PART = 7
 
 class Ask:
-    size, identity = 1, {}
+    size = 1
     def __call__(self, rows):
         time.sleep(0.002)
         return [{**row, "output": row["i"] * 2, "error": None} for row in rows]
@@ -274,7 +274,6 @@ def test_a_job_tells_of_a_full_disk_and_keeps_what_is_done(tmp_path: Path, monke
 
     class Ask:
         size = 1
-        identity: ClassVar[dict[str, Any]] = {}
 
         def __call__(self, rows: Any) -> list[Any]:
             return [{**row, "output": 1, "error": None} for row in rows]

@@ -177,6 +177,8 @@ def test_tables_texts_and_iterables() -> None:
     assert list(source.read()) == TABLE
     assert source.table is not None
     assert source.table(TABLE).to_pylist() == TABLE
+    with pytest.raises(OptionError, match="The table has two columns 'a'"):
+        Source.of(pyarrow.table([["x"], ["y"]], names=["a", "a"]))
     assert list(Source.of(["a.", "b"]).read()) == [{"text": "a."}, {"text": "b"}]
     assert list(Source.of(row for row in TABLE).read()) == TABLE
     bad = list(Source.of([{1: 2}, 3]).read())
