@@ -634,8 +634,8 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
     """Show on standard error how far a job has come: a bar on a terminal, else lines."""
     began = last = time.monotonic()
     of_all = "" if job.total is None else f" of {job.total:,}"
-    if 0 < job.first != job.total:
-        print(f"Continuing at row {job.first + 1:,}{of_all}.", file=sys.stderr, flush=True)
+    if job.first:
+        print(f"Continuing after row {job.first:,}{of_all}.", file=sys.stderr, flush=True)
 
     def facts() -> str:
         seconds = max(time.monotonic() - began, 1e-9)
@@ -669,7 +669,7 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
     if job.n_rows or not job.first:
         line(job, is_end=True)
     else:
-        print(f"All {job.first:,} rows were done already.", file=sys.stderr, flush=True)
+        print("All rows were done already.", file=sys.stderr, flush=True)
 
 
 def default_model(embed: bool) -> str:

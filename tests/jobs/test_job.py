@@ -97,8 +97,8 @@ def test_where_a_job_goes_on_is_shown(capsys: pytest.CaptureFixture[str]) -> Non
             for _ in made:
                 progress(made)
     said = capsys.readouterr().err
-    assert "Continuing at row 7 of 8.\n8 of 8 rows" in said
-    assert "Continuing at row 7.\n8 rows" in said
+    assert "Continuing after row 6 of 8.\n8 of 8 rows" in said
+    assert "Continuing after row 6.\n8 rows" in said
 
 
 class Asked(Ask):
@@ -357,7 +357,7 @@ def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
     assert sorted(tmp_path.glob("out/part-*")) == parts
     again = CliRunner().invoke(cli, [*asked, "--on-error", "skip"], standalone_mode=False)
     assert again.exception is None, again.output
-    assert "All 6 rows were done already." in again.output
+    assert "Continuing after row 6.\nAll rows were done already." in again.output
     (tmp_path / "bad.csv").write_text("id,text\n1\n2\n")
     bad = ["batch", str(tmp_path / "bad.csv"), "--model", str(model.folder), "-o"]
     for how in ("row", "row", "skip"):
