@@ -176,14 +176,7 @@ class LiveSequence:
     def logits(self) -> Logits:
         """Return the scores of the next token, float32 ``[1, width]``: a copy."""
         self._run(1)
-        logits: Logits = self._generator.get_logits()[:, -1, :]
-        if logits.shape[1] != self._width:
-            raise ModelError(
-                f"The model's logits are {logits.shape[1]:,} wide but its vocabulary has "
-                f"{self._width:,} ids. Correct vocab_size in genai_config.json, or pass a "
-                "vocabulary of that size."
-            )
-        return logits
+        return _last_logits(self._generator, self._width)
 
     def recent_logits(self, n: int) -> Logits:
         """Return the scores after each of the last ``n`` tokens, float32 ``[n, width]``."""
@@ -555,13 +548,7 @@ class TextBatch:
 
     def logits(self) -> Logits:
         """Return the scores of each row's next token, float32 ``[rows, width]``: a copy."""
-        logits: Logits = self._generator.get_logits()[:, -1, :]
-        if logits.shape[1] != self._width:
-            raise ModelError(
-                f"The model's logits are {logits.shape[1]:,} wide but its vocabulary has "
-                f"{self._width:,} ids."
-            )
-        return logits
+        return _last_logits(self._generator, self._width)
 
     def extend(self, token_ids: Sequence[int | None]) -> None:
         """Add a token to each row and run the model.
@@ -605,6 +592,16 @@ class TextBatch:
         self._generator.append_tokens(padded)
         self._steps = longest
         self._only = np.full((len(self._rows), self._width), -np.inf, np.float32)
+
+
+def _last_logits(generator: Any, width: int) -> Logits:
+    logits: Logits = generator.get_logits()[:, -1, :]
+    if logits.shape[1] != width:
+        raise ModelError(
+            f"The model's logits are {logits.shape[1]:,} wide but its vocabulary has {width:,} "
+            "ids. Correct vocab_size in genai_config.json, or pass a vocabulary of that size."
+        )
+    return logits
 
 
 def pads_exactly(

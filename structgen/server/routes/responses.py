@@ -132,7 +132,6 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
             {"type": "function", "function": {k: v for k, v in tool.items() if k != "type"}}
             for tool in tools
         ]
-    _choice(chat)
     effort = None if given.reasoning is None else given.reasoning.effort
     if effort is not None:
         chat["reasoning_effort"] = effort
@@ -199,13 +198,6 @@ def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
     fields = {name: value for name, value in given.items() if value is not None}
     none = {"type": "object", "properties": {}}
     return {"description": None, "parameters": none, "strict": False, **fields}
-
-
-def _choice(chat: dict[str, Any]) -> None:
-    """A flattened ``tool_choice``, as chats have it."""
-    choice = chat.get("tool_choice")
-    if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
-        chat["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
 
 
 @final
@@ -343,28 +335,21 @@ class Events:
     def _close(self, status: str) -> Iterator[bytes]:
         if self._kind is None:
             return
-        item, text = self._item, self._text
-        part: dict[str, Any]
+        item, text = {**self._item, "status": status}, self._text
         if self._kind == "call":
-            item = {**item, "arguments": text, "status": status}
+            item["arguments"] = text
             yield self._of_item(
                 "response.function_call_arguments.done", arguments=text, name=item["name"]
             )
-        elif self._kind == "reasoning":
-            part = {"type": "reasoning_text", "text": text}
-            yield self._of_item("response.reasoning_text.done", content_index=0, text=text)
-            yield self._part("done", part)
-            item = {**item, "content": [part], "status": status}
         else:
-            part = text_part(text, self._logprobs)
-            yield self._of_item(
-                "response.output_text.done",
-                content_index=0,
-                text=text,
-                logprobs=self._logprobs,
-            )
+            part = {"type": "reasoning_text", "text": text}
+            said = {"content_index": 0, "text": text}
+            if self._kind == "message":
+                part, said["logprobs"] = text_part(text, self._logprobs), self._logprobs
+            kind = "output_text" if self._kind == "message" else "reasoning_text"
+            yield self._of_item(f"response.{kind}.done", **said)
             yield self._part("done", part)
-            item = {**item, "content": [part], "status": status}
+            item["content"] = [part]
         yield self._event("response.output_item.done", output_index=self._index, item=item)
         self.response["output"] = [*self.response["output"], item]
         self._kind = None
