@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from collections.abc import Generator as Pieces
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 from structgen.decoding import (
@@ -87,12 +90,43 @@ def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, Non
         return
     with _translated(client, exchange):
         with bounded(client, exchange):
-            asked = _once(client, exchange).chat.completions.create(**arguments)
+            ask = partial(_once(client, exchange).chat.completions.create, **arguments)
+            asked = _begun(ask, exchange) if exchange.is_timed else ask()
         with asked as stream:
             for piece in stream:
                 yield from exchange.take_piece(piece)
                 if exchange.is_interrupted:
                     return
+
+
+def _begun(ask: Callable[[], Any], exchange: Exchange) -> Any:
+    """The beginning of an answer, unless the call ends before.
+
+    In a thread: while a server sends the head of an answer, the client looks at no time limit.
+
+    Raises:
+        TimeoutError: so it does.
+    """
+    heard: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            asked = ask()
+        except BaseException as error:
+            with contextlib.suppress(InvalidStateError):
+                heard.set_exception(error)
+            return
+        try:
+            heard.set_result(asked)
+        except InvalidStateError:
+            asked.close()
+
+    here = contextvars.copy_context()
+    threading.Thread(target=here.run, args=(run,), name="structgen ask", daemon=True).start()
+    while not wait([heard], _POLL_SECONDS).done:
+        if exchange.is_interrupted and heard.cancel():
+            raise TimeoutError
+    return heard.result()
 
 
 async def make_async(client: openai.AsyncOpenAI, exchange: Exchange) -> None:

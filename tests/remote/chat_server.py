@@ -34,6 +34,7 @@ class Reply:
         cut: whether the connection is closed in the midst.
         logprobs: the log probability of each piece, or None.
         drip: seconds between comments in a stream, which never end.
+        drips_head: whether the head of an answer never ends instead.
         raw: sent as it is instead of all that; in a stream as the data of its one event.
     """
 
@@ -49,6 +50,7 @@ class Reply:
     logprobs: Sequence[float] | None = None
     raw: bytes | None = None
     drip: float = 0
+    drips_head: bool = False
 
     @property
     def pieces(self) -> list[str]:
@@ -153,6 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _stream(self, reply: Reply) -> None:
+        while reply.drips_head:
+            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+            time.sleep(reply.drip)
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")

@@ -262,8 +262,9 @@ def test_what_never_ends_is_not_kept(
     asyncio.run(awaited())
 
 
-def test_a_time_limit_holds_while_something_comes(remote: Any) -> None:
-    model = remote(Reply(drip=0.02))
+@pytest.mark.parametrize("drips_head", [False, True])
+def test_a_time_limit_holds_while_something_comes(remote: Any, drips_head: bool) -> None:
+    model = remote(Reply(drip=0.02, drips_head=drips_head))
     began = time.perf_counter()
     result = Generator(model).result("?", timeout=0.2)
     assert result.finish_reason == "cancelled"
