@@ -62,9 +62,8 @@ class Columns:
                 "output_tokens": arrow.int64(),
                 "confidence": arrow.map_(arrow.string(), arrow.float64()),
                 self._result: self._type,
+                **{field.name: field.type for field in self._inputs or ()},
             }
-            for field in self._inputs or ():
-                told[field.name] = field.type
             schema = arrow.schema(
                 arrow.field(name, told[name])
                 if name in told

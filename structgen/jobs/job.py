@@ -555,8 +555,8 @@ def batch(
             ``output`` all did.
     """
     source = Source.of(rows)
-    given = (prompt, column, messages)
-    if given == (None, None, None) and isinstance(source.identity, (list, dict)):  # read twice
+    is_kept = isinstance(source.identity, (list, dict))  # so that it can be read twice
+    if is_kept and prompt is None and column is None and messages is None:
         first_row = next((row for row in source.read() if isinstance(row, dict)), None)
         column = None if first_row is None else Prompts().named(first_row)
     as_written = output is not None or source.table is not None

@@ -167,9 +167,9 @@ class Parts:
                 "Choose a new folder for the results."
             ) from None
         differ = [
-            f"{name} is {_shown(self._job.get(name))} and was {_shown(known.get(name))}"
+            f"{name} is {_shown(now, was)} and was {_shown(was, now)}"
             for name in {**known, **self._job}
-            if known.get(name) != self._job.get(name)
+            if (now := self._job.get(name)) != (was := known.get(name))
         ]
         if differ and not self.files():  # it has come to nothing, and there is nothing to lose
             self._write_job()
@@ -244,6 +244,9 @@ def _put(path: Path, data: bytes) -> None:
             os.close(folder)
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 100 else f"{text[:99]}…"
+def _shown(value: Any, other: Any) -> str:
+    """A value as JSON; of a long one, where it begins to differ from another."""
+    text, others = (json.dumps(one, ensure_ascii=False) for one in (value, other))
+    pairs = enumerate(zip(text, others, strict=False))
+    first = max(0, min(next((i for i, (a, b) in pairs if a != b), 0) - 30, len(text) - 100))
+    return "…" * (first > 0) + text[first : first + 100] + "…" * (len(text) > first + 100)

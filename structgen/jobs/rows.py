@@ -17,6 +17,7 @@ import os
 import string
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,9 @@ def as_json(value: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     """What JSON has for a value that it does not know."""
-    return json.loads(value) if isinstance(value, Unread) else str(value)
+    if isinstance(value, Unread):
+        return json.loads(value)
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _no_constant(name: str) -> Any:
@@ -243,9 +246,8 @@ def _schema(files: Sequence[Path]) -> Any:
 
 
 def _check_names(path: Path | str, names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise OptionError(f"{path} has two columns {name!r}. Rename one.")
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
+        raise OptionError(f"{path} has two columns {twice[0]!r}. Rename one.")
 
 
 def _digest(path: Path) -> dict[str, Any]:
@@ -374,8 +376,8 @@ def _csv(path: Path, delimiter: str) -> Iterator[Row | BadRow]:
             elif names is None:
                 raise OptionError(f"{where}: {wrong or 'there are no names of columns'}.")
             elif wrong or (row and len(row) != len(names)):
-                n = len(names)
-                yield BadRow(f"{where}: {wrong or f'it has {len(row or ())}, not {n} fields'}.")
+                n, most = len(row or ()), len(names)
+                yield BadRow(f"{where}: {wrong or f'it has {n}, not {most} fields'}.")
             elif row:
                 yield dict(zip(names, row, strict=True))
 
@@ -484,11 +486,11 @@ def _text(row: Row, name: str) -> str:
 
 
 def _value_text(value: Any, name: str) -> str:
-    if isinstance(value, str):
-        return value
+    if isinstance(value, (str, bytes)):
+        return value if isinstance(value, str) else str(_plain(value))
     if value is None or (isinstance(value, float) and math.isnan(value)):  # as pandas has it
         raise PromptError(f"{name} is empty in this row.")
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(value, ensure_ascii=False, default=_plain)
 
 
 def _braces(template: str) -> Callable[[Row], str]:

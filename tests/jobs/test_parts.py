@@ -88,8 +88,8 @@ def test_parquet_loses_nothing_of_what_later_parts_have(tmp_path: Path) -> None:
 
 def test_json_lines_have_no_values_that_json_has_not(tmp_path: Path) -> None:
     with Parts(tmp_path, "jsonl", JOB) as parts:
-        parts.write([{"a": float("nan"), "b": [{"c": (float("inf"), 1.5)}]}], 1)
-        assert list(parts.rows()) == [{"a": None, "b": [{"c": [None, 1.5]}]}]
+        parts.write([{"a": float("nan"), "b": [{"c": (float("inf"), 1.5, b"x")}]}], 1)
+        assert list(parts.rows()) == [{"a": None, "b": [{"c": [None, 1.5, "x"]}]}]
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -163,6 +163,11 @@ def test_another_job_is_refused_with_what_differs(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match='format is "parquet" and was "jsonl"'):
         Parts(tmp_path, "parquet", JOB)
     fill(tmp_path, 5)  # the folder is free again
+    many = [{"file": f"{i}.csv"} for i in range(40)]
+    with Parts(tmp_path / "many", "jsonl", {"input": many}) as parts:
+        parts.write([row(0)], 1)
+    with pytest.raises(OptionError, match=r'is ….*"35\.csv.* and was ….*"30\.csv'):
+        Parts(tmp_path / "many", "jsonl", {"input": [*many[:30], *many[35:]]})
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

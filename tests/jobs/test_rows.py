@@ -215,6 +215,7 @@ def content(prompts: Prompts, row: dict) -> list[str]:
 def test_prompts() -> None:
     assert content(Prompts(), {"id": 1, "text": "x"}) == ["x"]
     assert content(Prompts(), {"only": "x"}) == ["x"]
+    assert content(Prompts(), {"text": b"\xc3\xa9\xff"}) == ["é\\xff"]
     assert content(Prompts(column="id"), {"id": 1, "text": "x"}) == ["1"]
     assert content(Prompts("{a}: {b} {{c}}"), {"a": "{b}", "b": [1, None]}) == [
         "{b}: [1, null] {c}"
