@@ -29,8 +29,7 @@ from structgen.vocabulary import Trie, Vocabulary
 
 from .grouping import StateRows, distinct, ranges
 from .node_sets import Node, Nodes, NodeSets
-from .text.leaf_texts import LeafTexts
-from .text.string_walks import StringWalks
+from .text.string_walks import LeafTexts, StringWalks
 from .walk_store import HANDED, ROOT, End, Exits, LeafWalk, WalkBuilder, WalkMemo, WalkStore, ids_of
 
 Int32: TypeAlias = npt.NDArray[np.int32]

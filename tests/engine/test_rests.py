@@ -18,7 +18,7 @@ from structgen.grammar import ir
 from structgen.grammar.formats import format_regex
 from structgen.grammar.regex.read import parse_python
 from structgen.masks.reach import FAR, Reach
-from structgen.masks.text.leaf_texts import LeafTexts
+from structgen.masks.text.string_walks import LeafTexts
 
 PATTERNS = {
     "(ab|c){3}d?": 5,

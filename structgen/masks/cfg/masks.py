@@ -50,8 +50,17 @@ from structgen.masks.walk_store import NO_WALK, ROOT, Ids, LeafWalk, Tokens, Wal
 from structgen.storage import Caches, GenerationalCache
 from structgen.vocabulary import Vocabulary
 
-from .lexer_walks import Spaces, Walks, as_leaf_walk
-from .tokens import Bits, LexerWalk, Rows, gathered, new_number, overlay
+from .lexer_walks import (
+    Bits,
+    LexerWalk,
+    Rows,
+    Spaces,
+    Walks,
+    as_leaf_walk,
+    gathered,
+    new_number,
+    overlay,
+)
 
 _STATE_BITS = 40
 _STATE_MASK = (1 << _STATE_BITS) - 1
