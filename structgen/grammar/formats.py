@@ -31,6 +31,15 @@ from structgen.grammar import ir
 from structgen.grammar.regex.read import parse_python
 from structgen.grammar.regex.unicode_sets import unicode_property
 
+
+def _then(*parts: ir.Regex) -> ir.Regex:
+    return ir.Concat(parts)
+
+
+def _either(*parts: ir.Regex) -> ir.Regex:
+    return ir.Alternate(parts)
+
+
 _HOUR = "(?:[01][0-9]|2[0-3])"
 _OFFSET = f"[+-]{_HOUR}:[0-5][0-9]"
 _FRACTION = r"(?:\.[0-9]+)?"
@@ -54,13 +63,13 @@ def date() -> ir.Regex:
 def time() -> ir.Regex:
     """``full-time``: 08:30:06.283Z, 15:59:60-08:00."""
     usual = parse_python(f"{_HOUR}:[0-5][0-9]:[0-5][0-9]{_FRACTION}(?:[Zz]|{_OFFSET})")
-    return ir.Alternate((usual, *_leap_seconds()))
+    return _either(usual, *_leap_seconds())
 
 
 @cache
 def date_time() -> ir.Regex:
     """``date-time``: 2024-02-29T08:30:06Z."""
-    return ir.Concat((date(), parse_python("[Tt]"), time()))
+    return _then(date(), parse_python("[Tt]"), time())
 
 
 @cache
@@ -120,13 +129,11 @@ def _relation(before: int, after: int, pairs: list[tuple[str, int]]) -> ir.Regex
     lines = []
     for left, digit in pairs:
         chars = (ir.char_set([(ord(ends[0]), ord(ends[-1]))]) for ends in left.split())
-        lines.append(ir.Concat((*chars, to_digit, digits[digit])))
-    return ir.Concat(
-        (
-            ir.Repeat(ir.ANY_CHAR, before, before),
-            ir.Alternate(tuple(lines)),
-            ir.Repeat(ir.ANY_CHAR, after, after),
-        )
+        lines.append(_then(*chars, to_digit, digits[digit]))
+    return _then(
+        ir.Repeat(ir.ANY_CHAR, before, before),
+        ir.Alternate(tuple(lines)),
+        ir.Repeat(ir.ANY_CHAR, after, after),
     )
 
 
@@ -167,28 +174,28 @@ def ipv6(least_gap: int = 1) -> ir.Regex:
     """
     group = parse_python(f"{HEX}{{1,4}}")
     colon, gap = ir.literal(":"), ir.literal("::")
-    next_group = ir.Concat((colon, group))
+    next_group = _then(colon, group)
 
     def after_gap(room: int) -> ir.Regex:
         """At most ``room`` groups, the last two perhaps an IPv4 address."""
         options = [ir.EPSILON]
         if room >= 1:
-            options.append(ir.Concat((group, ir.Repeat(next_group, 0, room - 1))))
+            options.append(_then(group, ir.Repeat(next_group, 0, room - 1)))
         if room >= 2:
-            many = ir.Repeat(ir.Concat((group, colon)), 0, room - 2)
-            options.append(ir.Concat((many, ipv4())))
+            many = ir.Repeat(_then(group, colon), 0, room - 2)
+            options.append(_then(many, ipv4()))
         return ir.Alternate(tuple(options))
 
     # The rest after 8 groups, then after 7, and so on.
     rest: ir.Regex = ir.EPSILON
     for groups in range(7, 0, -1):
-        options = [ir.Concat((next_group, rest))]
+        options = [_then(next_group, rest)]
         if groups == 6:
-            options.append(ir.Concat((colon, ipv4())))
+            options.append(_then(colon, ipv4()))
         if groups + least_gap <= 8:
-            options.append(ir.Concat((gap, after_gap(8 - least_gap - groups))))
+            options.append(_then(gap, after_gap(8 - least_gap - groups)))
         rest = ir.Alternate(tuple(options))
-    return ir.Alternate((ir.Concat((group, rest)), ir.Concat((gap, after_gap(8 - least_gap)))))
+    return _either(_then(group, rest), _then(gap, after_gap(8 - least_gap)))
 
 
 @cache
@@ -227,13 +234,9 @@ def mailbox(atext: str, qtext: str, domain: ir.Regex) -> ir.Regex:
         domain: the domain names.
     """
     local = parse_python(rf'{atext}+(?:\.{atext}+)*|"(?:{qtext}|\\[!-~])*"')
-    tagged = ir.Concat((parse_python("[Ii][Pp][Vv]6:"), ipv6(least_gap=2)))
-    literal = ir.Concat(
-        (ir.literal("["), ir.Alternate((ipv4(), tagged)), ir.literal("]")),
-    )
-    return ir.Concat(
-        (limited(local, MAX_LOCAL_PART), ir.literal("@"), ir.Alternate((domain, literal)))
-    )
+    tagged = _then(parse_python("[Ii][Pp][Vv]6:"), ipv6(least_gap=2))
+    literal = _then(ir.literal("["), _either(ipv4(), tagged), ir.literal("]"))
+    return _then(limited(local, MAX_LOCAL_PART), ir.literal("@"), _either(domain, literal))
 
 
 @cache
@@ -245,7 +248,7 @@ def uri() -> ir.Regex:
 @cache
 def uri_reference() -> ir.Regex:
     """RFC 3986, ``URI-reference``."""
-    return ir.Alternate((uri(), _relative("", "")))
+    return _either(uri(), _relative("", ""))
 
 
 @cache
@@ -257,7 +260,7 @@ def iri() -> ir.Regex:
 @cache
 def iri_reference() -> ir.Regex:
     """RFC 3987, ``IRI-reference``."""
-    return ir.Alternate((iri(), _relative(_UCSCHAR, _IPRIVATE)))
+    return _either(iri(), _relative(_UCSCHAR, _IPRIVATE))
 
 
 @cache
@@ -286,12 +289,7 @@ def json_pointer() -> ir.Regex:
 @cache
 def relative_json_pointer() -> ir.Regex:
     """draft-handrews-relative-json-pointer-01: without index manipulation (``0+1``)."""
-    return ir.Concat(
-        (
-            parse_python("0|[1-9][0-9]*"),
-            ir.Alternate((ir.literal("#"), json_pointer())),
-        )
-    )
+    return _then(parse_python("0|[1-9][0-9]*"), _either(ir.literal("#"), json_pointer()))
 
 
 def limited(regex: ir.Regex, most: int) -> ir.Regex:
@@ -316,14 +314,11 @@ def _authority(ucschar: str) -> ir.Regex:
     plain = f"[{UNRESERVED}{ucschar}{_SUB_DELIMS}]"
     user = f"(?:{plain}|:|{PERCENT})*@"
     future = rf"[vV]{HEX}+\.[{UNRESERVED}{_SUB_DELIMS}:]+"
-    address = ir.Alternate((ipv6(), parse_python(future)))
-    host = ir.Alternate(
-        (
-            ir.Concat((ir.literal("["), address, ir.literal("]"))),
-            parse_python(f"(?:{plain}|{PERCENT})*"),
-        )
+    address = _either(ipv6(), parse_python(future))
+    host = _either(
+        _then(ir.literal("["), address, ir.literal("]")), parse_python(f"(?:{plain}|{PERCENT})*")
     )
-    return ir.Concat((parse_python(f"(?://{user}|//)"), host, parse_python("(?::[0-9]*)?")))
+    return _then(parse_python(f"(?://{user}|//)"), host, parse_python("(?::[0-9]*)?"))
 
 
 def _path_parts(ucschar: str) -> tuple[ir.Regex, ir.Regex, ir.Regex]:
@@ -347,25 +342,25 @@ def _ending(ucschar: str, iprivate: str) -> ir.Regex:
 def _with_scheme(ucschar: str, iprivate: str) -> ir.Regex:
     after_authority, absolute, rootless = _path_parts(ucschar)
     paths = (
-        ir.Concat((_authority(ucschar), after_authority)),
+        _then(_authority(ucschar), after_authority),
         absolute,
         rootless,
         ir.EPSILON,
     )
     scheme = parse_python(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-    return ir.Concat((scheme, ir.Alternate(paths), _ending(ucschar, iprivate)))
+    return _then(scheme, ir.Alternate(paths), _ending(ucschar, iprivate))
 
 
 def _relative(ucschar: str, iprivate: str) -> ir.Regex:
     after_authority, absolute, _ = _path_parts(ucschar)
     no_colon = f"(?:[{UNRESERVED}{ucschar}{_SUB_DELIMS}@]|{PERCENT})"
     paths = (
-        ir.Concat((_authority(ucschar), after_authority)),
+        _then(_authority(ucschar), after_authority),
         absolute,
-        ir.Concat((parse_python(f"{no_colon}+"), after_authority)),
+        _then(parse_python(f"{no_colon}+"), after_authority),
         ir.EPSILON,
     )
-    return ir.Concat((ir.Alternate(paths), _ending(ucschar, iprivate)))
+    return _then(ir.Alternate(paths), _ending(ucschar, iprivate))
 
 
 _SEPARATORS = ".\u3002\uff0e\uff61"
@@ -434,13 +429,7 @@ def _name(normal: ir.Regex) -> ir.Regex:
     left = ir.Intersect((_left_to_right(), normal, _short_enough()))
     right = ir.Intersect((_right_to_left(), normal, _short_enough()))
     # A label of ASCII that begins with a letter keeps the Bidi rule.
-    return ir.Alternate(
-        (
-            hostname(),
-            _labels(left, "[A-Za-z0-9]"),
-            _labels(right, "[A-Za-z]"),
-        )
-    )
+    return _either(hostname(), _labels(left, "[A-Za-z0-9]"), _labels(right, "[A-Za-z]"))
 
 
 def _labels(label: ir.Regex, first: str) -> ir.Regex:
@@ -453,15 +442,13 @@ def _labels(label: ir.Regex, first: str) -> ir.Regex:
         first: what labels of ASCII begin with.
     """
     separator = _chars(_SEPARATORS)
-    any_label = ir.Alternate((label, parse_python(ascii_label(first))))
+    any_label = _either(label, parse_python(ascii_label(first)))
     little = parse_python(ascii_label(first, 19))
-    return ir.Concat(
-        (
-            _optional(ir.Concat((little, separator))),
-            any_label,
-            ir.Repeat(ir.Concat((separator, any_label)), 0, 2),
-            ir.Repeat(ir.Concat((separator, little)), 0, 2),
-        )
+    return _then(
+        _optional(_then(little, separator)),
+        any_label,
+        ir.Repeat(_then(separator, any_label), 0, 2),
+        ir.Repeat(_then(separator, little), 0, 2),
     )
 
 
@@ -583,8 +570,8 @@ def _content(valid: ir.CharSet, *contexts: ir.Regex) -> ir.Regex:
     valid = ir.less(valid, _chars("-"))
     letter = ir.less(valid, _property("Mn", "Mc"))
     hyphens = _optional(ir.literal("-"))
-    rest = _some(ir.Concat((hyphens, ir.Alternate((valid, *contexts)))))
-    return ir.Concat((ir.Alternate((letter, *contexts)), rest))
+    rest = _some(_then(hyphens, _either(valid, *contexts)))
+    return _then(_either(letter, *contexts), rest)
 
 
 @cache
@@ -597,14 +584,14 @@ def _left_to_right() -> ir.Regex:
     letter = ir.less(valid, _union(virama, _property("Mn", "Mc"), _chars("-")))
     usual = _content(
         valid,
-        ir.Concat((letter, virama, _chars(_JOINERS))),
-        ir.Concat((small_l, _many(ir.Concat((dot, small_l))))),
-        ir.Concat((_many(ir.literal(_KERAIA)), _within(valid, _GREEK))),
+        _then(letter, virama, _chars(_JOINERS)),
+        _then(small_l, _many(_then(dot, small_l))),
+        _then(_many(ir.literal(_KERAIA)), _within(valid, _GREEK)),
     )
     japanese = ir.char_set([*_JAPANESE, (0x3005, 0x3005), (0x30FC, 0x30FC), (0x30, 0x39)])
-    mixed = ir.Alternate((japanese, katakana_dot))
-    with_dot = ir.Concat((_some(mixed), ir.char_set(_JAPANESE), _some(mixed)))
-    return ir.Alternate((usual, with_dot))
+    mixed = _either(japanese, katakana_dot)
+    with_dot = _then(_some(mixed), ir.char_set(_JAPANESE), _some(mixed))
+    return _either(usual, with_dot)
 
 
 @cache
@@ -614,31 +601,20 @@ def _right_to_left() -> ir.Regex:
     marks = _some(_bidi("NSM"))
     dual, right = _joining()
     non_joiner = ir.literal(_NON_JOINER)
-    joined = ir.Concat(
-        (
-            dual,
-            _some(ir.Concat((non_joiner, dual))),
-            ir.Concat((non_joiner, _union(dual, right))),
-        )
-    )
+    joined = _then(dual, _some(_then(non_joiner, dual)), _then(non_joiner, _union(dual, right)))
     hebrew = _within(_bidi("R"), _HEBREW)
-    geresh = ir.Concat((ir.less(hebrew, _chars(_GERESHES)), _many(_chars(_GERESHES))))
+    geresh = _then(ir.less(hebrew, _chars(_GERESHES)), _many(_chars(_GERESHES)))
 
     def labels(numbers: str) -> ir.Regex:
         """European and Arabic-Indic numbers are not mixed."""
         valid = _within(pvalid(), list(_bidi(*strong, numbers, *neutral).ranges))
         end = _bidi(*strong, numbers)
-        shape = ir.Concat(
-            (
-                _bidi(*strong),
-                ir.Alternate(
-                    (marks, ir.Concat((_some(ir.negate(_chars(_SEPARATORS))), end, marks)))
-                ),
-            )
+        shape = _then(
+            _bidi(*strong), _either(marks, _then(_some(ir.negate(_chars(_SEPARATORS))), end, marks))
         )
         return ir.Intersect((_content(valid, geresh, joined), shape))
 
-    return ir.Alternate((labels("EN"), labels("AN")))
+    return _either(labels("EN"), labels("AN"))
 
 
 @cache
@@ -671,17 +647,9 @@ def _normalized() -> ir.Regex:
         composing = "".join(after["mark"])
         letters = _both(starters, _chars("".join(before["nukta"])))
         nuktas = "".join(after["nukta"])
-        return ir.Alternate(
-            (
-                ir.Concat(
-                    (
-                        ir.less(starters, letters),
-                        marks(1, 103, composing),
-                        marks(104, 255, composing),
-                    )
-                ),
-                ir.Concat((letters, marks(1, 103, composing + nuktas), marks(104, 255, composing))),
-            )
+        return _either(
+            _then(ir.less(starters, letters), marks(1, 103, composing), marks(104, 255, composing)),
+            _then(letters, marks(1, 103, composing + nuktas), marks(104, 255, composing)),
         )
 
     starters = ir.negate(_union(*(c for value, c in _combining().items() if value)))
@@ -689,8 +657,8 @@ def _normalized() -> ir.Regex:
     leaders = clusters(_both(starters, leading))
     followers = clusters(ir.less(starters, _union(leading, led)))
     others = clusters(ir.less(starters, leading))
-    chain = ir.Alternate((others, ir.Concat((_many(leaders), followers))))
-    return ir.Concat((_some(chain), _some(leaders)))
+    chain = _either(others, _then(_many(leaders), followers))
+    return _then(_some(chain), _some(leaders))
 
 
 @cache
@@ -705,8 +673,8 @@ def _short_enough() -> ir.Regex:
 
     def few(most: int, highest: int, length: int) -> ir.Regex:
         """At most ``most`` characters up to ``highest`` beyond ASCII, ``length`` in all."""
-        one = ir.Concat((_within(beyond, [(0, highest)]), _some(ascii_only)))
-        text = ir.Concat((_some(ascii_only), ir.Repeat(one, 0, most)))
+        one = _then(_within(beyond, [(0, highest)]), _some(ascii_only))
+        text = _then(_some(ascii_only), ir.Repeat(one, 0, most))
         return limited(text, length)
 
     # Greek to Hebrew, Arabic, India, Thai to Georgian and Ethiopic, kana.
@@ -720,16 +688,14 @@ def _short_enough() -> ir.Regex:
             (0x3000, 0x30FF, 24),
         )
     ]
-    return ir.Alternate(
-        (
-            *scripts,
-            few(1, 0x24F, 55),
-            few(2, 0x24F, 52),
-            few(6, 0x24F, 44),
-            few(4, 0x1EFF, 40),
-            ir.Repeat(_union(ascii_only, _within(beyond, [(0, 0xFFFF)])), 1, 11),
-            ir.Repeat(ir.ANY_CHAR, 1, 9),
-        )
+    return _either(
+        *scripts,
+        few(1, 0x24F, 55),
+        few(2, 0x24F, 52),
+        few(6, 0x24F, 44),
+        few(4, 0x1EFF, 40),
+        ir.Repeat(_union(ascii_only, _within(beyond, [(0, 0xFFFF)])), 1, 11),
+        ir.Repeat(ir.ANY_CHAR, 1, 9),
     )
 
 
@@ -773,16 +739,14 @@ def regex_syntax() -> ir.Regex:
     quantifier = _quantifier()
     term = _term()
     flat: ir.Regex = ir.Repeat(term, 0, None)
-    around = ir.Concat((parse_python(r"\(\?<?[=!]"), flat, close))
-    body: ir.Regex = ir.Repeat(ir.Alternate((term, around)), 0, None)
+    around = _then(parse_python(r"\(\?<?[=!]"), flat, close)
+    body: ir.Regex = ir.Repeat(_either(term, around), 0, None)
     for _ in range(MAX_NESTING):
-        group = ir.Concat((parse_python(r"\((?:\?:)?"), body, close, quantifier))
-        body = ir.Repeat(ir.Alternate((term, around, group)), 0, None)
-    any_name = ir.Concat((parse_python("[A-Za-z_$][A-Za-z0-9_$]*>"), flat, close))
-    named = ir.Concat(
-        (flat, ir.literal("(?<"), ir.Alternate((any_name, *_references())), quantifier)
-    )
-    return ir.Concat((ir.Repeat(named, 0, 1), body))
+        group = _then(parse_python(r"\((?:\?:)?"), body, close, quantifier)
+        body = ir.Repeat(_either(term, around, group), 0, None)
+    any_name = _then(parse_python("[A-Za-z_$][A-Za-z0-9_$]*>"), flat, close)
+    named = _then(flat, ir.literal("(?<"), _either(any_name, *_references()), quantifier)
+    return _then(ir.Repeat(named, 0, 1), body)
 
 
 def _references() -> list[ir.Regex]:
@@ -794,13 +758,10 @@ def _references() -> list[ir.Regex]:
 
 def _term() -> ir.Regex:
     """All but groups: a character, escape or class with a quantifier, an assertion, a bar."""
-    atom = ir.Alternate(
-        (
-            parse_python(rf"[^{_SPECIAL}]|\\(?:[{_SYNTAX}/dDsSwWfnrtv]|{_ESCAPE})"),
-            _class(),
-        )
+    atom = _either(
+        parse_python(rf"[^{_SPECIAL}]|\\(?:[{_SYNTAX}/dDsSwWfnrtv]|{_ESCAPE})"), _class()
     )
-    return ir.Alternate((ir.Concat((atom, _quantifier())), parse_python(r"[|\^$]|\\[bB]")))
+    return _either(_then(atom, _quantifier()), parse_python(r"[|\^$]|\\[bB]"))
 
 
 def _quantifier() -> ir.Regex:
@@ -818,8 +779,8 @@ def _quantifier() -> ir.Regex:
 def _class() -> ir.Regex:
     """``[...]``. A dash is itself at either end, and only there."""
     atom = parse_python(rf"[^\\\]\^\-]|\\(?:[{_SYNTAX}/dDsSwWfnrtvb\-]|{_ESCAPE})")
-    content = ir.Repeat(ir.Alternate((atom, *_class_ranges())), 0, None)
-    return ir.Concat((parse_python(r"\[\^?-?"), content, parse_python("-?]")))
+    content = ir.Repeat(_either(atom, *_class_ranges()), 0, None)
+    return _then(parse_python(r"\[\^?-?"), content, parse_python("-?]"))
 
 
 def _class_ranges() -> list[ir.Regex]:
@@ -831,7 +792,7 @@ def _class_ranges() -> list[ir.Regex]:
         first, last = (
             ir.less(ir.char_set([r]), special) for r in (start, (end, ir.MAX_CODE_POINT))
         )
-        return ir.Concat((first, ir.literal("-"), last))
+        return _then(first, ir.literal("-"), last)
 
     lines = []
     for low, following in zip(_STRETCHES, (*_STRETCHES[1:], None), strict=True):
