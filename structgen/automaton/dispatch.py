@@ -363,14 +363,7 @@ class _Builder:
         left_out: Collection[tuple[str, str]],
         apart: bool = False,
     ) -> JsonLanguage:
-        graph = json_schema.lower(
-            schema,
-            dialect=options.dialect,
-            documents=options.documents,
-            format_assertion=options.format_assertion,
-            skipped=left_out,
-            apart=apart,
-        )
+        graph = json_schema.lower(schema, **options.reading, skipped=left_out, apart=apart)
         language = JsonLanguage(graph, options, missing)
         self.languages.append(language)
         return language

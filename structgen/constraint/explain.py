@@ -228,14 +228,7 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
         # dynamic scopes may lead to a schema more than once
         seen.setdefault(raw, (place.path, place.dialect))
 
-    graph = json_schema.lower(
-        schema,
-        dialect=options.dialect,
-        documents=options.documents,
-        format_assertion=options.format_assertion,
-        skipped=left_out,
-        observe=observe,
-    )
+    graph = json_schema.lower(schema, **options.reading, skipped=left_out, observe=observe)
     order = _order(schema)
     beyond = len(order)
 
@@ -504,6 +497,28 @@ MEASURED: Mapping[str, str] = {
 }
 """What of each was measured, what costs most first: findings are told in this order."""
 
+_ADVICE = {
+    UNBOUNDED_ARRAY: "A list of any length. A small model may repeat items for ever: give it "
+    "maxItems.",
+    UNASKED_OPTIONAL: "{0!r} may {1}, but a small model invents a value, whatever a description "
+    "says: leave the field out of the type, or show an example that lacks it.",
+    STRANGE_NAME: "The name {0!r} does not say what belongs there, and a mask shows the model no "
+    "descriptions: use words, and an alias for the code.",
+    UNBOUNDED_DATE: "A date of any year, such as {0}. Bound it: Field(ge=date(2020, 1, 1), "
+    "le=date(2030, 12, 31)), structgen.types.recent_date(), or, in a JSON Schema, a pattern beside "
+    "the format.",
+    LATE_REASONING: "The reasons come after {0!r}, which they cannot change any more. Leave them "
+    "out; or, with a model that gains by it, put {1!r} first, or generate with think= or "
+    "draft=True.",
+    UNBOUNDED_DECIMAL: "A decimal number of any length. A small model may write digits for ever: "
+    "bound it with Field(max_digits=10, decimal_places=2), and with ge= and le=.",
+    SHARED_BEGINNING: "{0} begin alike and the other labels do not. Token by token, the beginning "
+    "of several weighs as much as all of them: generate with best=True, or use a Decider.",
+    UNBOUNDED_STRING: "A string of any length. A small model may not end it by itself: give it a "
+    "maxLength.",
+}
+"""What is there, and what to write instead."""
+
 _ORDER = tuple(MEASURED)
 
 
@@ -542,7 +557,7 @@ def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...
             holds = functools.partial(evaluate.matches, part.regex)
             found += _of_dates("$", holds)
             if any(map(holds, _LONG_DECIMALS)) and not holds("?"):
-                found.append(_made("$", UNBOUNDED_DECIMAL, _BOUND_IT))
+                found.append(_made("$", UNBOUNDED_DECIMAL))
     return tuple(sorted(dict.fromkeys(found), key=lambda one: _ORDER.index(one.kind)))
 
 
@@ -555,13 +570,7 @@ def _of_json(part: ir.Json, options: Mapping[str, Any]) -> Iterator[Advice]:
     def observe(raw: Mapping[str, Any], place: Place) -> None:
         seen.setdefault(raw, place.path)
 
-    nodes = json_schema.lower(
-        part.schema,
-        dialect=chosen.dialect,
-        documents=chosen.documents,
-        format_assertion=chosen.format_assertion,
-        observe=observe,
-    ).nodes
+    nodes = json_schema.lower(part.schema, **chosen.reading, observe=observe).nodes
     numbers = {node.path: number for number, node in enumerate(nodes)}
     is_ordered = chosen.property_order == "schema"
     for raw, path in sorted(seen.items(), key=lambda one: one[1]):
@@ -582,17 +591,9 @@ def _of_value(nodes: Sequence[Node], number: int, path: str) -> Iterator[Advice]
         return
     kinds = node.types & ~NULL
     if kinds == STRING and not node.patterns and node.max_length is None:
-        yield _made(
-            path,
-            UNBOUNDED_STRING,
-            "A string of any length. A small model may not end it by itself: give it a maxLength.",
-        )
+        yield _made(path, UNBOUNDED_STRING)
     if kinds == ARRAY and node.max_items is None and node.items != FALSE:
-        yield _made(
-            path,
-            UNBOUNDED_ARRAY,
-            "A list of any length. A small model may repeat items for ever: give it maxItems.",
-        )
+        yield _made(path, UNBOUNDED_ARRAY)
     if kinds == STRING and node.patterns:
         yield from _of_dates(path, functools.partial(evaluate.holds, nodes, 2 * number))
 
@@ -600,20 +601,10 @@ def _of_value(nodes: Sequence[Node], number: int, path: str) -> Iterator[Advice]
 def _of_dates(path: str, holds: Callable[[str], bool]) -> Iterator[Advice]:
     odd = [text for text in _ODD_DATES if holds(text)]
     if odd and not any(holds(text[::-1]) for text in odd):  # which only what is no date allows
-        yield _made(
-            path,
-            UNBOUNDED_DATE,
-            f"A date of any year, such as {odd[0]}. Bound it: Field(ge=date(2020, 1, 1), "
-            "le=date(2030, 12, 31)), structgen.types.recent_date(), or, in a JSON Schema, a "
-            "pattern beside the format.",
-        )
+        yield _made(path, UNBOUNDED_DATE, odd[0])
 
 
 _LONG_DECIMALS = [sign + text for sign in ("", "-") for text in ("7" * 60 + ".5", "0." + "7" * 60)]
-_BOUND_IT = (
-    "A decimal number of any length. A small model may write digits for ever: bound it with "
-    "Field(max_digits=10, decimal_places=2), and with ge= and le=."
-)
 
 
 def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
@@ -625,7 +616,7 @@ def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
         rules = [part, *(rule for rule in part.get("allOf", ()) if isinstance(rule, Mapping))]
         bounds = {name for rule in rules for name in rule}
         if part.get("type") == "number" and not all(bounds & some for some in _ENDS):
-            yield _made(path, UNBOUNDED_DECIMAL, _BOUND_IT)
+            yield _made(path, UNBOUNDED_DECIMAL)
             return
 
 
@@ -637,12 +628,7 @@ def _of_optional(names: Mapping[str, Any], required: Any, path: str) -> Iterator
             continue
         if name not in needed or _is_nullable(raw):
             how = "be null" if name in needed else "be left out"
-            yield _made(
-                child_path(path, "properties", name),
-                UNASKED_OPTIONAL,
-                f"{name!r} may {how}, but a small model invents a value, whatever a description "
-                "says: leave the field out of the type, or show an example that lacks it.",
-            )
+            yield _made(child_path(path, "properties", name), UNASKED_OPTIONAL, name, how)
 
 
 def _is_nullable(raw: Mapping[str, Any]) -> bool:
@@ -657,34 +643,18 @@ def _of_names(names: Mapping[str, Any], path: str, *, is_ordered: bool) -> Itera
         place = child_path(path, "properties", name)
         if _REASONING.fullmatch(name):
             if before and is_ordered:
-                yield _made(
-                    place,
-                    LATE_REASONING,
-                    f"The reasons come after {before[-1]!r}, which they cannot change any more. "
-                    f"Leave them out; or, with a model that gains by it, put {name!r} first, or "
-                    "generate with think= or draft=True.",
-                )
+                yield _made(place, LATE_REASONING, before[-1], name)
         else:
             before.append(name)
         if _CODE.fullmatch(name):
-            yield _made(
-                place,
-                STRANGE_NAME,
-                f"The name {name!r} does not say what belongs there, and a mask shows the model no "
-                "descriptions: use words, and an alias for the code.",
-            )
+            yield _made(place, STRANGE_NAME, name)
 
 
 def _of_labels(path: str, labels: Sequence[str]) -> Iterator[Advice]:
     shared = _sharing(labels)
     if shared and len(shared) < len(labels):
         shown = ", ".join(repr(label) for label in shared[:4])
-        yield _made(
-            path,
-            SHARED_BEGINNING,
-            f"{shown} begin alike and the other labels do not. Token by token, the beginning of "
-            "several weighs as much as all of them: generate with best=True, or use a Decider.",
-        )
+        yield _made(path, SHARED_BEGINNING, shown)
 
 
 def _sharing(labels: Iterable[str]) -> list[str]:
@@ -696,5 +666,5 @@ def _sharing(labels: Iterable[str]) -> list[str]:
     return [label for label in labels if label in alike]
 
 
-def _made(path: str, kind: str, text: str) -> Advice:
-    return Advice(path, kind, text, MEASURED.get(kind, ""))
+def _made(path: str, kind: str, *said: str) -> Advice:
+    return Advice(path, kind, _ADVICE[kind].format(*said), MEASURED[kind])

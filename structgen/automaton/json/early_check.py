@@ -24,6 +24,7 @@ from structgen.grammar.json_schema import (
     ARRAY,
     FALSE,
     OBJECT,
+    OF_VALUES,
     TYPE_BITS,
     Node,
     child_path,
@@ -246,33 +247,17 @@ def _impossible_within(
                 yield ("items",), "", owed
 
 
-_KEYWORDS = {
+_TOLD = OF_VALUES | {"enum", "excluded", "dependent_required"}
+_TOLD -= {"not_multiple_of", "rules", "repeats"}
+_CALLED = {
     "enum": "enum or const",
     "excluded": "not",
-    "minimum": "minimum",
-    "exclusive_minimum": "exclusiveMinimum",
-    "maximum": "maximum",
-    "exclusive_maximum": "exclusiveMaximum",
-    "multiple_of": "multipleOf",
-    "min_length": "minLength",
-    "max_length": "maxLength",
     "patterns": "pattern or format",
-    "properties": "properties",
-    "pattern_properties": "patternProperties",
     "additional": "additionalProperties",
-    "property_names": "propertyNames",
-    "required": "required",
-    "min_properties": "minProperties",
-    "max_properties": "maxProperties",
     "prefix": "prefixItems",
-    "items": "items",
-    "min_items": "minItems",
-    "max_items": "maxItems",
-    "contains": "contains",
     "unique": "uniqueItems",
-    "dependent_required": "dependentRequired",
 }
-"""What messages call the fields of nodes."""
+"""Which fields of nodes messages tell, and what they call those that no keyword is called like."""
 
 _OF_REQUIREMENTS = ("additional", "items", "property_names")
 """Those whose numbers name other nodes."""
@@ -284,9 +269,11 @@ def _asserted(types: int, nodes: list[Node]) -> str:
     told = [] if types == ALL_TYPES else [f"type {' or '.join(names)}"]
     for node in nodes:
         for field, value in node.fields().items():
+            first, *more = field.split("_")
+            name = _CALLED.get(field, "".join((first, *map(str.capitalize, more))))
             if field in ("enum", "required"):
-                told.append(f"{_KEYWORDS[field]} {show(list(value))}")
-            elif field in _KEYWORDS:
+                told.append(f"{name} {show(list(value))}")
+            elif field in _TOLD:
                 is_number = type(value) in (int, Decimal) and field not in _OF_REQUIREMENTS
-                told.append(f"{_KEYWORDS[field]} {value}" if is_number else _KEYWORDS[field])
+                told.append(f"{name} {value}" if is_number else name)
     return ", ".join(dict.fromkeys(told))

@@ -123,6 +123,12 @@ class JsonOptions:
                 )
 
     @property
+    def reading(self) -> dict[str, Any]:
+        """Those by which schemas are read, as `json_schema.lower` takes them."""
+        names = ("dialect", "documents", "format_assertion")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def limits(self) -> Limits:
         """What `compile` may do."""
         return Limits(self.max_work, self.max_memory_bytes)
