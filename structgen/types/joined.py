@@ -8,7 +8,7 @@ one state, which therefore go on alike, only the one that began later is followe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from structgen.errors import OutputTypeError, ParseError
@@ -17,7 +17,7 @@ from structgen.grammar import ir
 from .schemas import shown
 from .sums import Joined
 from .templates import Template
-from .user import OutputType, Part, PartReader
+from .user import OutputType, Part, PartReader, all_checked, fitted_parts
 
 LOOSE: Mapping[str, Any] = {
     "whitespace": "flexible",
@@ -215,8 +215,7 @@ Lower = Callable[[Any], OutputType]
 def joined_type(value: Joined, name: str, lower: Lower) -> OutputType:
     """The output type of a sum. Parses to the text."""
     parts = [_part(part, f"part {n} of {name}", lower) for n, part in enumerate(value.parts, 1)]
-    checked = dict.fromkeys(found for part in parts for found in part.checked)
-    return _sequence(parts, str, name, tuple(checked))
+    return _sequence(parts, str, name, all_checked(parts))
 
 
 def template_type(value: Template, name: str, lower: Lower) -> OutputType:
@@ -303,11 +302,6 @@ def _sequence(
     growing: Callable[[], PartReader] | None = None,
 ) -> OutputType:
     """One output type after the other."""
-
-    def fitted(tokens: Collection[str]) -> OutputType:
-        fit = [part.fitted(tokens) if part.fitted is not None else part for part in parts]
-        return _sequence(fit, parse, name, checked, growing)
-
     located = [part.locate for part in parts if part.locate is not None]
     return OutputType(
         ir.Sequence(tuple(part.grammar for part in parts)),
@@ -315,7 +309,7 @@ def _sequence(
         name,
         checked,
         locate=located[0] if len(located) == 1 else None,
-        fitted=fitted if any(part.fitted is not None for part in parts) else None,
+        fitted=fitted_parts(parts, lambda fit: _sequence(fit, parse, name, checked, growing)),
         growing=growing,
     )
 

@@ -14,7 +14,7 @@ import functools
 import os
 import re
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -41,7 +41,7 @@ from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.grammar.regex import tree as regex_tree
 from structgen.types.joined import joined_type, template_type
-from structgen.types.json_types import adapter_of, json_type
+from structgen.types.json_types import JsonType, adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
 from structgen.types.records import modern
 from structgen.types.regexes import Regex, TextPattern
@@ -53,7 +53,15 @@ from structgen.types.tags import Tagged, TaggedText
 from structgen.types.templates import Template
 from structgen.types.tool_calls import ToolCalls
 from structgen.types.tool_grammar import tool_calls_type
-from structgen.types.user import Cfg, Choice, OutputType, SpecialToken, choice_type
+from structgen.types.user import (
+    Cfg,
+    Choice,
+    OutputType,
+    SpecialToken,
+    all_checked,
+    choice_type,
+    fitted_parts,
+)
 from structgen.types.wrappers import lower_pattern, lower_schema
 
 _VALIDATORS = (AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
@@ -222,15 +230,9 @@ def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:
     return ir.Embedded(f"terminal {name}", grammar)
 
 
-def _lower_json(output_type: Any, name: str) -> OutputType:
-    json_part = json_type(output_type, name)
-    return OutputType(
-        ir.Json(json_part.schema),
-        json_part.parse,
-        name,
-        json_part.checked,
-        values=json_part.values,
-    )
+def _lower_json(output_type: Any, name: str, part: JsonType | None = None) -> OutputType:
+    part = part or json_type(output_type, name)
+    return OutputType(ir.Json(part.schema), part.parse, name, part.checked, values=part.values)
 
 
 def _lower_by_schema(output_type: Any, name: str) -> OutputType:
@@ -245,13 +247,9 @@ def _lower_by_schema(output_type: Any, name: str) -> OutputType:
         schema, kind = text, "string"
     is_model = isinstance(output_type, type) and issubclass(output_type, BaseModel)
     if kind == "string" and not is_model:
-        pattern = _string_pattern(schema, name)
-        return OutputType(
-            pattern, json_part.parse_string, name, json_part.checked, values=json_part.values
-        )
-    return OutputType(
-        ir.Json(schema), json_part.parse, name, json_part.checked, values=json_part.values
-    )
+        pattern, parse = _string_pattern(schema, name), json_part.parse_string
+        return OutputType(pattern, parse, name, json_part.checked, values=json_part.values)
+    return _lower_json(output_type, name, json_part)
 
 
 def _base(output_type: Any) -> Any:
@@ -343,18 +341,12 @@ def _any_of(parts: Sequence[OutputType], name: str) -> OutputType:
             f"The text is none of the kinds in {name}:\n  " + "\n  ".join(failures), text=text
         )
 
-    checked = dict.fromkeys(found for part in parts for found in part.checked)
-
-    def fitted(tokens: Collection[str]) -> OutputType:
-        fit = [part.fitted(tokens) if part.fitted is not None else part for part in parts]
-        return _any_of(fit, name)
-
     return OutputType(
         ir.Either(tuple(part.grammar for part in parts)),
         parse,
         name,
-        tuple(checked),
-        fitted=fitted if any(part.fitted is not None for part in parts) else None,
+        all_checked(parts),
+        fitted=fitted_parts(parts, lambda fit: _any_of(fit, name)),
     )
 
 

@@ -27,7 +27,7 @@ from .joined import Divider, is_text_of
 from .tags import Tagged, TaggedText, TaggedValue, TagPart, mark_of, regular, tag_grammar, text_of
 from .tool_calls import ToolSyntax
 from .tools import Tool
-from .user import OutputType, Part
+from .user import OutputType, Part, all_checked
 
 Bounds: TypeAlias = "tuple[int, int | None]"
 """Fewest and most, or None."""
@@ -478,12 +478,11 @@ def tagged_type(
         is_certain = are_certain(
             readers, [part.grammar for part in parts], [part.end for part in parts]
         )
-        checked = dict.fromkeys(found for output in inner for found in output.checked)
         return OutputType(
             tag_grammar(parts, text.at_least, text.at_most),
             functools.partial(read_tags, readers, (text.at_least, text.at_most), name),
             name,
-            tuple(checked),
+            all_checked(inner),
             fitted=fitted,
             growing=functools.partial(TagPieces, readers) if is_certain else None,
         )

@@ -24,7 +24,7 @@ from .tagged import AnswerPieces, CallPieces
 from .tags import Terminals, mark_of, overlap, up_to, without
 from .tool_calls import CHOICES, NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from .tools import Tool, read_tools
-from .user import OutputType, SpecialToken
+from .user import OutputType, SpecialToken, all_checked
 
 _START, _MORE = 0, 2
 _BEGINS_JSON = frozenset(' \t\n\r{["-0123456789tfn')
@@ -262,7 +262,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
             grammar,
             parse,
             name,
-            tuple(dict.fromkeys(found for output in outputs for found in output.checked)),
+            all_checked(outputs),
             fitted=fitted,
             offered=offered,
             growing=functools.partial(

@@ -81,8 +81,8 @@ def _tool(value: Any, lower: Callable[[Any], OutputType]) -> Tool:
         return Tool(name_of_function(value), _doc(value), output)
     if isinstance(value, type):
         output = _object(lower(value), value.__name__)
-        of_class = functools.partial(_call_of_class, value)
-        return Tool(value.__name__, _doc(value), _then(output, of_class))
+        made = _then(output, lambda given: _call_of_class(value, given))
+        return Tool(value.__name__, _doc(value), made)
     if isinstance(value, JsonSchema):
         name = value.schema.get("title") if isinstance(value.schema, dict) else None
         return _of_schema(value, name, None, value, lower)
@@ -125,8 +125,9 @@ def _of_schema(
     if description is None and isinstance(schema.shared, Mapping):
         description = schema.shared.get("description")
     output = _object(lower(schema), name)
-    made = functools.partial(_call_of_schema, _Named(name, tool))
-    return Tool(name, str(description or ""), _then(output, made))
+    named = _Named(name, tool)
+    made = _then(output, lambda value: Call(named, value, made=(value,)))
+    return Tool(name, str(description or ""), made)
 
 
 def _object(output: OutputType, name: str) -> OutputType:
@@ -185,10 +186,6 @@ class _Named:
 
     def __hash__(self) -> int:
         return hash(self.__name__)
-
-
-def _call_of_schema(named: _Named, value: Any) -> Call:
-    return Call(named, value, made=(value,))
 
 
 def _doc(value: Any) -> str:

@@ -113,6 +113,20 @@ class OutputType(Typed[T_co]):
         return self.named if isinstance(self.named, str) else self.named()
 
 
+def all_checked(parts: Iterable[OutputType]) -> tuple[tuple[str, str], ...]:
+    """What code looks at in any of some parts, each once."""
+    return tuple(dict.fromkeys(found for part in parts for found in part.checked))
+
+
+def fitted_parts(
+    parts: Sequence[OutputType], make: Callable[[list[OutputType]], OutputType]
+) -> Callable[[Collection[str]], OutputType] | None:
+    """``fitted`` of what ``make`` makes of some parts."""
+    if all(part.fitted is None for part in parts):
+        return None
+    return lambda tokens: make([part.fitted(tokens) if part.fitted else part for part in parts])
+
+
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Choice(Combining, Typed[T]):
     """Exactly one of ``items``, written as bare text; parses to the very item that was passed in.
@@ -343,7 +357,7 @@ def bare_text(item: Any, name: str) -> str:
                 "Remove it."
             ) from None
         return text
-    if value is None or isinstance(value, (bool, int)):
+    if value is None or isinstance(value, int):
         return json.dumps(value)
     if isinstance(value, float) and math.isfinite(value):
         return json.dumps(value)
