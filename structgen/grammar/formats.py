@@ -178,7 +178,7 @@ def ipv6(least_gap: int = 1) -> ir.Regex:
 
     def after_gap(room: int) -> ir.Regex:
         """At most ``room`` groups, the last two perhaps an IPv4 address."""
-        options = [ir.EPSILON]
+        options: list[ir.Regex] = [ir.EPSILON]
         if room >= 1:
             options.append(_then(group, ir.Repeat(next_group, 0, room - 1)))
         if room >= 2:
@@ -189,7 +189,7 @@ def ipv6(least_gap: int = 1) -> ir.Regex:
     # The rest after 8 groups, then after 7, and so on.
     rest: ir.Regex = ir.EPSILON
     for groups in range(7, 0, -1):
-        options = [_then(next_group, rest)]
+        options: list[ir.Regex] = [_then(next_group, rest)]
         if groups == 6:
             options.append(_then(colon, ipv4()))
         if groups + least_gap <= 8:

@@ -3,7 +3,7 @@
 `lower` is the whole of it. In reading order: `sums` (what all types have in common), `user`,
 `regexes`, `schemas` and `openapi` (what users write), `dispatch` (who lowers what), `wrappers`
 (schemas and patterns), `lowering` (all that is not a wrapper), `names` (of types in messages);
-`json_types` and `exact_schema` (whatever Pydantic knows), `bounds` (numbers), `patterns`,
+`json_types` and `exact_schema` (whatever Pydantic knows), `patterns`,
 `own_types` and `networks` (Pydantic's own types), `signatures` (functions), `records` (attrs,
 msgspec); `tags` and `tagged` (free text with values in it), `templates` and `joined` (text with
 holes); `tool_calls`, `tools` and `tool_grammar` (calls in a model's own syntax); `written` (types

@@ -15,7 +15,7 @@ from structgen import JsonSchema
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import GROUND, Escapes, JsonString, Utf8
 from structgen.masks.leaf_walks import walker_of
-from structgen.masks.text import character_nodes
+from structgen.masks.text import character_arrays
 from structgen.vocabulary.trie import Trie
 
 _SETS = {
@@ -54,7 +54,7 @@ def test_what_a_cut_character_may_become(spelling: str, missing: frozenset[int])
     if spelling != "utf8":
         encoding = JsonString(alphabet, spelling, missing)  # type: ignore[arg-type]
     tokens = _cut()
-    arrays = character_nodes.build(Trie(tokens), len(tokens), spelling, encoding.barred)
+    arrays = character_arrays.build(Trie(tokens), len(tokens), spelling, encoding.barred)
     ends = np.cumsum(arrays["tail_lengths"])
     text = arrays["tail_bytes"].tobytes()
     tails = [text[end - n : end] for end, n in zip(ends, arrays["tail_lengths"], strict=True)]

@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from structgen.automaton.schema import evaluate
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
-from structgen.types import bounds, exact_schema, lower
+from structgen.types import exact_schema, lower
 
 UTC = dt.timezone.utc
 
@@ -47,7 +47,7 @@ UTC = dt.timezone.utc
         (exact_schema.uuid_pattern(), uuid.UUID),
         (exact_schema.uuid_pattern(4), pydantic.UUID4),
         (exact_schema.uuid_pattern(7), pydantic.UUID7),
-        (bounds.decimal_text(bounds.Limits())["pattern"], Decimal),  # type: ignore[index]
+        (exact_schema.decimal_text(exact_schema.Limits())["pattern"], Decimal),  # type: ignore[index]
         (exact_schema.complex_pattern(), complex),
         (exact_schema.integer_pattern(), int),
     ],
@@ -113,8 +113,8 @@ def test_decimals_are_those_that_pydantic_takes(
     limits: dict[str, Any], data: st.DataObject
 ) -> None:
     adapter = TypeAdapter(Annotated[Decimal, Field(**limits)])
-    found = bounds.Limits.of(limits)
-    pattern = bounds.decimal_text(found)
+    found = exact_schema.Limits.of(limits)
+    pattern = exact_schema.decimal_text(found)
     text = data.draw(near(limits))
     try:
         adapter.validate_json(f'"{text}"')
@@ -127,11 +127,12 @@ def test_decimals_are_those_that_pydantic_takes(
         parts += [pattern[regex_algebra.KEYWORD]] if regex_algebra.KEYWORD in pattern else []
         assert evaluate.matches(regex_algebra.lower(["and", *parts]), text) is is_valid, text
     # As a number it is read as a float, so that what is near a bound may be on its other side.
-    allowed = any(_allows_number(schema, text) for schema in bounds.decimal_numbers(found))
+    allowed = any(_allows_number(schema, text) for schema in exact_schema.decimal_numbers(found))
     if allowed:
         adapter.validate_json(text)
     elif is_valid and "multiple_of" not in limits and text.strip("-0.") and len(text) < 12:
-        assert limits.get("max_digits", 0) > bounds.MAX_SPELT_OUT or set(limits) & {"gt", "lt"}
+        most = exact_schema.MAX_SPELT_OUT
+        assert limits.get("max_digits", 0) > most or set(limits) & {"gt", "lt"}
 
 
 def _allows_number(schema: dict[str, Any], text: str) -> bool:
@@ -164,7 +165,7 @@ def test_floats_satisfy_their_bounds_after_rounding(
 ) -> None:
     given = limits if step is None else {**limits, "multiple_of": step}
     adapter = TypeAdapter(Annotated[float, Field(**given)])  # type: ignore[arg-type]
-    schema = bounds.float_schema(bounds.Limits.of(given))
+    schema = exact_schema.float_schema(exact_schema.Limits.of(given))
     if step is None:
         edges = [value + shift for value in limits.values() for shift in (0.0, 1.0, -1.0)]
         value = data.draw(st.floats(-1e6, 1e6) | st.sampled_from([*edges, 1.0]))
@@ -493,7 +494,7 @@ def test_choices_round_trip(items: list[Any]) -> None:
 @pytest.mark.parametrize("whole", ["0", "-0", "7", "-10"])
 def test_multiples_may_end_in_any_zeros(step: str, whole: str) -> None:
     adapter = TypeAdapter(Annotated[Decimal, Field(multiple_of=Decimal(step))])
-    pattern = bounds.decimal_text(bounds.Limits(multiple_of=Decimal(step)))
+    pattern = exact_schema.decimal_text(exact_schema.Limits(multiple_of=Decimal(step)))
     assert pattern is not None
     expression = regex_algebra.lower(pattern[regex_algebra.KEYWORD])
     for fraction in ("", ".0", ".00", ".000", ".0000", ".01", ".010", ".050", ".2500", ".001"):

@@ -42,7 +42,7 @@ from structgen.automaton.work import WORK
 from structgen.masks.grouping import BIT, StateRows, bits_of
 from structgen.masks.leaf_walks import TrieWalk, walker_of
 from structgen.masks.node_sets import NODE_BITS, Node, NodeSet, NodeSets
-from structgen.masks.text.character_nodes import pre_order
+from structgen.masks.text.character_arrays import pre_order
 from structgen.masks.walk_store import ROOT, LeafWalk, WalkStore
 from structgen.storage import GenerationalCache, array_cache, fork_safe
 from structgen.vocabulary import Trie, Vocabulary, view

@@ -27,8 +27,15 @@ from structgen.grammar.ir import MAX_CODE_POINT
 from structgen.storage import GenerationalCache
 from structgen.vocabulary import view
 
-from .character_arrays import Bools, CharacterArrays, Depths, Int32
-from .character_runs import CharacterRun, CountedTokens, Slice
+from .character_arrays import (
+    Bools,
+    CharacterArrays,
+    CharacterRun,
+    CountedTokens,
+    Depths,
+    Int32,
+    Slice,
+)
 
 _MOST_SETS = 8
 """Most sets of characters that are looked for in order; more hardly ever tell more."""

@@ -41,9 +41,8 @@ from structgen.masks.walk_store import (
 )
 from structgen.storage import GenerationalCache
 
-from . import character_nodes
-from .character_arrays import CharacterArrays
-from .character_runs import CountedTokens
+from . import character_arrays
+from .character_arrays import CharacterArrays, CountedTokens
 from .characters import Characters, Whole
 from .tables import ANEW, TextWalk, apart
 from .text_walks import TextWalks
@@ -99,9 +98,9 @@ class LeafTexts:
             found = self._characters[spelling, barred] = Characters(arrays)
         return found
 
-    def _character_arrays(self, spelling: str, barred: frozenset[int]) -> character_nodes.Arrays:
-        def build() -> character_nodes.Arrays:
-            return character_nodes.build(self._store.trie, self._store.size, spelling, barred)
+    def _character_arrays(self, spelling: str, barred: frozenset[int]) -> character_arrays.Arrays:
+        def build() -> character_arrays.Arrays:
+            return character_arrays.build(self._store.trie, self._store.size, spelling, barred)
 
         vocabulary = self._store.vocabulary()
         if vocabulary is None:
@@ -109,7 +108,7 @@ class LeafTexts:
         name = "-".join(["characters", spelling, *(f"{byte:x}" for byte in sorted(barred))])
         if len(name) > _LONGEST_NAME:
             name = f"characters-{spelling}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-        return vocabulary.cached_arrays(name, character_nodes.VERSION, build)
+        return vocabulary.cached_arrays(name, character_arrays.VERSION, build)
 
     def of(self, leaf: Leaf) -> TextWalks:
         """The walks of the text of ``leaf``."""

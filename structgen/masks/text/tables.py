@@ -22,8 +22,7 @@ from structgen.automaton.work import WORK
 from structgen.masks.grouping import RowTable, distinct, ranges, starts_of
 from structgen.vocabulary import view
 
-from .character_arrays import CharacterArrays, Int32
-from .character_runs import CountedTokens
+from .character_arrays import CharacterArrays, CountedTokens, Int32
 from .characters import Characters, Whole
 
 

@@ -4,7 +4,7 @@ A text's automaton mostly stays where it is, so a run of characters is taken as 
 left of it is walked together, small subtrees one by one. `TextWalks` chooses among the ways to walk
 and keeps walks from the root by the content of what is still to be read:
 
-- `TextRuns` takes a run in one comparison over all tokens (`character_runs`) and looks only at the
+- `TextRuns` takes a run in one comparison over all tokens (`CharacterRun`) and looks only at the
   places where it can be left: a closing quote, a character that the token's end cuts, a character
   outside the set.
 - `OpenTexts` walks states from which every text may be read, where only closing quotes matter;
@@ -28,8 +28,7 @@ from structgen.automaton.work import WORK
 from structgen.masks.grouping import ranges, starts_of
 from structgen.storage import GenerationalCache
 
-from .character_arrays import Depths, Int32
-from .character_runs import CharacterRun
+from .character_arrays import CharacterRun, Depths, Int32
 from .characters import Characters
 from .tables import ANEW, DEAD, FEW, SMALL, Counted, FreeWalk, TextSteps, TextWalk, grouped
 
