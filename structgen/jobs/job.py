@@ -625,7 +625,7 @@ def batch(
         shown(made) if progress is None else contextlib.nullcontext(progress) as report,
     ):
         made.write(parts, report)
-        made.check(parts)
+    made.check(parts)
     return folder
 
 

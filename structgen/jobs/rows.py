@@ -192,8 +192,8 @@ class Source:
             for path, known in stamps.items():
                 if stamp(path) != known:
                     raise OptionError(
-                        f"{path} has changed since the job began. Rows that were written before "
-                        "are those of the file as it was: begin again with a new folder."
+                        f"{path} has changed since the job began. The rows in the folder are those "
+                        "of the file as it was: restore it to continue, or choose a new folder."
                     )
 
         def rows() -> Iterator[Row | BadRow]:

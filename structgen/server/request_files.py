@@ -104,6 +104,6 @@ def answer_files(
             shown(job) if progress is None else contextlib.nullcontext(progress) as report,
         ):
             job.write(parts, report)
-            job.check(parts)
+        job.check(parts)
     finally:
         asking.close()

@@ -364,6 +364,7 @@ def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
         ask = [*bad, str(tmp_path / how), "--on-error", how]
         failed = CliRunner().invoke(cli, ask, standalone_mode=False)
         assert "All 2 rows have failed" in str(failed.exception)
+        assert failed.output.endswith(("2 errors\n", "done already.\n"))
     both = [*command, "--column", "a", "--prompt", "{a}"]
     told = CliRunner().invoke(cli, both, standalone_mode=False)
     assert str(told.exception).startswith("--prompt, --column and --messages exclude each other")
