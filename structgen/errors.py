@@ -335,7 +335,7 @@ class ConversionError(ModelError):
 
 
 class WorkerDied(ModelError):
-    """The process that runs a model has ended by itself; its calls failed.
+    """The process that runs a model has ended by itself, or hung and was killed; its calls failed.
 
     The next call starts another.
     """

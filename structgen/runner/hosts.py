@@ -36,6 +36,7 @@ from structgen.storage import KeptByBytes
 from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, owner
 
 from .loops import Aside, Places
+from .tools import check_seconds
 
 Kind = Literal["text", "embedding"]
 
@@ -61,6 +62,9 @@ class ModelConfig:
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
         max_length: as in `structgen.load_embedder`.
+        max_silence: seconds after which a process that does not answer at all, as when its model
+            hangs, is killed while requests run in it: more than a pass of the model takes. None:
+            never. A loaded model has 120.
         memory: bytes that it takes when it is loaded; None: measured, and before that the size of
             its files.
     """
@@ -77,6 +81,7 @@ class ModelConfig:
     adapters: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
     pooling: str | None = None
     max_length: int | None = None
+    max_silence: float | None = 120.0
     memory: int | None = None
 
     def __post_init__(self) -> None:
@@ -87,6 +92,7 @@ class ModelConfig:
             models.check(self.source)  # a folder may come later, a name does not
         if type(self.processes) is not int or not 1 <= self.processes <= 64:
             raise OptionError(f"processes={self.processes!r} is no whole number from 1 to 64.")
+        check_seconds("max_silence", self.max_silence)
         if self.in_process and (self.processes > 1 or not isinstance(self.source, (str, Path))):
             raise OptionError("in_process= needs a source by name, and processes=1.")
         if self.is_loaded and self.processes > 1:
@@ -203,6 +209,7 @@ class TextHost:
                             prefix_cache=config.prefix_cache,
                             batch_size=config.batch_size,
                             in_process=config.in_process,
+                            max_silence=config.max_silence,
                         )
                     )
             for model in made:

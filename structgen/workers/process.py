@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import math
 import os
 import queue
 import signal
@@ -44,6 +45,7 @@ from .protocol import (
     Frames,
     Load,
     NotLoaded,
+    Ping,
     Progress,
     Ready,
     Scores,
@@ -112,6 +114,7 @@ Handler = Callable[[Any], object]
 """Told of each answer to a call, by the thread that reads: it must not wait."""
 
 _STOP_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 _KNOWN_TYPES = 4096
 _KEPT_STDERR = 4096
 
@@ -143,6 +146,11 @@ class WorkerProcess:
         self._lock = threading.Lock()
         self._is_over = False
         self._is_stopping = False
+        self._n_heard = 0
+        self._answers_pings = False
+        self._silent = 0.0  # seconds
+        self._is_hung = False
+        self._ended = threading.Event()
         self._sending: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stderr = bytearray()
         self._loading: Future[Ready] = Future()
@@ -162,6 +170,9 @@ class WorkerProcess:
         self._last_words = begin("structgen-stderr", self._pass_on)
         writing = begin("structgen-write", self._write)
         self._threads = [self._last_words, writing, begin("structgen-read", self._read)]
+        if not load.in_process:
+            watch = functools.partial(self._watch, load.max_silence or math.inf)
+            self._threads.append(begin("structgen-watch", watch))
 
     def wait_until_ready(self) -> Ready:
         """Wait until the model is loaded; what it says of it.
@@ -240,6 +251,8 @@ class WorkerProcess:
     def end(self) -> None:
         """End the process when it has made its pass; without waiting, also as the program ends."""
         self._is_stopping = True
+        if self._silent >= _STOP_SECONDS and self.parent == os.getpid():
+            self._process.kill()
         self._sending.put(None)
 
     # -- the threads ------------------------------------------------------------------------
@@ -259,6 +272,7 @@ class WorkerProcess:
         frames = Frames(pipe)
         try:
             while (message := frames.read()) is not None:
+                self._n_heard += 1
                 self._hear(message)
                 del message  # else an error, and what its traceback holds, until the next one comes
         except Exception:
@@ -266,6 +280,7 @@ class WorkerProcess:
             self._process.kill()
         self._sending.put(None)
         self._process.wait()
+        self._ended.set()
         self._last_words.join(_STOP_SECONDS)
         pipe.close()
         with self._lock:
@@ -283,6 +298,8 @@ class WorkerProcess:
             self._loading.set_exception(message.error)
         elif isinstance(message, Progress):
             self._report(message.stage, message.done, message.total)
+        elif isinstance(message, Ping):
+            self._answers_pings = True
         else:
             with self._lock:
                 if isinstance(message, Ended):
@@ -291,6 +308,31 @@ class WorkerProcess:
                     handler = self._handlers.get(message.id)
             if handler is not None:
                 handler(message)
+
+    def _watch(self, most: float) -> None:
+        """Kill the process when it says nothing for so long, or does not end when it is to.
+
+        It is asked while a call is under way, and in the last part of loading, for which it says
+        so; weights may take as long as they do. It answers between two passes of the model, and
+        while it compiles.
+        """
+        n_heard = -1
+        while not self._ended.wait(_LOOK_SECONDS):
+            if self._is_stopping:
+                most = min(most, _STOP_SECONDS)
+            elif n_heard != self._n_heard:
+                n_heard, self._silent = -1, 0.0
+                is_loading = self._answers_pings and not self._loading.done()
+                if self._handlers or is_loading:
+                    n_heard = self._n_heard
+                    self.send(Ping())
+                continue
+            # In looks, not by a clock: this process may have been stopped as well.
+            self._silent += _LOOK_SECONDS
+            if self._silent >= most:
+                self._is_hung = not self._is_stopping
+                self._process.kill()
+                return
 
     def _pass_on(self) -> None:
         pipe = cast("BinaryIO", self._process.stderr)
@@ -305,18 +347,20 @@ class WorkerProcess:
         if self._is_stopping:
             return ModelError(f"The model {self._name} was closed.")
         code = self._process.returncode
-        how = f"with exit code {code}"
-        if code < 0:
+        how = f"by itself, with exit code {code}"
+        if self._is_hung:
+            how = (
+                f"because it had said nothing for {self._silent:g} s (max_silence): it hung in the "
+                "runtime, or was stopped"
+            )
+        elif code < 0:
             try:
-                how = f"by signal {-code} ({signal.Signals(-code).name})"
+                how = f"by itself, by signal {-code} ({signal.Signals(-code).name})"
             except ValueError:
-                how = f"by signal {-code}"
+                how = f"by itself, by signal {-code}"
             if -code == getattr(signal, "SIGKILL", 9):
                 how += ", which a system sends that is short of memory"
-        text = (
-            f"The process that runs {self._name} ended by itself, {how}. The next call starts "
-            "another."
-        )
+        text = f"The process that runs {self._name} ended {how}. The next call starts another."
         written = bytes(self._stderr).decode(errors="replace").strip()
         return WorkerDied(f"{text} It wrote last:\n{written}" if written else text)
 

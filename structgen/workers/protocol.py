@@ -32,6 +32,8 @@ class Load:
     Attributes:
         in_process: run it in a thread of this process instead, which saves a process and stands
             still during each pass of the model.
+        max_silence: seconds that the process may say nothing while a call is under way, though it
+            was asked; then it is killed. None: it may for ever.
     """
 
     name: str | Path
@@ -43,6 +45,7 @@ class Load:
     adapters: tuple[tuple[str, str], ...] = ()
     batch_size: int | None = None
     in_process: bool = False
+    max_silence: float | None = 120.0
 
 
 @dataclass(slots=True)
@@ -147,6 +150,14 @@ class Adapter:
     id: int
     name: str
     path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Say this back as soon as Python runs, which what hangs in the runtime keeps from running.
+
+    The worker says it first, when it begins to answer.
+    """
 
 
 # -- to the parent ----------------------------------------------------------------------------

@@ -64,6 +64,7 @@ from .protocol import (
     Load,
     LoweredType,
     NotLoaded,
+    Ping,
     Progress,
     Ready,
     Scores,
@@ -137,6 +138,8 @@ class _Worker:
         gc.collect()
         gc.freeze()
         self._scheduler = Scheduler(self._model, batch_size=load.batch_size)
+        begin("structgen-listen", self._listen)
+        self._tell(Ping())  # from now on it answers; what is left runs the chat template
         model = self._model
         self._tell(
             Ready(
@@ -150,7 +153,6 @@ class _Worker:
                 tool_syntax=tool_syntax(model),
             )
         )
-        begin("structgen-listen", self._listen)
         begin("structgen-prepare", self._prepare_all)
         parent = os.getppid()
         while not self._is_over:
@@ -179,6 +181,9 @@ class _Worker:
                     continue
                 if isinstance(message, Verdict):
                     self._hear(message)
+                    continue
+                if isinstance(message, Ping):
+                    self._tell(message)
                     continue
                 if isinstance(message, (Call, ErrandCall)):
                     with self._lock:

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 import structgen
 from structgen import AsyncModel, Generator, JsonSchema, Regex
 from structgen.sampling import TokenIds
+from structgen.workers.protocol import Ping
 
 T = TypeVar("T")
 Run = Callable[[Callable[[AsyncModel], Any]], Any]
@@ -606,6 +607,17 @@ def test_a_process_that_dies_fails_its_calls_and_comes_back(worker: AsyncModel) 
     assert after == "ok"
     assert pids(worker) != pid
     assert not is_running(pid)
+
+
+def test_it_answers_whoever_asks_whether_it_hangs(worker: AsyncModel) -> None:
+    async def main() -> None:
+        process = await worker._host.process()
+        before = process._n_heard
+        process.send(Ping())
+        while process._n_heard == before:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
 
 
 def test_a_model_that_cannot_be_loaded() -> None:
