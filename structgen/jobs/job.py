@@ -43,7 +43,7 @@ from structgen.types import lower
 
 from . import columns
 from .parts import Parts
-from .rows import BadRow, Prompts, Row, Source
+from .rows import BadRow, Prompts, Row, Source, n_bytes_of
 
 ON_ERROR = ("row", "skip", "fail")
 
@@ -185,7 +185,7 @@ class Job(Iterator[Row]):
                 end += 1
                 if row is not None:
                     rows.append(row)
-                    n_bytes += len(repr(row))
+                    n_bytes += n_bytes_of(row)
                 progress(self)
                 is_due = time.monotonic() - began > _SECONDS_PER_PART
                 if is_due or len(rows) >= _ROWS_PER_PART or n_bytes >= _BYTES_PER_PART:
@@ -224,7 +224,7 @@ def results(
             while problem is None and len(group) < ask.size and n_bytes < _BYTES_PER_PART:
                 try:
                     group.append(next(rows))
-                    n_bytes += len(repr(group[-1]))
+                    n_bytes += n_bytes_of(group[-1])
                 except Exception as error:  # that of the end among them
                     problem = error
             if group:
@@ -472,22 +472,11 @@ def asker(
     return functools.partial(_Texts, output_type=output_type, as_written=as_written, **common)
 
 
-class Pool(Ask, Protocol):
-    """What asks of rows, on other machines."""
-
-    @property
-    def window(self) -> int:
-        """How many asks are under way at once."""
-
-    def close(self) -> None:
-        """Give up what is under way. A second call does nothing."""
-
-
 class Cluster(Protocol):
     """Machines that ask the rows of a job, if not this one: see `structgen.ray`."""
 
-    def pool(self, make: Asker, model: str) -> Pool:
-        """What asks there.
+    def pool(self, make: Asker, model: str) -> Any:
+        """An `Ask` there. It has a ``window``, as a job has, and can be closed.
 
         Args:
             make: what is asked.
@@ -662,8 +651,8 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
         nonlocal last
         if is_end or time.monotonic() - last >= _LOG_SECONDS:
             last = time.monotonic()
-            done = job.first + job.n_rows
-            print(f"{done:,}{of_all} rows, {facts()}", file=sys.stderr, flush=True)
+            done = f"{job.first + job.n_rows:,}{of_all} rows"
+            print(f"{done}, {facts()}", file=sys.stderr, flush=True)
 
     yield line
     if job.n_rows or not job.first:

@@ -80,6 +80,17 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain)
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
+def n_bytes_of(row: Row | BadRow) -> int:
+    """About how many bytes a row has as text. Vectors are not written for that."""
+    values = row.values() if isinstance(row, dict) else [row.error]
+    return sum(
+        9 * len(one)
+        if isinstance(one, list) and one and type(one[0]) is type(one[-1]) is float
+        else len(repr(one))
+        for one in values
+    )
+
+
 def stamp(path: Path) -> tuple[int, int, int] | None:
     """What tells a file from one that has come in its place, or from a changed one; None: gone."""
     try:

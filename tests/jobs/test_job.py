@@ -29,7 +29,7 @@ from structgen.errors import (
     StructgenError,
     WorkerDied,
 )
-from structgen.jobs import Job, Parts, Row, Source, batch, job, shown
+from structgen.jobs import Job, Parts, Row, Source, batch, job, rows, shown
 from structgen.jobs.job import attempted
 
 Label = Literal["good", "bad"]
@@ -92,8 +92,8 @@ def test_what_was_read_before_reading_fails_is_asked() -> None:
 
 
 def test_where_a_job_goes_on_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    for rows in (rows_to(8), (row for row in rows_to(8))):
-        with Job(Source.of(rows), Ask(), window=1, first=6) as made, shown(made) as progress:
+    for given in (rows_to(8), (row for row in rows_to(8))):
+        with Job(Source.of(given), Ask(), window=1, first=6) as made, shown(made) as progress:
             for _ in made:
                 progress(made)
     said = capsys.readouterr().err
@@ -142,6 +142,7 @@ def test_parts_and_what_waits_are_bounded_by_bytes(
         made.write(parts)
         assert len(parts.files()) == 7
         assert [row["i"] for row in parts.rows()] == list(range(20))
+    assert rows.n_bytes_of({"v": [0.1] * 100, "t": "x" * 100}) == 900 + 102
 
 
 def test_an_input_that_changes_is_not_written(
