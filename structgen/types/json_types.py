@@ -39,7 +39,7 @@ from structgen.errors import OutputTypeError, ParseError, UnsupportedFeature
 from structgen.storage import IdentityMap, fork_safe
 
 from .exact_schema import CHECKED, REFUSED, ExactSchema
-from .patterns import OwnPatterns
+from .patterns import OwnPatterns, core_nodes
 from .signatures import CALL_OF, NO_SCHEMAS, marked, without_calls
 from .user import ValueSchema
 
@@ -308,7 +308,8 @@ def _anew(core: Any, config: Any) -> SchemaValidator:
         return SchemaValidator(core, config, _use_prebuilt=False)
     except TypeError:  # older versions of pydantic-core take them from classes that are complete
         pass
-    classes = [cls for cls in _classes(core) if vars(cls).get("__pydantic_complete__") is True]
+    made = [one["cls"] for one in core_nodes(core) if one.get("type") in ("model", "dataclass")]
+    classes = [cls for cls in made if vars(cls).get("__pydantic_complete__") is True]
     with _BUILDING:
         try:
             for cls in classes:
@@ -320,19 +321,6 @@ def _anew(core: Any, config: Any) -> SchemaValidator:
 
 
 _BUILDING = fork_safe(threading.Lock())
-
-
-def _classes(schema: Any) -> Iterator[Any]:
-    """The classes of models and dataclasses in a core schema."""
-    stack = [schema]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (list, tuple)):
-            stack.extend(node)
-        elif isinstance(node, dict):
-            if node.get("type") in ("model", "dataclass"):
-                yield node["cls"]
-            stack.extend(part for key, part in node.items() if key != "metadata")
 
 
 def _core_config(adapter: TypeAdapter[Any]) -> Any:

@@ -13,8 +13,8 @@ model should write them, but what they exclude, as in ``\D`` and ``[^\w]``, is a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, SchemaError, SchemaValidator, core_schema
@@ -36,19 +36,27 @@ class OwnPatterns:
     ) -> CoreSchema:
         schema = handler(source)
         seen: set[str] = set()
-        stack: list[Any] = [schema]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, (list, tuple)):
-                stack.extend(node)
-            elif isinstance(node, dict):
+        todo: list[Any] = [schema]
+        while todo:
+            for node in core_nodes(todo.pop()):
                 if node.get("type") == "definition-ref" and node["schema_ref"] not in seen:
                     seen.add(node["schema_ref"])
-                    stack.append(handler.resolve_ref_schema(node))
-                stack.extend(part for key, part in node.items() if key not in _NO_SCHEMAS)
+                    todo.append(handler.resolve_ref_schema(cast("CoreSchema", node)))
                 if node.get("type") == "str" and isinstance(node.get("pattern"), str):
                     _take_out(node)
         return schema
+
+
+def core_nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    """A core schema, and all in it."""
+    stack: list[Any] = [schema]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (list, tuple)):
+            stack.extend(node)
+        elif isinstance(node, dict):
+            stack.extend(part for key, part in node.items() if key not in _NO_SCHEMAS)
+            yield node
 
 
 def _take_out(node: dict[str, Any]) -> None:
