@@ -15,6 +15,7 @@ from typing import Any
 import inside
 import numpy as np
 
+from structgen.models.base import ON_CPU, Allowed
 from structgen.sampling.processors import Logits, TokenIds
 from structgen.vocabulary.tokens import Vocabulary
 
@@ -66,6 +67,7 @@ class FakeModel:
     start_ids: tuple[int, ...] = ()
     adapters = ()
     most_rows = 256
+    pace = ON_CPU
     pass_costs = (1.0, 1.2, 1.7, 2.1, 2.5, 2.9, 3.4, 3.8)
 
     def __init__(
@@ -93,6 +95,7 @@ class FakeModel:
         self.started: list[FakeSequence] = []
         self.batches: list[FakeBatch] = []
         self.batches_work = True
+        self.has_mask = False  # whether it chooses under masks by itself
         self.prompt_length: int | None = None  # where the script begins, if not after the prefix
 
     def encode(self, text: str) -> TokenIds:
@@ -117,7 +120,12 @@ class FakeModel:
         return sequence
 
     def start_batch(
-        self, rows: Sequence[TokenIds], room: int, *, adapter: str | None = None
+        self,
+        rows: Sequence[TokenIds],
+        room: int,
+        *,
+        adapter: str | None = None,
+        allowed: Sequence[Allowed | int | None] | None = None,
     ) -> FakeBatch | None:
         if not self.batches_work:
             return None
@@ -146,8 +154,25 @@ class FakeBatch:
                 assert token not in (END, END_TOO)
                 row.append([token])
 
+    def likeliest(self, allowed: Sequence[Allowed | int | None]) -> list[int] | None:
+        if not self.rows[0].model.has_mask:
+            return None
+        tokens = []
+        for row, one in zip(self.rows, allowed, strict=True):
+            if isinstance(one, np.ndarray):
+                one = likeliest(row.logits(), one)
+            tokens.append(PAD if one is None else one)
+            row._ids.append(tokens[-1])
+        return tokens
+
     def close(self) -> None:
         self.closed = True
+
+
+def likeliest(logits: Logits, allowed: Allowed) -> int:
+    bits = np.unpackbits(allowed.view(np.uint8), bitorder="little")[:SIZE]
+    assert bits.any()
+    return int(np.where(bits == 1, logits[0], -np.inf).argmax())
 
 
 class FakeSequence:
@@ -182,6 +207,12 @@ class FakeSequence:
         assert not self.closed
         self.logits_read += 1
         return self._scores()
+
+    def likeliest(self, token_ids: Sequence[int] | TokenIds, allowed: Allowed) -> int | None:
+        if not self.model.has_mask:
+            return None
+        self.append(token_ids)
+        return likeliest(self._scores(), allowed)
 
     def recent_logits(self, n: int) -> Logits:
         assert 1 <= n <= len(self._ids)

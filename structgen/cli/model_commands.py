@@ -121,6 +121,16 @@ def convert(
 
 
 @shelf.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def add_mask(folder: Path) -> None:
+    """Write the graph in FOLDER once more, with the mask inside, and print its file.
+
+    What `convert` makes has it. A model with it needs no copies of scores: see docs/gpu.md.
+    """
+    click.echo(models.add_mask(folder))
+
+
+@shelf.command()
 @click.argument("name")
 def path(name: str) -> None:
     """Print the folder of model NAME, fetched first if need be."""

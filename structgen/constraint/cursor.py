@@ -121,11 +121,12 @@ def needless_tokens(
     """
     done = sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed])
     needless, reaching = begun(vocabulary.trie, forced[done:], following)
-    if reaching - {tokens[n_closed]} and not _HAS_WORDS.search(forced[done:]):
+    is_unsettled = bool(reaching - {tokens[n_closed]}) and not _HAS_WORDS.search(forced[done:])
+    if is_unsettled and max(following) < 0x80:  # half a character is spelt in no way
         # Which token punctuation begins with is settled by the byte after it, nearly always.
         for byte in sorted(following):
             spelt = spell(forced + bytes([byte]))
-            if byte >= 0x80 or list(spelt[:n_closed]) != tokens[:n_closed]:
+            if list(spelt[:n_closed]) != tokens[:n_closed]:
                 break
             reaching.discard(spelt[n_closed])
         else:

@@ -32,7 +32,7 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError
 from structgen.grammar import ir
 from structgen.insight import Passes, TokenTree, WrittenTexts, readable_prompt
-from structgen.models.base import LONGEST_PASS, Model, TokenSequence, n_shared
+from structgen.models.base import Model, TokenSequence, n_shared, passes
 from structgen.sampling import Logits, TokenIds
 from structgen.storage import KeptByBytes, fork_safe
 from structgen.types import OutputType
@@ -151,9 +151,9 @@ def read(
     order = sorted(range(len(readings)), key=place)
     longest = max(len(one.token_ids) + one.texts.longest for one in readings)
     first = readings[order[0]].token_ids
-    sequence = _Counted(
-        model.start(min(longest, model.context_length), prefix=first, adapter=adapter)
-    )
+    room = min(longest, model.context_length)
+    begun = model.start(room, prefix=first, adapter=adapter)
+    sequence = _Counted(begun, model.pace.longest_pass)
     results: dict[int, Distribution] = {}
     prompt_tokens = 0
     before: TokenIds = np.empty(0, np.int32)
@@ -201,8 +201,9 @@ def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | No
 class _Counted:
     """A sequence, and what it was made to do."""
 
-    def __init__(self, sequence: TokenSequence) -> None:
+    def __init__(self, sequence: TokenSequence, longest_pass: int) -> None:
         self._sequence = sequence
+        self._longest_pass = longest_pass
         self.run_tokens = 0
         self.passes = 0
         self.label_passes = 0
@@ -225,12 +226,9 @@ class _Counted:
             self.cached_tokens = first
         self.passes += 1
         self.run_tokens += len(token_ids) - first
-        while len(token_ids) - first > LONGEST_PASS + 1:  # nothing can end a call within a pass
+        for piece in passes(token_ids[first:], self._longest_pass):
             yield
-            self._sequence.append(token_ids[first : first + LONGEST_PASS])
-            first += LONGEST_PASS
-        yield
-        self._sequence.append(token_ids[first:])
+            self._sequence.append(piece)
 
     def append(self, token_ids: Sequence[int]) -> None:
         self.passes += 1

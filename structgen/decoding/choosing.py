@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from structgen.models.base import Model
+from structgen.models.base import Allowed, Model
 from structgen.sampling import (
     LogitBias,
     Logits,
@@ -87,9 +87,12 @@ class Chooser:
         self._may_take_favourite = (
             progress.is_plain
             and not progress.recorders
-            and self._processors == [mask]
+            and self._processors == ([] if mask is None else [mask])
             and self._sampler.takes_likeliest
         )
+        self._everything: Allowed | None = None  # made when used
+        self._has_refused = False  # the cursor, what the model has chosen here
+        self._size = vocabulary.size
         self._n_masked = 0  # tokens chosen under a mask, and how many these allowed in all
         self._allowed_total = 0
 
@@ -99,6 +102,37 @@ class Chooser:
         return self._allowed_total / self._n_masked if self._n_masked else None
 
     # -- where there is a choice ------------------------------------------------------------
+
+    @property
+    def allowed(self) -> Allowed | None:
+        """The mask of the next token, where the likeliest that it allows is all that is wanted.
+
+        None: the scores are.
+        """
+        mask = self._mask
+        if not self._may_take_favourite or self._has_refused:
+            return None
+        if mask is not None:
+            return None if mask.is_shortening else mask.words
+        if self._everything is None:
+            self._everything = np.full((self._size + 31) // 32, 0xFFFFFFFF, np.uint32)
+        return self._everything
+
+    def take(self, token: int) -> bool:
+        """Have the output take the likeliest token that `allowed` has; it may end with that.
+
+        Returns:
+            Whether the cursor goes along; else the scores are wanted.
+        """
+        progress, mask = self._progress, self._mask
+        if not progress.accepts(token):
+            self._has_refused = True
+            return False
+        if mask is not None:
+            self._n_masked += 1
+            self._allowed_total += mask.allowed
+        progress.take_chosen(token, None, None, None)
+        return True
 
     def choose(self, logits: Logits, own: Logits | None) -> bool:
         """Choose a token and have the output take it; it may end with that.
@@ -114,6 +148,7 @@ class Chooser:
             OptionError: the user's processor returned something else than scores.
         """
         progress = self._progress
+        self._has_refused = False
         n_allowed: int | None = None
         token: int | None = None
         wanted: int | None = None  # what it would be without the budget

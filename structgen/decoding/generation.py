@@ -20,7 +20,7 @@ from typing import Any, final
 from structgen.constraint import Constraint
 from structgen.errors import IncompleteOutput
 from structgen.insight import BestValues, Confidence, Passes, Recorder
-from structgen.models.base import Model
+from structgen.models.base import Allowed, Model
 from structgen.sampling import Logits, LogitsProcessor, TokenIds, TokenMask
 from structgen.values import Judging
 
@@ -339,6 +339,18 @@ class Generation:
         for recorder in self._recorders:
             if recorder.wants_forced_logits:
                 recorder.forced_logits(logits)
+
+    @property
+    def allowed(self) -> Allowed | None:
+        """The mask of the next token, where the model may choose the likeliest; else None."""
+        return self._chooser.allowed
+
+    def take(self, token: int) -> bool:
+        """Take what the model has chosen of `allowed`; False: `choose` by its scores instead."""
+        if not self._chooser.take(token):
+            return False
+        self.tokens.n_unscored = 0
+        return True
 
     def choose(self, logits: Logits) -> None:
         """Choose the next token; may end the output.

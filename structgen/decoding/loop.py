@@ -28,10 +28,9 @@ from typing import Any
 import numpy as np
 
 from structgen.insight import run_passes
-from structgen.models.base import Model, TokenSequence, n_shared
+from structgen.models.base import Allowed, Model, Pace, TokenSequence, n_shared, passes
 from structgen.sampling import Logits, TokenIds
 
-from .call_validation import passes
 from .results import Chunk, Usage
 from .sections import Run
 
@@ -57,14 +56,14 @@ def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[C
     try:
         if not has_begun:
             run.start(reused_tokens=sequence.length)
-        yield from passes_of(run, sequence)
+        yield from passes_of(run, sequence, model.pace)
     finally:
         run.stop()
         sequence.close()
     run.check_whole()
 
 
-def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None, None]:
+def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[Chunk], None, None]:
     """Go on with an output that has begun: yield before each pass of the model, and at the end.
 
     What is yielded is the text that has become certain since, which may be none. So whoever drives
@@ -73,6 +72,7 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
     Args:
         run: an output that has begun.
         sequence: may hold the first of its tokens already; left open.
+        pace: of the model.
     """
     run.part.tokens.n_seen = sequence.length
     while True:
@@ -100,12 +100,20 @@ def passes_of(run: Run, sequence: TokenSequence) -> Generator[list[Chunk], None,
             n_right = _verify(run, guessed, scores)
             run.part.note_guess(len(guessed), n_right)
             continue
-        for i, piece in enumerate(passes(pending)):
-            if i:
+        allowed = part.allowed if goes_on and not n_wanted else None
+        pieces = list(passes(pending, pace.longest_pass))
+        token: int | None = None
+        for i, piece in enumerate(pieces, 1):
+            if i > 1:
                 yield []
             if goes_on and part.is_interrupted:
                 break
-            sequence.append(piece)
+            if i == len(pieces) and allowed is not None:
+                token = sequence.likeliest(piece, allowed)
+            if token is None:
+                sequence.append(piece)
+        if token is not None and part.take(token):
+            continue
         if goes_on and part.is_interrupted:
             continue
         if n_wanted:
@@ -143,21 +151,12 @@ def _verify(run: Run, guessed: Sequence[int], logits: Logits) -> int:
             return at
 
 
-DEFAULT_BATCH_SIZE = 8
-"""Most rows run together unless asked otherwise."""
-
-# In steps of one row: what a further row costs in a step, and a further token in a pass. Measured
-# with SmolLM2-135M int4 on 2 cores: steps of 8.5, 10.7, 16.6 and 27.9 ms for 1, 2, 4 and 8 rows;
-# 2.6 ms a token in longer passes.
-_ROW = 0.33
-_TOKEN = 0.3
-
 # Bytes of scores. A batch begins with one pass over all rows, and the runtime computes the scores
 # of every token in it: 0.2 MB each at 49k tokens.
 _MOST_SCORES = 512 << 20
 
-# Most tokens in that pass, where nobody has asked for a batch: 1.3 s with SmolLM2.
-_MOST_TOKENS = 512
+# Passes of the longest kind in that one, where nobody has asked for a batch: 1.3 s with SmolLM2.
+_MOST_PASSES = 8
 
 _USUAL_TOKENS = 128
 """What an output is taken to have, where it may have more and none has been made yet."""
@@ -176,7 +175,7 @@ def make_all(
     Args:
         model: the model.
         runs: outputs, not begun.
-        batch_size: most rows run together; None: as many as pay, up to `DEFAULT_BATCH_SIZE`. Never
+        batch_size: most rows run together; None: as many as pay, up to `Pace.rows`. Never
             more than the model takes.
         forces: whether outputs may have forced tokens.
         began: when the call began, by `time.perf_counter`; None: now. ``timeout`` is one limit for
@@ -189,16 +188,17 @@ def make_all(
     for run in runs:
         run.count_time_from(time.perf_counter() if began is None else began)
     waiting = list(range(len(runs)))
-    size = min(DEFAULT_BATCH_SIZE if batch_size is None else batch_size, model.most_rows)
+    size = min(model.pace.rows if batch_size is None else batch_size, model.most_rows)
     if batch_size is None and forces and len(runs) > 1:
         first = waiting.pop(0)
         _make_one(model, runs, first, errors)
-        size = size if _pays(runs, first, size) else 1
+        size = size if _pays(runs, first, size, model.pace) else 1
     most = _MOST_SCORES // (4 * model.vocabulary.size)
     if batch_size is None:
-        most = min(most, _MOST_TOKENS)
+        most = min(most, _MOST_PASSES * model.pace.longest_pass)
     for group in _groups(runs, waiting, size, most):
-        if len(group) == 1 or (batch_size is None and shares_much([runs[i] for i in group])):
+        together = [runs[i] for i in group]
+        if len(group) == 1 or (batch_size is None and shares_much(together, model.pace)):
             for index in group:
                 _make_one(model, runs, index, errors)
         else:
@@ -214,15 +214,17 @@ def _make_one(model: Model, runs: Sequence[Run], index: int, errors: dict[int, E
         errors[index] = error
 
 
-def _pays(runs: Sequence[Run], first: int, size: int) -> bool:
+def _pays(runs: Sequence[Run], first: int, size: int, pace: Pace) -> bool:
     """Whether the others are made faster in batches than alone, by what the first one took."""
     others = [run for i, run in enumerate(runs) if i != first]
     prompts = sum(len(run.prompt_ids) for run in others) / len(others)
     shared = sum(n_shared(run.prompt_ids, runs[first].prompt_ids) for run in others) / len(others)
-    return batch_pays([runs[first].result.usage], prompts, shared, min(size, len(others)))
+    return batch_pays([runs[first].result.usage], prompts, shared, min(size, len(others)), pace)
 
 
-def batch_pays(usages: Sequence[Usage], prompts: float, shared: float, rows: int) -> bool:
+def batch_pays(
+    usages: Sequence[Usage], prompts: float, shared: float, rows: int, pace: Pace
+) -> bool:
     """Whether outputs are made faster in a batch than alone, by what outputs like them took.
 
     Args:
@@ -230,22 +232,24 @@ def batch_pays(usages: Sequence[Usage], prompts: float, shared: float, rows: int
         prompts: how many tokens their prompts have, in the mean.
         shared: how many of these the model need not run where each is made alone.
         rows: how many of them make a batch.
+        pace: of the model.
     """
     n = len(usages)
     before = sum(usage.reasoning_tokens + usage.draft_tokens for usage in usages) / n
     forced = sum(usage.forced_tokens for usage in usages) / n
     sampled = sum(usage.sampled_tokens for usage in usages) / n
-    alone = before + sampled + _TOKEN * (forced + prompts - shared)
-    together = (before + sampled + forced) * (1 + _ROW * (rows - 1)) / rows + _TOKEN * prompts
+    alone = before + sampled + pace.token * (forced + prompts - shared)
+    steps = before + sampled + forced
+    together = steps * (1 + pace.row * (rows - 1)) / rows + pace.token * prompts
     return together < alone
 
 
-def shares_much(runs: Sequence[Run]) -> bool:
+def shares_much(runs: Sequence[Run], pace: Pace) -> bool:
     """Whether outputs are made faster alone because their prompts begin alike."""
     prompts = [run.prompt_ids for run in runs]
     shared = sum(n_shared(one, prompts[0]) for one in prompts[1:])
     tokens = min(_USUAL_TOKENS, max(run.max_tokens for run in runs))
-    return _TOKEN * shared > tokens * (1 - _ROW) * (len(runs) - 1)
+    return pace.token * shared > tokens * (1 - pace.row) * (len(runs) - 1)
 
 
 def _groups(
@@ -294,6 +298,7 @@ class Rows:
         self._ended: set[int] = set()
         self._queues: dict[int, list[int]] = {}  # tokens of each output the model has not seen
         self._wasted = 0.0  # steps that rows which are done have cost
+        self._refused = False  # a row, what the model has chosen for it: it is to be run anew
 
     def make(self) -> None:
         """Make them all."""
@@ -347,32 +352,42 @@ class Rows:
         if len(rows) < 2:
             return [], rows
         token_ids = [self._begin(index) for index in rows]
-        batch = self._model.start_batch(token_ids, room, adapter=self._runs[rows[0]].adapter)
+        allowed = self._allowed(rows, rows)
+        adapter = self._runs[rows[0]].adapter
+        batch = self._model.start_batch(token_ids, room, adapter=adapter, allowed=allowed)
         if batch is None:
             return [], rows
-        self._wasted = 0.0
+        pace, self._wasted = self._model.pace, 0.0
         try:
             live = rows
             while live:
-                logits = batch.logits()
+                chosen = None if allowed is None else batch.likeliest(allowed)
+                logits = batch.logits() if chosen is None else None
                 for row, index in enumerate(rows):
-                    if index in live:
+                    if index not in live:
+                        continue
+                    if logits is not None:
                         self._attempt(index, self._read, index, logits[row : row + 1])
+                    elif chosen is not None:
+                        self._attempt(index, self._take, index, chosen[row])
                 still = self._live()
                 for index in live:
                     if index not in still:
                         self._end(index)
                 live = [index for index in still if index in live]
                 done = len(rows) - len(live)
-                self._wasted += _ROW * done
-                again = _TOKEN * sum(self._runs[i].part.tokens.length for i in live)
-                if live and done and self._wasted > again:
+                self._wasted += pace.row * done
+                again = pace.token * sum(self._runs[i].part.tokens.length for i in live)
+                if live and ((done and self._wasted > again) or self._refused):
+                    self._refused = False
                     return live, []
                 if live:
                     yield
                     live = self._uninterrupted(live)
                 if live:
-                    batch.extend([self._queues[i].pop(0) if i in live else None for i in rows])
+                    if chosen is None:
+                        batch.extend([self._queues[i].pop(0) if i in live else None for i in rows])
+                    allowed = self._allowed(rows, live)
             return [], []
         finally:
             batch.close()
@@ -392,6 +407,30 @@ class Rows:
         start = len(token_ids) - run.part.n_wanted
         self._queues[index] = token_ids[start:].tolist()
         return token_ids[:start]
+
+    def _allowed(self, rows: list[int], live: list[int]) -> Sequence[Allowed | int | None] | None:
+        """What may follow in each row; None: the scores of one are wanted."""
+        found: list[Allowed | int | None] = []
+        for index in rows:
+            part, queue = self._runs[index].part, self._queues[index]
+            allowed = None
+            if index in live:
+                allowed = queue[0] if queue and not part.n_wanted else part.allowed
+                if allowed is None:
+                    return None
+            found.append(allowed)
+        return found
+
+    def _take(self, index: int, token: int) -> None:
+        """Take what the model has chosen for a row, and written into it."""
+        run, queue = self._runs[index], self._queues[index]
+        if queue:
+            queue.pop(0)
+        elif run.part.take(token):
+            self._advance(index)
+            self._queues[index][:1] = []
+        else:
+            self._refused = True
 
     def _read(self, index: int, logits: Logits) -> None:
         """Do with a row's scores what there is to do: choose, or score what is forced."""

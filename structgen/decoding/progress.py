@@ -579,19 +579,19 @@ class Progress:
     # -- tokens -----------------------------------------------------------------------------
 
     def take_chosen(
-        self, token: int, own: Logits | None, scores: Logits, n_allowed: int | None
+        self, token: int, own: Logits | None, scores: Logits | None, n_allowed: int | None
     ) -> None:
         """Take a token that was chosen, over which the cursor has moved; may end the output.
 
         Args:
             token: the token.
             own: float32 ``[vocab]``, what the model gave; None where nobody is told.
-            scores: float32 ``[vocab]``, what it was chosen by.
+            scores: float32 ``[vocab]``, what it was chosen by; None where nobody is told.
             n_allowed: how many tokens the mask allowed, if there is one.
         """
         for recorder in self.recorders:
             recorder.record(Step(token, False, own, scores, n_allowed))
-        if self.trial is not None:
+        if self.trial is not None and scores is not None:
             self.trial.barred.go_on(token, float(scores[token]))
         self.tokens.are_forced.append(False)
         self._take(token)

@@ -23,7 +23,7 @@ import numpy as np
 
 from structgen.constraint import Cursor
 from structgen.errors import StructgenError
-from structgen.models.base import LONGEST_PASS
+from structgen.models.base import ON_CPU
 from structgen.sampling import TokenIds
 
 MOST_AHEAD = 15
@@ -102,7 +102,7 @@ class Speculation:
         self._n_first = self._n_first or self._n_read
         self._history += new
         self._folded += new.translate(_FOLDED)
-        room = min(room, MOST_AHEAD, LONGEST_PASS - n_pending)
+        room = min(room, MOST_AHEAD, ON_CPU.longest_pass - n_pending)
         following = self._following()
         most = self._worth(n_pending, room) if following and room > 0 else 0
         if most <= 0:

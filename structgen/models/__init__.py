@@ -33,6 +33,7 @@ __all__ = [
     "Progress",
     "Usage",
     "Verified",
+    "add_mask",
     "catalogue",
     "check",
     "convert_gguf",
@@ -275,6 +276,31 @@ def convert_safetensors(
         context_length=context_length,
         target=target,
     )
+
+
+def add_mask(folder: str | os.PathLike[str]) -> Path:
+    """Write the graph of a model folder once more, with a mask of allowed tokens as an input.
+
+    `structgen.load` takes the new graph where it is there: the runtime then chooses the likeliest
+    token itself, and no scores are copied from the device, which on a GPU is most of a step of a
+    batch. Folders that structgen has converted have it. Both graphs read the same weights.
+
+    Args:
+        folder: a folder with ``genai_config.json``, which is written into.
+
+    Returns:
+        The new file, beside the graph: ``model.masked.onnx``.
+
+    Raises:
+        ConversionError: the graph cannot be read, has a mask already, or has no scores as its
+            output; or the file cannot be written.
+        ModelError: the folder is no language model's.
+
+    Cost: reading and writing the graph, without its weights where they are in a file of their own.
+    """
+    from structgen.models.genai.folders import add_mask as add
+
+    return add(Path(folder))
 
 
 def _check_task(entry: catalogue.Entry, task: str | None) -> None:

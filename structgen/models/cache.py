@@ -92,6 +92,31 @@ def sha256(file: Path) -> str:
     return digest_of(file, hashlib.sha256())
 
 
+_LARGEST_GRAPH = 64 << 20
+
+
+def masked(graph: Path) -> Path:
+    """The file beside a graph's that holds the same graph with a mask, `base.MASK_INPUT`.
+
+    Both read the same weights. Runtimes that know nothing of masks read the plain one.
+    """
+    return graph.with_name(f"{graph.name.removesuffix('.onnx')}.masked.onnx")
+
+
+def has_mask(graph: Path) -> bool:
+    """Whether there is such a file, and the graph is the one that it was made of.
+
+    Never of a graph with its weights inside.
+    """
+    try:
+        if not masked(graph).is_file() or graph.stat().st_size > _LARGEST_GRAPH:
+            return False
+        with masked(graph).open("rb") as file:
+            return sha256(graph).encode() in file.read(2 * _LARGEST_GRAPH)
+    except OSError:
+        return False
+
+
 def git_id(file: Path) -> str:
     """The id that git gives a file's content."""
     start = hashlib.sha1(f"blob {file.stat().st_size}\0".encode(), usedforsecurity=False)

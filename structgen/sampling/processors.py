@@ -74,6 +74,7 @@ class TokenMask:
 
     Attributes:
         allowed: tokens the current mask allows, end-of-sequence ids included.
+        words: uint32 ``[ceil(size / 32)]``, the current mask; changes with the next.
         is_shortening: whether it allows fewer because of the token budget.
     """
 
@@ -81,8 +82,8 @@ class TokenMask:
         self._cursor = cursor
         self._size = size
         self._n_eos = n_eos
-        self._words = np.zeros((size + 31) // 32, np.uint32)
-        self._bytes = self._words.view(np.uint8)
+        self.words = np.zeros((size + 31) // 32, np.uint32)
+        self._bytes = self.words.view(np.uint8)
         self._addend: Logits | None = None  # made when used: thousands of outputs may wait
         self._free: npt.NDArray[np.uint32] | None = None  # the mask without the budget
         self.allowed = 0
@@ -107,37 +108,37 @@ class TokenMask:
         """
         self.is_shortening = False
         if instead is not None:
-            self._words[:] = 0
-            self._words[instead >> 5] = np.uint32(1 << (instead & 31))
+            self.words[:] = 0
+            self.words[instead >> 5] = np.uint32(1 << (instead & 31))
             self.allowed = 1
             return False
-        self._cursor.fill_mask(self._words)
+        self._cursor.fill_mask(self.words)
         self._free = self._cursor.without_budget
         if barred:
-            for words in (self._words, self._free):
+            for words in (self.words, self._free):
                 if words is not None:
                     _clear(barred, words)
         if needless:
-            _leave_out(needless, self._words)
+            _leave_out(needless, self.words)
             if self._free is not None:
                 _leave_out(needless, self._free)
         if self._free is not None:
-            self.is_shortening = not np.array_equal(self._free, self._words)
-        self.allowed = int.from_bytes(self._words.tobytes(), "little").bit_count()
+            self.is_shortening = not np.array_equal(self._free, self.words)
+        self.allowed = _count(self.words)
         return self.allowed == self._n_eos and self._cursor.is_accepting
 
     def allows_beside(self, token_ids: Collection[int]) -> bool:
         """Whether the mask allows anything but these."""
         if not token_ids or not self.allowed:
             return self.allowed > 0
-        kept = self._words.copy()
+        kept = self.words.copy()
         _clear(token_ids, kept)
         return bool(kept.any())
 
     def lift_budget(self) -> None:
         """Make this the mask without the budget, until the next `begin`."""
         if self._free is not None:
-            self._words[:] = self._free
+            self.words[:] = self._free
 
     def release(self) -> None:
         """Free what was only of use while tokens were chosen."""
@@ -147,8 +148,8 @@ class TokenMask:
         """The one token that the mask allows, if it allows one and that is not the end."""
         if self.allowed != 1 or self._cursor.is_accepting:
             return None
-        (word,) = np.flatnonzero(self._words)
-        return int(word) * 32 + int(self._words[word]).bit_length() - 1
+        (word,) = np.flatnonzero(self.words)
+        return int(word) * 32 + int(self.words[word]).bit_length() - 1
 
     def favourite(self, logits: Logits) -> int | None:
         """The token with the greatest score, if the mask allows it: then it need not be applied.
@@ -159,7 +160,7 @@ class TokenMask:
             logits: float32 ``[vocab]``, not changed.
         """
         token = int(logits.argmax())
-        if not int(self._words[token >> 5]) >> (token & 31) & 1:
+        if not int(self.words[token >> 5]) >> (token & 31) & 1:
             return None
         return token
 
@@ -194,6 +195,13 @@ class TokenMask:
         np.take(_ADDEND, self._bytes, axis=0, out=self._addend, mode="clip")
         logits += self._addend.reshape(-1)[: self._size]
         return logits
+
+
+def _count(words: npt.NDArray[np.uint32]) -> int:
+    """How many bits are set."""
+    if hasattr(np, "bitwise_count"):  # since NumPy 2; six times as fast
+        return int(np.bitwise_count(words).sum())
+    return int.from_bytes(words.tobytes(), "little").bit_count()
 
 
 def _leave_out(token_ids: Collection[int], words: npt.NDArray[np.uint32]) -> None:

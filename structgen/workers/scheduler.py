@@ -56,11 +56,9 @@ MOST_OUTPUTS = 32
 PATIENCE = 32
 """Passes after which one more is opened for somebody who waits."""
 
-MOST_ROWS = 8
-"""Most rows of a batch unless a job asks for more."""
-
-MOST_BATCH_TOKENS = 256
-"""Most tokens of all prompts of a batch, which are one pass: 0.6 s with SmolLM2 on two cores."""
+MOST_BATCH_PASSES = 4
+"""Passes of the longest kind that all prompts of a batch come to at most, which are one: 0.6 s with
+SmolLM2 on two cores."""
 
 _SLICE = 0.02  # seconds that masks wait for the automata's lock while others are open
 _LOOK_EVERY = 16  # passes between two looks at who waits and is out of time
@@ -374,7 +372,7 @@ class Scheduler:
                     # One's masks would hold up another's rows.
                     and (job.owner == first.owner or not (job.masked or first.masked))
                     and high <= 1.5 * low + 16
-                    and rows * high <= MOST_BATCH_TOKENS
+                    and rows * high <= MOST_BATCH_PASSES * self._model.pace.longest_pass
                 ):
                     found.append(job)
                     shortest, longest = low, high
@@ -389,7 +387,7 @@ class Scheduler:
 
     def _rows(self, job: Job) -> int:
         """Most rows of a batch that a job may be in."""
-        most = MOST_ROWS if job.batch_size is None else job.batch_size
+        most = self._model.pace.rows if job.batch_size is None else job.batch_size
         if most > 1 and job.batch_size is None and job.kind is not None:
             most = most if job.kind in self._usages else 1
         return most if self._batch_size is None else min(most, self._batch_size)
@@ -398,7 +396,7 @@ class Scheduler:
         """Whether these are made faster in a batch, or asked for one."""
         if all(job.batch_size is not None for job in jobs):
             return True
-        if shares_much([job.run for job in jobs]):
+        if shares_much([job.run for job in jobs], self._model.pace):
             return False
         rows = len(jobs)
         for job in jobs:
@@ -407,7 +405,7 @@ class Scheduler:
                 continue
             prompt = len(job.run.prompt_ids)
             shared = min(prompt, sum(usage.reused_tokens for usage in usages) / len(usages))
-            if not batch_pays(usages, prompt, shared, rows):
+            if not batch_pays(usages, prompt, shared, rows, self._model.pace):
                 return False
         return True
 

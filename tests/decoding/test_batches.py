@@ -15,6 +15,7 @@ import structgen
 from structgen import Generator, JsonSchema, Regex
 from structgen.decoding import loop
 from structgen.decoding.tasks import _what_failed
+from structgen.models.base import ON_CPU
 from structgen.models.genai.sequences import TextBatch, pads_exactly
 
 PROMPTS = ["x", "xyz", "xyxy", "hello hello", "a", "bb", "xx", "z" * 30, "q", "12", "the"]
@@ -297,11 +298,11 @@ def test_it_is_decided_by_counting_steps():
             self.result = type("Result", (), {"usage": usage})
 
     free = structgen.decoding.results.Usage(40, 100, forced_tokens=0)
-    assert loop._pays([Told(40, free), *[Told(40)] * 8], 0, 8)
+    assert loop._pays([Told(40, free), *[Told(40)] * 8], 0, 8, ON_CPU)
     forced = structgen.decoding.results.Usage(40, 100, forced_tokens=80)
-    assert not loop._pays([Told(40, forced), *[Told(40)] * 8], 0, 8)
+    assert not loop._pays([Told(40, forced), *[Told(40)] * 8], 0, 8, ON_CPU)
     # One more output is never a batch.
-    assert not loop._pays([Told(40, free), Told(40)], 0, 8)
+    assert not loop._pays([Told(40, free), Told(40)], 0, 8, ON_CPU)
 
 
 # The real model

@@ -140,7 +140,7 @@ def test_a_cancelled_output_ends_while_a_value_is_weighed():
     run = Generation(model, constraint, None, encode(model, "p"), search)
     run.start()
     was_weighing = False
-    for _ in passes_of(run, model.start(700)):
+    for _ in passes_of(run, model.start(700), model.pace):
         if run.progress.is_weighing:
             was_weighing = True
             run.cancel()

@@ -199,7 +199,7 @@ def record(model, output_type, prompt, recorder, **options):
     )
     sequence = model.start(len(ids) + run.max_tokens, prefix=ids)
     run.start(sequence.length)
-    text = "".join(chunk for chunks in passes_of(run, sequence) for chunk in chunks)
+    text = "".join(chunk for chunks in passes_of(run, sequence, model.pace) for chunk in chunks)
     sequence.close()
     return ids, run.result, text
 

@@ -11,7 +11,7 @@ import structgen
 from structgen import models
 from structgen.cli import commands
 from structgen.errors import ModelError, OptionError, PromptError
-from structgen.models.genai import model as genai_model
+from structgen.models.base import ON_CPU, passes
 from structgen.models.genai.model import TextModel
 from structgen.models.progress import silent
 
@@ -35,7 +35,7 @@ def test_vectors_are_those_of_a_float32_pass(model, gguf, pooling):
     assert found.dtype == np.float32
     assert found.shape == (len(TEXTS), tiny_gguf.HIDDEN)
     rows = [model.encode(text).tolist() for text in TEXTS]
-    assert max(map(len, rows)) > genai_model.LONGEST_PASS
+    assert max(map(len, rows)) > ON_CPU.longest_pass
     whole = Reference(gguf).hidden_states([row for row in rows if row])
     wanted = iter(hidden[-1] if pooling == "last" else hidden.mean(axis=0) for hidden in whole)
     for text, vector in zip(TEXTS, found, strict=True):
@@ -63,9 +63,9 @@ def test_each_text_is_by_itself_however_many_there_are(model):
 def test_no_pass_is_a_single_token_unless_the_text_is():
     for n in range(1, 300):
         row = np.arange(n, dtype=np.int32)
-        parts = genai_model._passes(row)
+        parts = passes(row, ON_CPU.longest_pass)
         assert np.array_equal(np.concatenate(parts), row)
-        assert max(map(len, parts)) <= genai_model.LONGEST_PASS
+        assert max(map(len, parts)) <= ON_CPU.longest_pass + 1
         assert n == 1 or min(map(len, parts)) > 1
 
 

@@ -26,28 +26,51 @@ class Runtime:
 
     made = 0
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, mask: np.ndarray | None = None) -> None:
         type(self).made += 1
         self.capacity = capacity
+        self.mask = mask
+        self.chosen = 0  # tokens at the end that it has written and not run
         self.ids: list[int] = []
         self.scores: np.ndarray | None = None
         self.runs: list[int] = []
 
     def append_tokens(self, ids) -> None:
         assert len(ids)
+        assert not self.chosen  # or it would run them in a pass of their own
         start = len(self.ids)
         self.ids += [int(i) for i in ids]
         assert len(self.ids) <= self.capacity
         self.runs.append(len(ids))
+        self._score(start)
+
+    def _score(self, start: int) -> None:
         self.scores = np.stack([scores(self.ids[: n + 1]) for n in range(start, len(self.ids))])
+        if self.mask is not None:
+            allowed = np.unpackbits(self.mask[0, 0], bitorder="little")[:WIDTH]
+            self.scores[:, allowed == 0] = -np.inf
+
+    def generate_next_token(self) -> None:
+        if self.chosen:
+            self.runs.append(1)
+            self._score(len(self.ids) - 1)
+        assert self.scores is not None
+        assert len(self.ids) < self.capacity
+        self.ids.append(int(self.scores[-1].argmax()))
+        self.chosen = 1
+
+    def get_next_tokens(self) -> np.ndarray:
+        return np.array(self.ids[-1:], np.int32)
 
     def rewind_to(self, length: int) -> None:
         assert length <= len(self.ids)
         del self.ids[length:]
         self.scores = None
+        self.chosen = 0
 
     def get_logits(self) -> np.ndarray:
         assert self.scores is not None
+        assert not self.chosen
         return self.scores[None, -1:].copy()
 
     def get_output(self, name: str) -> np.ndarray:
@@ -61,13 +84,15 @@ def scores(ids) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=WIDTH).astype(np.float32)
 
 
-def live(key=None) -> LiveSequence:
-    return LiveSequence(Runtime, context_length=CONTEXT, width=WIDTH, key=key)
+def live(key=None, has_mask: bool = False) -> LiveSequence:
+    return LiveSequence(Runtime, context_length=CONTEXT, width=WIDTH, key=key, has_mask=has_mask)
 
 
-def start(pool: SequencePool, prefix, max_length: int = CONTEXT, key=None) -> TextSequence:
+def start(
+    pool: SequencePool, prefix, max_length: int = CONTEXT, key=None, has_mask: bool = False
+) -> TextSequence:
     prefix = np.array(prefix, np.int32)
-    return TextSequence(pool.take(prefix, key) or live(key), max_length, pool.give)
+    return TextSequence(pool.take(prefix, key) or live(key, has_mask), max_length, pool.give)
 
 
 def play(pool: SequencePool, prompt, steps: int = 2) -> int:
@@ -79,6 +104,56 @@ def play(pool: SequencePool, prompt, steps: int = 2) -> int:
         sequence.append([90 + token])
     sequence.close()
     return reused
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_the_runtime_chooses_is_the_likeliest_of_what_is_allowed(seed, monkeypatch):
+    monkeypatch.setattr(sequences, "_SPARE_TOKENS", 4)
+    monkeypatch.setattr(sequences, "_CAPACITY_STEP", 8)
+    r = random.Random(seed)
+    pool = SequencePool(1, 2 * CONTEXT)
+    n_chosen = 0
+    for _ in range(8):
+        ids = [r.choice([1, 2]) for _ in range(r.randint(1, 20))]
+        sequence = start(pool, ids, has_mask=True)
+        more = ids[sequence.length :] or [ids[-1]]
+        ids = [*sequence.token_ids[0].tolist(), *more]
+        while len(ids) < CONTEXT - 8:
+            bits = r.choice([r.randint(1, 255), 255])
+            token = sequence.likeliest(more, np.array([bits], np.uint32))
+            assert token is not None
+            expected = scores(ids)
+            expected[[not bits >> i & 1 for i in range(WIDTH)]] = -np.inf
+            assert token == expected.argmax()
+            assert sequence.token_ids[0].tolist() == ids
+            n_chosen += 1
+            what = r.random()
+            if what < 0.15:  # the loop wants the scores after all: they are not masked
+                assert (sequence.logits()[0] == scores(ids)).all()
+            if what < 0.3:
+                sequence.rewind(n := r.randint(1, len(ids)))
+                del ids[n:]
+            if what > 0.95:
+                break
+            more = [token] if r.random() < 0.6 else [token, *(r.randint(1, 3) for _ in range(3))]
+            if r.random() < 0.2:
+                sequence.append(more)
+                ids += more
+                n = r.randint(1, min(4, len(ids)))
+                expected = np.stack([scores(ids[: len(ids) - i]) for i in range(n)][::-1])
+                assert (sequence.recent_logits(n) == expected).all()
+                more = [r.randint(1, 3)]
+            ids += more
+        sequence.close()
+    assert n_chosen > 20
+
+
+def test_no_room_for_what_it_would_choose_leaves_all_as_it_was():
+    one, everything = live(has_mask=True), np.array([255], np.uint32)
+    assert one.likeliest([1, 2], everything, 3) is not None
+    assert one.likeliest([1], everything, 3) is None
+    assert one.token_ids[0].tolist() == [1, 2]
+    assert live().likeliest([1, 2], everything, 3) is None
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -339,8 +414,8 @@ def test_a_chat_that_goes_on_and_on_is_read_again_rarely(monkeypatch, is_full):
     monkeypatch.setattr(sequences, "_CAPACITY_STEP", 16)
     made: list[Runtime] = []
 
-    def new(capacity: int) -> Runtime:
-        made.append(Runtime(capacity))
+    def new(capacity: int, mask: np.ndarray | None) -> Runtime:
+        made.append(Runtime(capacity, mask))
         return made[-1]
 
     pool = SequencePool(1, 1_500 if is_full else 1_000_000)
@@ -367,14 +442,13 @@ def test_a_chat_that_goes_on_and_on_is_read_again_rarely(monkeypatch, is_full):
 def test_what_is_run_anew_is_run_in_passes_and_a_prompt_is_run_once(monkeypatch):
     monkeypatch.setattr(sequences, "_SPARE_TOKENS", 4)
     monkeypatch.setattr(sequences, "_CAPACITY_STEP", 4)
-    monkeypatch.setattr(sequences, "LONGEST_PASS", 8)
     made: list[Runtime] = []
 
-    def new(capacity: int) -> Runtime:
-        made.append(Runtime(capacity))
+    def new(capacity: int, mask: np.ndarray | None) -> Runtime:
+        made.append(Runtime(capacity, mask))
         return made[-1]
 
-    one = LiveSequence(new, context_length=CONTEXT, width=WIDTH)
+    one = LiveSequence(new, context_length=CONTEXT, width=WIDTH, longest_pass=8)
     ids = list(range(1, 41))
     one.expect(24)
     for first in range(0, 24, 8):

@@ -39,8 +39,8 @@ class Counting(FakeModel):
         sequence.append = counted  # type: ignore[method-assign]
         return sequence
 
-    def start_batch(self, rows: Any, room: int, *, adapter: str | None = None) -> Any:
-        batch = super().start_batch(rows, room, adapter=adapter)
+    def start_batch(self, rows: Any, room: int, **options: Any) -> Any:
+        batch = super().start_batch(rows, room, **options)
         if batch is not None:
             self.passes.append("batch")
             extend = batch.extend

@@ -222,6 +222,8 @@ collector would look at."""
 _DONE = 0
 """The cell of nothing."""
 
+_ROUNDS = 10
+
 
 class NonterminalAutomata:
     """The goal automata of a grammar.
@@ -560,26 +562,41 @@ class NonterminalAutomata:
 
 def _closure(n: int, rules: Iterable[Rule], empty: bool) -> list[bool]:
     """Nonterminals with a rule of such nonterminals (and, unless ``empty``, terminals) only."""
-    known = [False] * n
-    kept = [rule for rule in rules if not empty or max(rule[1], default=-1) < 0]
-    users: dict[int, list[int]] = {}  # the rules that a nonterminal stands in
+    unknown = set(range(-n, 0))
+    pending = [rule for rule in rules if not empty or max(rule[1], default=-1) < 0]
+    # Rules are mostly written after those they are used in, so one round settles nearly all.
+    pending.reverse()
+    for _ in range(_ROUNDS):
+        n_pending = len(pending)
+        for lhs, rhs in pending:
+            if ~lhs in unknown and unknown.isdisjoint(rhs):
+                unknown.discard(~lhs)
+        pending = [rule for rule in pending if ~rule[0] in unknown]
+        if not pending or len(pending) == n_pending:
+            break
+    known = [~i not in unknown for i in range(n)]
+    if not pending or len(pending) == n_pending:
+        return known
+    left = [(lhs, [~s for s in rhs if s < 0]) for lhs, rhs in pending]
+    users: dict[int, list[int]] = {}
     missing: list[int] = []
     ready: list[int] = []
-    for number, (lhs, rhs) in enumerate(kept):
-        needed = {~symbol for symbol in rhs if symbol < 0}
-        missing.append(len(needed))
-        for one in needed:
-            users.setdefault(one, []).append(number)
-        if not needed:
+    for r, (lhs, needed) in enumerate(left):
+        unknown = {i for i in needed if not known[i]}
+        missing.append(len(unknown))
+        for i in unknown:
+            users.setdefault(i, []).append(r)
+        if not unknown:
             ready.append(lhs)
     while ready:
         found = ready.pop()
-        if not known[found]:
-            known[found] = True
-            for number in users.get(found, ()):
-                missing[number] -= 1
-                if not missing[number]:
-                    ready.append(kept[number][0])
+        if known[found]:
+            continue
+        known[found] = True
+        for r in users.get(found, ()):
+            missing[r] -= 1
+            if not missing[r]:
+                ready.append(left[r][0])
     return known
 
 

@@ -22,8 +22,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from structgen.errors import ModelError, VocabularyError
+from structgen.errors import ConversionError, ModelError, VocabularyError
 from structgen.models import cache
+from structgen.storage.user_folder import inside
 from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
@@ -57,6 +58,39 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
     return dict(config)
+
+
+def graph_name(config: Mapping[str, Any]) -> str:
+    """The file of a decoder's graph, as its folder's configuration names it."""
+    return str(config["model"].get("decoder", {}).get("filename", "model.onnx"))
+
+
+def masked_graph(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """The file of the same graph with a mask, in ``folder``; None: there is none."""
+    with contextlib.suppress(ValueError):
+        graph = inside(folder, graph_name(config))
+        if cache.has_mask(graph):
+            return cache.masked(graph).relative_to(folder).as_posix()
+    return None
+
+
+def add_mask(folder: Path) -> Path:
+    """Write a folder's graph once more, with a mask; see `structgen.models.add_mask`."""
+    import onnx_ir as ir
+
+    from structgen.models.conversion.graph import save_masked
+
+    config = read_config(folder)
+    name = graph_name(config)
+    try:
+        plain = inside(folder, name)
+        target = save_masked(ir.load(plain), int(config["model"]["vocab_size"]), plain)
+        if not cache.has_mask(plain):
+            target.unlink()
+            raise ValueError("its weights are inside of it, not in a file beside it")
+    except Exception as error:  # of any kind: the file may be anything
+        raise ConversionError(f"{folder / name} cannot be given a mask: {error}.") from error
+    return target
 
 
 def read_ahead(folder: Path) -> None:

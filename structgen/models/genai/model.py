@@ -8,7 +8,9 @@ What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) a
 
 * ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores.
 * Tokens are chosen by `structgen.sampling.sampler`: the runtime's own choosing would tie a sequence
-  to one call's settings. Appending a token costs what ``generate_next_token`` does.
+  to one call's settings. Appending a token costs what ``generate_next_token`` does. Only the
+  likeliest of what a mask allows is left to it, where the graph has a mask.
+* ``set_model_input`` keeps the array's address: the next pass reads what has been written into it.
 * After ``rewind_to(n)`` the scores are gone: the last kept token has to be run again.
 * ``max_length`` sizes the key-value cache, which is zeroed when the sequence is made: 0.77 s and
   360 MB for SmolLM2's 8,192 tokens, 0.03 s for 512. So sequences start small and grow.
@@ -21,7 +23,6 @@ What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) a
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -33,22 +34,33 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ModelError, PromptError
-from structgen.models.base import LONGEST_PASS, PREFIXES_OF, after_start
+from structgen.models.base import (
+    MASK_INPUT,
+    ON_CPU,
+    ON_GPU,
+    PREFIXES_OF,
+    Allowed,
+    Pace,
+    after_start,
+    passes,
+)
 from structgen.models.progress import Progress, late
 from structgen.sampling import Logits, TokenIds
 from structgen.storage.user_folder import inside
 from structgen.vocabulary import Vocabulary
 
 from . import runtime
-from .folders import read_config
+from .folders import graph_name, read_config
 from .runtime import og
 from .sequences import (
     COSTS_ROOM,
     MOST_ROWS,
     LiveSequence,
+    MaskBytes,
     SequencePool,
     TextBatch,
     TextSequence,
+    all_allowed,
     measured_costs,
     pads_exactly,
 )
@@ -79,28 +91,18 @@ def has_output(folder: Path | None) -> bool:
         return False
     import onnx_ir
 
-    decoder = read_config(folder)["model"].get("decoder", {})
-    graph = onnx_ir.load(inside(folder, decoder.get("filename", "model.onnx"))).graph
+    graph = onnx_ir.load(inside(folder, graph_name(read_config(folder)))).graph
     return any(output.name == OUTPUT for output in graph.outputs)
-
-
-def _passes(row: TokenIds) -> list[TokenIds]:
-    """A text in passes of a bounded length, none of which is a single token if that can be helped.
-
-    A pass over one token rounds differently from others.
-    """
-    starts = [*range(0, len(row), LONGEST_PASS), len(row)]
-    if len(starts) > 2 and starts[-1] - starts[-2] == 1:
-        starts[-2] -= 1
-    return [row[first:end] for first, end in itertools.pairwise(starts)]
 
 
 PREFIX_CACHE = 512 << 20
 """Bytes of key-value caches that are kept of calls by default: 11,000 tokens of SmolLM2, 21,000 of
 Qwen2.5 0.5B."""
 
-# A folder's own settings must not make the runtime refuse a sequence: it chooses nothing here.
+# A folder's own settings must not make the runtime refuse a sequence, nor choose another token than
+# the likeliest. What of the second kind a version lacks, it cannot be asked to leave.
 _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
+_LIKELIEST = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
 
 
 class TextModel:
@@ -116,6 +118,9 @@ class TextModel:
         start_ids: the tokens that a prompt begins with which is a text: often none, or one.
         search_defaults: its own search settings, from ``genai_config.json``.
         load_options: the options it was loaded with, None when it was handed in as objects.
+        device: what the runtime runs it on, in its words: ``"CPU"``, ``"CUDA"``.
+        has_cuda_graph: whether it runs as a CUDA graph, which takes one sequence at a time.
+        has_mask: whether its graph adds a mask to the scores, so that the runtime can choose.
         og_model: the runtime's model object.
         og_tokenizer: the runtime's tokenizer object.
         sequences: what is kept of calls, for prompts that begin alike; see
@@ -135,8 +140,14 @@ class TextModel:
         folder: Path | None = None,
         load_options: Mapping[str, Any] | None = None,
         prefix_cache: int | None = None,
+        has_mask: bool = False,
+        has_cuda_graph: bool = False,
     ) -> None:
+        self.device = str(getattr(og_model, "device_type", "CPU"))
+        self.has_cuda_graph = has_cuda_graph
         self.start_ids = tuple(start_ids)
+        self.has_mask = has_mask
+        self._everything: dict[int, MaskBytes] = {}  # by how many rows
         self.load_options = load_options
         self.og_model = og_model
         self.og_tokenizer = og_tokenizer
@@ -145,6 +156,8 @@ class TextModel:
         self.folder = folder
         self.name = folder.name if folder is not None else f"{og_model.type} model"
         self.search_defaults: Mapping[str, Any] = MappingProxyType(dict(search_defaults))
+        known = {k: v for k, v in _LIKELIEST.items() if k in search_defaults}
+        self._settings = {**_SETTINGS, **known}
         self._adapters: Any = None  # the runtime's set, from the first on
         self._adapter_files: dict[str, Path] = {}
         self._pass_costs: tuple[float, ...] = ()
@@ -215,6 +228,8 @@ class TextModel:
                 functools.partial(self._new_sequence, adapter),
                 context_length=self.context_length,
                 width=self.vocabulary.size,
+                longest_pass=self.pace.longest_pass,
+                has_mask=self.has_mask,
                 key=adapter,
                 least=least,
                 owner=owner,
@@ -233,12 +248,22 @@ class TextModel:
         return self._pass_costs
 
     @property
+    def pace(self) -> Pace:
+        """What passes cost, by the kind of device it runs on."""
+        return ON_CPU if self.device == "CPU" else ON_GPU
+
+    @property
     def most_rows(self) -> int:
         """Most sequences that the runtime takes side by side."""
-        return MOST_ROWS
+        return 1 if self.has_cuda_graph else MOST_ROWS
 
     def start_batch(
-        self, rows: Sequence[TokenIds], room: int, *, adapter: str | None = None
+        self,
+        rows: Sequence[TokenIds],
+        room: int,
+        *,
+        adapter: str | None = None,
+        allowed: Sequence[Allowed | int | None] | None = None,
     ) -> TextBatch | None:
         """Begin a batch and run the model over its first tokens, as `Model.start_batch` says.
 
@@ -253,10 +278,14 @@ class TextModel:
         for row in rows:
             if len(row) < longest and (int(row[-1]) == self._pad_token_id or not self._pads):
                 return None
-        return self._new_batch(rows, room, adapter)
+        return self._new_batch(rows, room, adapter, allowed)
 
     def _new_batch(
-        self, rows: Sequence[TokenIds], room: int, adapter: str | None = None
+        self,
+        rows: Sequence[TokenIds],
+        room: int,
+        adapter: str | None = None,
+        allowed: Sequence[Allowed | int | None] | None = None,
     ) -> TextBatch:
         return TextBatch(
             functools.partial(self._new_sequence, adapter),
@@ -265,6 +294,8 @@ class TextModel:
             context_length=self.context_length,
             width=self.vocabulary.size,
             pad_token_id=self._pad_token_id,
+            has_mask=self.has_mask,
+            allowed=allowed,
         )
 
     @functools.cached_property
@@ -374,7 +405,7 @@ class TextModel:
             if out:
                 sequence.rewind_to(0)
             parts = []
-            for part in _passes(row):
+            for part in passes(row, self.pace.longest_pass):
                 yield
                 if sequence is None:
                     sequence = new(max(map(len, some)) + 1)
@@ -465,11 +496,18 @@ class TextModel:
             loaded = ", ".join(self.adapters) or "none"
             raise ModelError(f"No adapter named {name!r} is loaded (loaded: {loaded}).")
 
-    def _new_sequence(self, adapter: str | None, capacity: int, rows: int = 1) -> og.Generator:
+    def _new_sequence(
+        self, adapter: str | None, capacity: int, mask: MaskBytes | None = None, rows: int = 1
+    ) -> og.Generator:
+        """A runtime's sequence, or several; ``mask`` is read by each pass, and must outlive it."""
         params = og.GeneratorParams(self.og_model)
-        params.set_search_options(max_length=capacity, batch_size=rows, **_SETTINGS)
+        params.set_search_options(max_length=capacity, batch_size=rows, **self._settings)
         generator = og.Generator(self.og_model, params)
         if adapter is not None:
             self._check_adapter(adapter)
             generator.set_active_adapter(self._adapters, adapter)
+        if self.has_mask:
+            if mask is None:
+                mask = self._everything.setdefault(rows, all_allowed(self.vocabulary.size, rows))
+            generator.set_model_input(MASK_INPUT, mask)
         return generator

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,13 +18,22 @@ import numpy as np
 
 from structgen.errors import ModelError
 from structgen.models import damage
+from structgen.models.base import MASK_INPUT
 from structgen.models.loading import in_short, read_options, remedied, remedy
 from structgen.vocabulary import Vocabulary
 
 from . import runtime
-from .folders import folder_vocabulary, read_ahead, read_config, start_ids, token_bytes
+from .folders import (
+    folder_vocabulary,
+    masked_graph,
+    read_ahead,
+    read_config,
+    start_ids,
+    token_bytes,
+)
 from .model import TextModel
 from .runtime import og
+from .sequences import MaskBytes, all_allowed
 
 ModelT = TypeVar("ModelT", bound=TextModel)
 
@@ -63,16 +73,28 @@ def load(
         # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
         read_ahead(folder)
         meanwhile(vocabulary)
+    masked = masked_graph(folder, config)
     try:
-        og_model = og.Model(_session_config(folder, names, options_of, others))
+        og_model = og.Model(_session_config(folder, names, options_of, others, masked))
+        if masked and not _takes_masks(og_model, vocabulary.size):
+            masked = None
+            og_model = og.Model(_session_config(folder, names, options_of, others))
         og_tokenizer = og.Tokenizer(og_model)
         search_defaults = _search_defaults(og_model, config)
-        bytes_per_token = _bytes_per_token(og_model, config)
+        mask = all_allowed(vocabulary.size) if masked else None
+        bytes_per_token = _bytes_per_token(og_model, config, mask)
     except Exception as error:
-        hint = f" {remedy(folder)}" if "parse" in str(error) or "parsing" in str(error) else ""
+        said, hint = str(error), ""
+        if "provider option" in said:
+            hint = " Correct session_options=."
+        elif "parse" in said or "parsing" in said:
+            hint = f" {remedy(folder)}"
+        elif names and "cuda" in names:
+            hint = f" {_CUDA_LIBRARIES}"
         raise ModelError(
             f"ONNX Runtime GenAI cannot load {folder}: {in_short(error)}.{hint}"
         ) from error
+    _check_device(og_model, folder, names, _cache_dtype(og_model, config, mask))
     return kind(
         og_model,
         og_tokenizer,
@@ -89,6 +111,8 @@ def load(
             "prefix_cache": prefix_cache,
         },
         prefix_cache=prefix_cache,
+        has_mask=masked is not None,
+        has_cuda_graph=_has_cuda_graph(config, names, options_of),
     )
 
 
@@ -144,12 +168,74 @@ def from_onnx_genai(
     )
 
 
+_CUDA_LIBRARIES = (
+    "If a library of CUDA or cuDNN is what is missing, install it beside Python: pip install "
+    "'onnxruntime-gpu[cuda,cudnn]'; `structgen doctor` says what is there."
+)
+
+
+def _has_cuda_graph(
+    config: Mapping[str, Any],
+    providers: Sequence[str] | None,
+    options_of: Mapping[str, Mapping[str, Any]],
+) -> bool:
+    """Whether what was asked for, or else the folder, has the device replay a recorded step."""
+    options = options_of.get("cuda", {})
+    if providers is None:
+        session = config["model"].get("decoder", {}).get("session_options", {})
+        for entry in session.get("provider_options", []):
+            options = entry.get("cuda", options)
+    return str(options.get("enable_cuda_graph", "0")) == "1"
+
+
+def _check_device(
+    og_model: og.Model, folder: Path, providers: Sequence[str] | None, dtype: np.dtype[Any] | None
+) -> None:
+    """See that a model runs where it was asked to, and warn where it is slow there.
+
+    Raises:
+        ModelError: it runs on the CPU, though another device was asked for.
+    """
+    if not providers or providers[0] == "cpu":
+        return
+    if og_model.device_type == "CPU":
+        raise ModelError(
+            f"{folder} runs on the CPU, though providers= asks for {providers[0]!r}. "
+            "`structgen doctor` says what is missing; providers=['cpu'] asks for the CPU."
+        )
+    if providers[0] == "cuda" and dtype == np.float32:
+        warnings.warn(
+            f"{folder} has numbers of 32 bits between its operators, for which CUDA lacks the "
+            "attention: each layer copies to the CPU. Convert it with `structgen models convert "
+            "SOURCE OUT --target cuda`.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _cache_dtype(
+    og_model: og.Model, config: Mapping[str, Any], mask: MaskBytes | None
+) -> np.dtype[Any] | None:
+    """Of the key-value cache; None where its name is not known, or it need not be."""
+    if og_model.device_type == "CPU":
+        return None
+    outputs = config["model"].get("decoder", {}).get("outputs", {})
+    name = outputs.get("present_key_names", "present.%d.key").replace("%d", "0")
+    try:
+        dtype: np.dtype[Any] = _after_one_token(og_model, mask).get_output(name).dtype
+    except Exception:
+        return None
+    return dtype
+
+
 def _session_config(
     folder: Path,
     providers: Sequence[str] | None,
     provider_options: Mapping[str, Mapping[str, Any]],
     session_options: Mapping[str, Any],
+    graph: str | None = None,
 ) -> og.Config:
+    """How a folder is to be run; ``graph``: another of its graphs than it names itself."""
     config = og.Config(str(folder))
     if providers is not None:
         config.clear_providers()
@@ -158,10 +244,27 @@ def _session_config(
                 config.append_provider(name)
                 for key, value in provider_options.get(name, {}).items():
                     config.set_provider_option(name, key, str(value))
+    decoder: dict[str, Any] = {} if graph is None else {"filename": graph}
     if session_options:
-        said = {"model": {"decoder": {"session_options": session_options}}}
-        config.overlay(json.dumps(said))
+        decoder["session_options"] = session_options
+    if decoder:
+        config.overlay(json.dumps({"model": {"decoder": decoder}}))
     return config
+
+
+def _takes_masks(og_model: og.Model, width: int) -> bool:
+    """Whether the runtime reads a mask where it is when a pass runs, and chooses by it."""
+    mask = all_allowed(width)
+    generator = _new(og_model, mask)
+    for token in (width - 1, 0):
+        mask[:] = 0
+        mask[0, 0, token >> 3] = 1 << (token & 7)
+        generator.rewind_to(0)
+        generator.append_tokens(np.zeros(1, np.int32))
+        generator.generate_next_token()
+        if generator.get_next_tokens().tolist() != [token]:
+            return False
+    return True
 
 
 def _search_defaults(og_model: og.Model, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -184,15 +287,25 @@ def _probe_context_length(og_model: og.Model) -> int:
     raise ModelError("The model does not tell its context length. Pass folder=, its folder.")
 
 
-def _after_one_token(og_model: og.Model) -> og.Generator:
+def _new(og_model: og.Model, mask: MaskBytes | None = None) -> og.Generator:
+    """A sequence with room for two tokens."""
     params = og.GeneratorParams(og_model)
-    params.set_search_options(max_length=2)
+    params.set_search_options(max_length=2, do_sample=False)
     generator = og.Generator(og_model, params)
+    if mask is not None:
+        generator.set_model_input(MASK_INPUT, mask)
+    return generator
+
+
+def _after_one_token(og_model: og.Model, mask: MaskBytes | None = None) -> og.Generator:
+    generator = _new(og_model, mask)
     generator.append_tokens(np.zeros(1, np.int32))
     return generator
 
 
-def _bytes_per_token(og_model: og.Model, config: Mapping[str, Any] | None) -> int:
+def _bytes_per_token(
+    og_model: og.Model, config: Mapping[str, Any] | None, mask: MaskBytes | None = None
+) -> int:
     """What a token takes in the key-value cache, read off one; 0 where the model names it not."""
     if config is not None:
         decoder = config["model"].get("decoder", {})
@@ -202,7 +315,7 @@ def _bytes_per_token(og_model: og.Model, config: Mapping[str, Any] | None) -> in
         return 0
     else:
         layers, outputs = itertools.count(), {}
-    generator = _after_one_token(og_model)
+    generator = _after_one_token(og_model, mask)
     total = 0
     for layer in layers:
         for kind in ("key", "value"):

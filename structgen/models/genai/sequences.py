@@ -15,6 +15,10 @@ up to its first token that was run by itself, which as a rule is the prompt and 
 right after it: the scores are then exactly those of a call that starts from nothing, and an output
 does not depend on what ran before.
 
+Where the graph has a mask (`structgen.models.base.MASK_INPUT`), the runtime chooses the likeliest
+token itself and no scores are copied. It writes that token behind its sequence and runs it with the
+next choice; if another token is to come, it is taken back first, which costs nothing.
+
 A `TextBatch` runs several at once. What the runtime does, measured with 0.18 and relied on here:
 
 * Tokens can be appended to a batch once; after that each step adds one token to every row. The
@@ -35,9 +39,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 
 from structgen.errors import ModelError, OptionError
-from structgen.models.base import LONGEST_PASS, n_shared
+from structgen.models.base import ON_CPU, Allowed, n_shared
 from structgen.sampling import Logits, TokenIds
 
 # Room for new tokens that a sequence starts with; past it everything is run once more. Long enough
@@ -85,6 +90,14 @@ def measured_costs(
     return tuple((np.interp(lengths, _MEASURED, seconds) / max(seconds[0], 1e-9)).tolist())
 
 
+MaskBytes = npt.NDArray[np.uint8]
+
+
+def all_allowed(width: int, rows: int = 1) -> MaskBytes:
+    """A mask for a graph that has one, uint8 ``[rows, 1, bytes]``, which allows everything."""
+    return np.full((rows, 1, 4 * -(-width // 32)), 0xFF, np.uint8)
+
+
 @final
 class LiveSequence:
     """One sequence of the runtime. Used by one thread at a time.
@@ -98,10 +111,12 @@ class LiveSequence:
 
     def __init__(
         self,
-        new: Callable[[int], Any],
+        new: Callable[[int, MaskBytes | None], Any],
         *,
         context_length: int,
         width: int,
+        longest_pass: int = ON_CPU.longest_pass,
+        has_mask: bool = False,
         key: Hashable = None,
         least: int = 0,
         owner: Hashable = None,
@@ -109,9 +124,12 @@ class LiveSequence:
         """An empty sequence.
 
         Args:
-            new: makes a runtime's sequence with room for so many tokens.
+            new: makes a runtime's sequence with room for so many tokens, which reads its mask from
+                an array wherever it runs.
             context_length: most tokens it can ever have.
             width: scores a token has.
+            longest_pass: most tokens in one pass.
+            has_mask: whether the graph has a mask.
             key: see above.
             least: fewest tokens to have room for, once it has room for any.
             owner: see above.
@@ -123,6 +141,7 @@ class LiveSequence:
         self.capacity = 0
         self._new = new
         self._context_length = context_length
+        self._longest_pass = longest_pass
         self._width = width
         self._ids: TokenIds = np.empty((1, 0), np.int32)
         # The runtime is rewound when it next runs, since how far depends on what is wanted then.
@@ -130,6 +149,8 @@ class LiveSequence:
         self._valid = 0  # how many of these, from the first, are still ours
         self._exact = 0  # how many of these, from the first, were run with others
         self._last_pass = 0  # tokens of the runtime's last pass, whose scores it has
+        self._chosen: int | None = None  # the token that it has written behind those it holds
+        self._mask = all_allowed(width) if has_mask else None
         self._expected = 0  # tokens that are known to come
         self._generator: Any = None
         self._is_running = False
@@ -173,6 +194,38 @@ class LiveSequence:
         self.length = end
         self._run(1)
 
+    def likeliest(
+        self, token_ids: Sequence[int] | TokenIds, allowed: Allowed, room: int
+    ) -> int | None:
+        """Append tokens and have the runtime choose the one that follows; see `TokenSequence`.
+
+        Args:
+            token_ids: one token at least.
+            allowed: uint32 ``[ceil(width / 32)]``, the tokens to choose from.
+            room: most tokens the sequence is to hold in this call.
+        """
+        end = self.length + len(token_ids)
+        # The runtime writes what it chooses, so it needs room for that.
+        if self._mask is None or end >= min(room, self._context_length):
+            return None
+        if end >= self.capacity:
+            self._grow(max(end + 1, self._expected), room)
+        self._mask[0, 0] = allowed.view(np.uint8)
+        is_chosen = len(token_ids) == 1 and token_ids[0] == self._chosen
+        if is_chosen and self._held == self._valid == self.length:
+            self._ids[0, self.length] = token_ids[0]  # which the runtime has written already
+            self.length = end
+        else:
+            self.append(token_ids, room)
+        self._is_running = True
+        self._generator.generate_next_token()
+        chosen = self._chosen = int(self._generator.get_next_tokens()[0])
+        self._held = self._valid = end
+        self._last_pass = 0  # its scores are masked
+        self._mask[:] = 0xFF
+        self._is_running = False
+        return chosen
+
     def logits(self) -> Logits:
         """Return the scores of the next token, float32 ``[1, width]``: a copy."""
         self._run(1)
@@ -209,6 +262,9 @@ class LiveSequence:
         if not rewinds and not n_new:
             return
         self._is_running = True
+        if self._chosen is not None:
+            self._generator.rewind_to(self._held)
+            self._chosen = None
         if rewinds:
             # Scores do not outlive a rewind: what is wanted is run again, two tokens at least.
             first = max(min(first, self.length - max(n_scored, 2)), 0)
@@ -217,9 +273,9 @@ class LiveSequence:
         if self._exact == first and (self.length > first + 1 or not first):
             self._exact = self.length
         # All scores of a pass are in memory together: much at once only where it is asked for.
-        while self.length - first > LONGEST_PASS + max(n_scored, 2):
-            self._generator.append_tokens(self._ids[0, first : first + LONGEST_PASS])
-            first += LONGEST_PASS
+        while self.length - first > self._longest_pass + max(n_scored, 2):
+            self._generator.append_tokens(self._ids[0, first : first + self._longest_pass])
+            first += self._longest_pass
         self._generator.append_tokens(self._ids[0, first : self.length])
         self._last_pass = self.length - first
         self._held = self._valid = self.length
@@ -235,8 +291,9 @@ class LiveSequence:
         ids[:, : self.length] = self._ids[:, : self.length]
         self._generator = None  # its memory first, or both are there at once
         self._held = self._valid = self._exact = self._last_pass = 0
+        self._chosen = None
         try:
-            self._generator = self._new(capacity)
+            self._generator = self._new(capacity, self._mask)
         except Exception as error:
             raise ModelError(f"ONNX Runtime GenAI refuses to start a sequence: {error}") from error
         self._ids, self.capacity = ids, capacity
@@ -298,6 +355,17 @@ class TextSequence:
         Cost: a copy of the scores of the latest pass; tokens before it are run again.
         """
         return self._open.recent_logits(n)
+
+    def likeliest(self, token_ids: Sequence[int] | TokenIds, allowed: Allowed) -> int | None:
+        """Append tokens, run the model, and return the likeliest token that ``allowed`` has.
+
+        Returns:
+            None where the graph has no mask, or no token is left: then nothing was done.
+
+        Raises:
+            ModelError, ValueError: as `append`.
+        """
+        return self._open.likeliest(token_ids, allowed, self._max_length)
 
     def rewind(self, length: int) -> None:
         """Forget all tokens after the first ``length``; costs nothing by itself.
@@ -517,23 +585,28 @@ class TextBatch:
 
     def __init__(
         self,
-        new: Callable[[int, int], Any],
+        new: Callable[[int, MaskBytes | None, int], Any],
         rows: Sequence[TokenIds],
         *,
         room: int,
         context_length: int,
         width: int,
         pad_token_id: int,
+        has_mask: bool = False,
+        allowed: Sequence[Allowed | int | None] | None = None,
     ) -> None:
         """Run the model over ``rows``.
 
         Args:
-            new: makes a runtime's batch with room for so many tokens in each of so many rows.
+            new: makes a runtime's batch with room for so many tokens in each of so many rows, which
+                reads its masks from an array wherever it runs.
             rows: int32 ``[n]`` each, at least two; none but the longest ends in the padding token.
             room: most tokens that any row will have.
             context_length: most tokens a sequence can have.
             width: scores a token has.
             pad_token_id: what rows are padded with.
+            has_mask: whether the graph has a mask.
+            allowed: see `structgen.models.base.Model.start_batch`.
         """
         self._new = new
         self._room = min(room, context_length)
@@ -541,6 +614,9 @@ class TextBatch:
         self._pad_token_id = pad_token_id
         self._rows = [row.tolist() for row in rows]
         self._generator: Any = None
+        self._masks = all_allowed(width, len(rows)) if has_mask else None
+        if allowed is not None and self._masks is not None:
+            self._allow(allowed, self._masks)
         self._fill()
 
     def __len__(self) -> int:
@@ -551,27 +627,57 @@ class TextBatch:
         return _last_logits(self._generator, self._width)
 
     def extend(self, token_ids: Sequence[int | None]) -> None:
-        """Add a token to each row and run the model.
+        """Add a token to each row, whose scores were read, and run the model.
 
         Args:
             token_ids: one for each row; None for rows that are done, which are fed padding.
         """
-        for row, token in zip(self._rows, token_ids, strict=True):
-            if token is None:
-                del row[1:]  # not to be run again
-            else:
-                row.append(token)
+        self._note(token_ids)
         if self._steps == self._capacity:
             self._fill()
             return
         wanted = [self._pad_token_id if token is None else token for token in token_ids]
         at = np.arange(len(wanted)), wanted
         self._only[at] = 0
-        self._generator.get_logits()  # else it refuses others
         self._generator.set_logits(self._only)
         self._generator.generate_next_token()
         self._only[at] = -np.inf
         self._steps += 1
+
+    def likeliest(self, allowed: Sequence[Allowed | int | None]) -> list[int] | None:
+        """Add to each row the likeliest token that may follow; see `TokenBatch`."""
+        if self._masks is None:
+            return None
+        self._allow(allowed, self._masks)
+        if self._steps == self._capacity:
+            self._fill()
+        if self._steps == self._capacity:
+            self._masks[:] = 0xFF
+            return None
+        self._generator.generate_next_token()
+        tokens: list[int] = self._generator.get_next_tokens().tolist()
+        self._steps += 1
+        taken = zip(allowed, tokens, strict=True)
+        self._note([None if one is None else token for one, token in taken])
+        self._masks[:] = 0xFF
+        return tokens
+
+    def _allow(self, allowed: Sequence[Allowed | int | None], masks: MaskBytes) -> None:
+        """Write the masks of a pass."""
+        for mask, one in zip(masks[:, 0], allowed, strict=True):
+            if isinstance(one, np.ndarray):
+                mask[:] = one.view(np.uint8)
+                continue
+            token = self._pad_token_id if one is None else one
+            mask[:] = 0
+            mask[token >> 3] = 1 << (token & 7)
+
+    def _note(self, token_ids: Sequence[int | None]) -> None:
+        for row, token in zip(self._rows, token_ids, strict=True):
+            if token is None:
+                del row[1:]  # not to be run again
+            else:
+                row.append(token)
 
     def close(self) -> None:
         """Free the batch's memory. A second call does nothing."""
@@ -586,7 +692,7 @@ class TextBatch:
         self._generator = None  # its memory first, or both are there at once
         self._capacity = max(min(longest + _SPARE_STEPS, self._room), longest)
         try:
-            self._generator = self._new(self._capacity, len(self._rows))
+            self._generator = self._new(self._capacity, self._masks, len(self._rows))
         except Exception as error:
             raise ModelError(f"ONNX Runtime GenAI refuses to start a batch: {error}") from error
         self._generator.append_tokens(padded)

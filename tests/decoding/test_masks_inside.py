@@ -1,0 +1,177 @@
+"""A model that chooses under masks by itself writes what one writes whose scores are edited."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from fakes import FakeModel, Person
+
+import structgen
+from structgen import Generator, Regex, models
+from structgen.errors import ConversionError
+from structgen.models import cache
+from structgen.models.base import MASK_INPUT
+
+KINDS: dict[str, Any] = {
+    "text": None,
+    "object": Person,
+    "objects": list[Person],
+    "choice": Literal["true", "false", "null"],
+    "regex": Regex("[a-z]{2,9}( the [0-9]{1,3}){0,4}"),
+    "integer": int,
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "tight": {"max_new_tokens": 24},
+    "sampled": {"do_sample": True, "seed": 3},
+    "penal": {"repetition_penalty": 1.3},
+    "scored": {"logprobs": True},
+    "unforced": {"forced": False},
+    "guessed": {"speculate": True},
+    "stopped": {"stop": ["e"]},
+}
+PROMPTS = ["a", "the b", "STOP true", "c"]
+
+
+def written(has_mask: bool, kind: Any, options: dict[str, Any], batch_size: int) -> list[Any]:
+    model = FakeModel()
+    model.has_mask = has_mask
+    options = {"max_new_tokens": 40, **options}
+    found = Generator(model, kind).result(
+        PROMPTS, batch_size=batch_size, return_errors=True, **options
+    )
+    n_read = sum(sequence.logits_read for sequence in model.started)
+    return [
+        n_read,
+        *(
+            (one.token_ids, one.finish_reason, one.usage, one.mean_allowed_tokens, one.shortened)
+            if hasattr(one, "token_ids")
+            else str(one)
+            for one in found
+        ),
+    ]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_differs(kind, options, batch_size):
+    edited, *expected = written(False, KINDS[kind], OPTIONS[options], batch_size)
+    chosen, *got = written(True, KINDS[kind], OPTIONS[options], batch_size)
+    assert got == expected
+    if options in ("sampled", "penal", "scored"):
+        assert chosen == edited
+    elif batch_size == 1 and options == "nothing":
+        assert chosen < edited
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_token_that_the_cursor_refuses_is_chosen_again_by_scores(batch_size, monkeypatch):
+    from structgen.decoding.progress import Progress
+
+    accepts, refused = Progress.accepts, []
+
+    def picky(self: Progress, token: int) -> bool:
+        place = self.tokens.n_output
+        if self.cursor is not None and token % 5 == 0 and (id(self), place) not in refused:
+            refused.append((id(self), place))
+            return False
+        return accepts(self, token)
+
+    monkeypatch.setattr(Progress, "accepts", picky)
+    texts = []
+    for has_mask in (False, True):
+        refused.clear()
+        model = FakeModel()
+        model.has_mask = has_mask
+        generator = Generator(model, Regex("[a-z]{12}"))
+        texts.append(generator(PROMPTS[:batch_size], batch_size=batch_size, forced=False))
+        assert refused
+    assert all(len(text) == 12 for row in texts for text in row)
+
+
+def test_a_converted_model_has_both_graphs_and_the_runtime_chooses(model):
+    assert model.has_mask
+    words = np.zeros((model.vocabulary.size + 31) // 32, np.uint32)
+    sequence = model.start(64)
+    prompt = model.encode("The capital of France is")
+    for token in (7, model.vocabulary.size - 1, 40_000):
+        words[:] = 0
+        words[token >> 5] = 1 << (token & 31)
+        sequence.rewind(0)
+        assert sequence.likeliest(prompt, words) == token
+    words[:] = 0xFFFFFFFF
+    sequence.rewind(0)
+    free = sequence.likeliest(prompt, words)
+    scores = sequence.logits()[0]
+    assert np.isfinite(scores).all()
+    assert free == scores.argmax()
+    sequence.close()
+
+
+@pytest.fixture
+def without_masks(model, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for file in model.folder.iterdir():
+        if ".masked." not in file.name:
+            (folder / file.name).hardlink_to(file)
+    return folder
+
+
+def test_a_graph_of_others_gets_a_mask_once(model, without_masks):
+    plain = structgen.load(without_masks)
+    assert not plain.has_mask
+    target = models.add_mask(without_masks)
+    assert target.name == "model.masked.onnx"
+    assert MASK_INPUT in [one.name for one in ir.load(target).graph.inputs]
+    masked = structgen.load(without_masks)
+    assert masked.has_mask
+    prompts = ["Ann is 31.", "Bob is a dog of five years.", "Who is it?"]
+    for kind in (None, Person):
+        both = [Generator(one, kind) for one in (plain, masked)]
+        for size in (1, 3):
+            texts = [one(prompts, max_new_tokens=24, batch_size=size) for one in both]
+            assert texts[0] == texts[1]
+
+
+def test_a_graph_that_cannot_have_one_is_an_error_that_says_why(model, without_masks):
+    (without_masks / "model.onnx").unlink()
+    (without_masks / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(ConversionError, match=r"model\.onnx cannot be given a mask"):
+        models.add_mask(without_masks)
+    assert not [*without_masks.glob("*.part")]
+    (without_masks / "model.onnx").unlink()
+    shutil.copy(
+        models.path("smollm2-135m-instruct") / "model.masked.onnx", without_masks / "model.onnx"
+    )
+    with pytest.raises(ConversionError, match="has a mask already"):
+        models.add_mask(without_masks)
+
+
+def test_a_mask_of_another_graph_is_not_used(model, without_masks):
+    models.add_mask(without_masks)
+    changed = ir.load(without_masks / "model.onnx")
+    changed.producer_version = "2"
+    (without_masks / "model.onnx").unlink()
+    ir.save(changed, without_masks / "model.onnx")
+    assert not structgen.load(without_masks).has_mask
+    models.add_mask(without_masks)
+    assert structgen.load(without_masks).has_mask
+
+
+def test_a_graph_whose_mask_does_nothing_is_not_used(model, without_masks):
+    graph = ir.load(model.folder / "model.onnx")
+    graph.metadata_props["structgen.mask_of"] = cache.sha256(without_masks / "model.onnx")
+    mask = ir.Value(
+        name=MASK_INPUT, type=ir.TensorType(ir.DataType.UINT8), shape=ir.Shape(["n", 1, "b"])
+    )
+    graph.graph.inputs.append(mask)
+    ir.save(graph, without_masks / "model.masked.onnx")
+    loaded = structgen.load(without_masks)
+    assert not loaded.has_mask
+    assert isinstance(Generator(loaded, int)("How old is Ann, who is 31?"), str)
