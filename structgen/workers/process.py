@@ -1,10 +1,10 @@
 """A worker process as its parent sees it: its life, and the calls that are under way in it.
 
 `Host` starts a process when there is work; `WorkerProcess` owns its pipes, its standard error, its
-end, and the thread that hears it. `InThread` stands in for a process: a worker in a thread of this
-one, which blocks the rest of the program during each pass. `RunningCall` is one call, as the
-coroutine that waits for it sees it, and `Stranger` says on whose behalf code runs. What output
-types are is not known here.
+end, and the threads that hear it and watch it. `InThread` stands in for a process: a worker in a
+thread of this one, which blocks the rest of the program during each pass. `RunningCall` is one
+call, as the coroutine that waits for it sees it, and `Stranger` says on whose behalf code runs.
+What output types are is not known here.
 """
 
 from __future__ import annotations
