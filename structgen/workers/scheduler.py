@@ -51,7 +51,10 @@ OPEN_AT_REST = 4
 """Most outputs or batches open while nobody has waited long: as many as a model keeps sequences."""
 
 MOST_OUTPUTS = 32
-"""Most outputs open, those in batches counted each: what their sequences take is memory."""
+"""Most outputs open, those in batches counted each: what their sequences take is memory.
+
+Beyond it each owner with nothing open has one opened.
+"""
 
 PATIENCE = 32
 """Passes after which one more is opened for somebody who waits."""
@@ -323,9 +326,11 @@ class Scheduler:
                     pass
 
     def _may_open(self) -> bool:
-        if not self._waiting or self.n_open >= self._most:
+        if not self._waiting:
             return False
-        if len(self._units) < self._at_rest or self._passes - self._since >= self._patience:
+        if self.n_open < self._most and (
+            len(self._units) < self._at_rest or self._passes - self._since >= self._patience
+        ):
             return True
         open_of = {unit.owner for unit in self._units}
         return any(line[0].owner not in open_of for line in self._waiting.values())

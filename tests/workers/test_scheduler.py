@@ -267,6 +267,22 @@ def test_an_owner_with_nothing_open_waits_for_no_other() -> None:
     assert set(office.ended.values()) == {None}
 
 
+def test_an_owner_who_has_all_that_may_be_open_keeps_nobody_out() -> None:
+    model = Counting()
+    office = Office(model, most_outputs=4)
+    for prompt in "EFGHIJ":
+        office.ask(prompt, owner="evil", search={"max_new_tokens": 20})
+    office.scheduler.step()
+    assert office.scheduler.n_open == 4
+    office.ask("N", owner="good")
+    office.ask("O", owner="good")
+    office.scheduler.step()
+    assert office.scheduler.n_open == 5
+    assert model.passes[-1] == "N"
+    office.finish()
+    assert set(office.ended.values()) == {None}
+
+
 def test_prompts_are_shared_within_an_owner_only() -> None:
     seen: dict[str, Any] = {}
 
