@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from structgen.errors import OptionError, PromptError
+from structgen.storage import fork_safe
 
 Row: TypeAlias = dict[str, Any]
 
@@ -32,7 +33,7 @@ LONGEST_LINE = 16 << 20
 
 _NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
 _OF_DAMAGE = (OSError, ValueError, TypeError, LookupError, ArithmeticError)
-_CSV_LIMIT = threading.Lock()
+_CSV_LIMIT = fork_safe(threading.Lock())
 
 _KINDS = {
     ".jsonl": "jsonl",

@@ -194,6 +194,7 @@ class Bench:
 
     def __init__(self, name: str, max_tokens: int) -> None:
         self.model = structgen.load(name)
+        self.og_model = og.Model(str(self.model.folder))  # which has no mask
         self.max_tokens = max_tokens
 
     def prompt(self, question: str) -> list[dict[str, str]]:
@@ -211,10 +212,10 @@ class Bench:
         """Text, whether it ended by itself, tokens, seconds."""
         started = time.perf_counter()
         ids = self.prompt_ids(question)
-        params = og.GeneratorParams(self.model.og_model)
+        params = og.GeneratorParams(self.og_model)
         params.set_search_options(max_length=len(ids) + n + 64, do_sample=False)
         params.set_guidance("json_schema", schema, True)
-        generator = og.Generator(self.model.og_model, params)
+        generator = og.Generator(self.og_model, params)
         generator.append_tokens(ids)
         # Fast-forwarded tokens that would go beyond max_length crash it, hence room for more.
         while not generator.is_done() and generator.token_count() < len(ids) + n:
@@ -229,9 +230,9 @@ class Bench:
     def bare(self, room: int) -> Iterator[int]:
         """Free text without any of ours, token by token; ``room`` as for `Generator.stream`."""
         ids = self.prompt_ids(ASKED)
-        params = og.GeneratorParams(self.model.og_model)
+        params = og.GeneratorParams(self.og_model)
         params.set_search_options(max_length=len(ids) + room, do_sample=False)
-        generator = og.Generator(self.model.og_model, params)
+        generator = og.Generator(self.og_model, params)
         generator.append_tokens(ids)
         eos = self.model.vocabulary.eos_token_ids
         while not generator.is_done():
@@ -244,9 +245,9 @@ class Bench:
     def one_pass(self, ids: Any) -> float:
         """Seconds to run tokens in one pass from nothing: what no decode loop can go below."""
         started = time.perf_counter()
-        params = og.GeneratorParams(self.model.og_model)
+        params = og.GeneratorParams(self.og_model)
         params.set_search_options(max_length=len(ids) + 1, do_sample=False)
-        og.Generator(self.model.og_model, params).append_tokens(ids)
+        og.Generator(self.og_model, params).append_tokens(ids)
         return time.perf_counter() - started
 
 
@@ -456,9 +457,9 @@ def bare_batches(bench: Bench, n: int) -> float:
     row = bench.model.encode("The story of the letter A: once upon a time")
     steps = {}
     for size in (1, 8):
-        params = og.GeneratorParams(bench.model.og_model)
+        params = og.GeneratorParams(bench.og_model)
         params.set_search_options(max_length=512, do_sample=False, batch_size=size)
-        generator = og.Generator(bench.model.og_model, params)
+        generator = og.Generator(bench.og_model, params)
         generator.append_tokens(np.stack([row] * size))
         steps[size] = generator
     ratios = []

@@ -183,6 +183,9 @@ class Watched:
             self.single[at:] = [kept + len(token_ids) == at + 1] * (kept + len(token_ids) - at)
         self._inner.append(token_ids)
 
+    def likeliest(self, token_ids: Any, allowed: Any) -> None:
+        """It does not: what is watched is scores."""
+
     def logits(self) -> Any:
         return self._keep(self._inner.logits())
 

@@ -209,9 +209,10 @@ def test_logprobs_are_those_of_a_cold_run(model, forced):
 
 def test_free_text_is_what_a_bare_runtime_loop_gives(model, free):
     prompt = model.encode(model.apply_chat_template(FRANCE))
-    params = og.GeneratorParams(model.og_model)
+    og_model = og.Model(str(model.folder))
+    params = og.GeneratorParams(og_model)
     params.set_search_options(max_length=len(prompt) + 20)
-    bare = og.Generator(model.og_model, params)
+    bare = og.Generator(og_model, params)
     bare.append_tokens(prompt)
     tokens = []
     while not bare.is_done():
@@ -353,8 +354,11 @@ def test_wrapping_anything_else_is_an_error(model):
     with pytest.raises(structgen.ModelError, match=r"not str and NoneType.*structgen.load"):
         structgen.from_onnx_genai("smollm2", None)
     narrow = structgen.Vocabulary.from_tokens([b"a", b""], [1])
+    plain = og.Model(str(model.folder))
     with pytest.raises(structgen.ModelError, match="49,152 wide but the vocabulary has 2 ids"):
-        structgen.from_onnx_genai(model.og_model, model.og_tokenizer, vocabulary=narrow)
+        structgen.from_onnx_genai(plain, model.og_tokenizer, vocabulary=narrow)
+    with pytest.raises(structgen.ModelError, match=r"wants a mask.*onnxruntime_genai\.Model"):
+        structgen.from_onnx_genai(model.og_model, model.og_tokenizer)
 
 
 def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import onnxruntime_genai as og
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
@@ -677,8 +678,10 @@ def test_to_async_starts_when_it_is_asked_and_ends_when_dropped(model: Any) -> N
     gc.collect()
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
     assert process._process.returncode == 0
+    plain = og.Model(str(model.folder))
+    wrapped = structgen.from_onnx_genai(plain, og.Tokenizer(plain))
     with pytest.raises(structgen.ModelError, match="objects"):
-        structgen.from_onnx_genai(model.og_model, model.og_tokenizer).to_async()
+        wrapped.to_async()
 
 
 def test_closing_fails_what_is_under_way(model: Any) -> None:

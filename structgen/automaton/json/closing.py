@@ -559,7 +559,7 @@ class Closing:
             return ()
         table = self._table
         check_owed(number, table.path)
-        WORK.spend(number)
+        WORK.spend(number + left.bit_count())
         out: list[Member] = []
         for label in bits(left):
             value = self._value(table.conjunctions[label])

@@ -121,7 +121,7 @@ class TextModel:
         device: what the runtime runs it on, in its words: ``"CPU"``, ``"CUDA"``.
         has_cuda_graph: whether it runs as a CUDA graph, which takes one sequence at a time.
         has_mask: whether its graph adds a mask to the scores, so that the runtime can choose.
-        og_model: the runtime's model object.
+        og_model: the runtime's model object. With `has_mask`, what is made of it wants a mask too.
         og_tokenizer: the runtime's tokenizer object.
         sequences: what is kept of calls, for prompts that begin alike; see
             `structgen.models.genai.sequences`.

@@ -136,7 +136,15 @@ def from_onnx_genai(
             f"{type(og_model).__name__} and {type(og_tokenizer).__name__}. "
             "To load a folder or a catalogue name, call structgen.load."
         )
-    width = int(_after_one_token(og_model).get_logits().shape[-1])
+    try:
+        width = int(_after_one_token(og_model).get_logits().shape[-1])
+    except Exception as error:
+        if MASK_INPUT not in str(error):
+            raise
+        raise ModelError(
+            "This model's graph wants a mask: structgen.load has made it. Use what that returned, "
+            "or pass an onnxruntime_genai.Model made of the folder."
+        ) from error
     if folder is None:
         config = None
         context_length = _probe_context_length(og_model)
