@@ -246,8 +246,9 @@ def convert(
 ) -> Path:
     """Convert a GGUF file or a Hugging Face folder; see `structgen.models.convert_gguf`.
 
-    The folder holds ``model.onnx``, ``model.onnx.data``, ``genai_config.json``,
-    ``tokenizer.json`` and ``tokenizer_config.json``. It is written under a temporary name beside
+    The folder holds ``model.onnx``, the same with a mask (``model.masked.onnx``), the weights of
+    both (``model.onnx.data``), ``genai_config.json``, ``tokenizer.json`` and
+    ``tokenizer_config.json``. It is written under a temporary name beside
     ``out`` and renamed, so that an interrupted run leaves nothing behind. When another process
     finishes the same folder first, its folder is kept.
 
