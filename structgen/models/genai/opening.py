@@ -204,8 +204,8 @@ def _check_device(
     Raises:
         ModelError: it runs on the CPU, though another device was asked for.
     """
-    if not providers or providers[0] == "cpu":
-        return
+    if not providers or providers[0] not in ("cuda", "dml", "webgpu"):
+        return  # the CPU, or what the runtime may well count as one
     if og_model.device_type == "CPU":
         raise ModelError(
             f"{folder} runs on the CPU, though providers= asks for {providers[0]!r}. "
