@@ -681,8 +681,8 @@ def _refusal(error: Exception, source: Lifted, files: list[tuple[str, str]]) -> 
         return _undefined(undefined[1] or undefined[3], undefined[2] or "", source, files)
     place = _place(said, source)
     found = statements(source.text)
-    if isinstance(cause, SyntaxError):
-        raw = error.args[0]
+    if isinstance(cause, SyntaxError) or "null bytes" in said:  # which some Pythons tell otherwise
+        raw = error.args[0] if isinstance(cause, SyntaxError) else "\0"
         place = next((t.at for s in found for t in s.body if raw in t.text), None)
         said = (
             f"{raw!r} has an escape that is none, or the character NUL. Write \\\\ for a "
