@@ -389,14 +389,14 @@ def side_by_side(bench: Bench, output_type: Any, n: int) -> tuple[float, float]:
         for _ in range(4):
             next(stream), next(rest)
         for turn in range(n):
-            before = stream._run.token_ids.shape[1]
+            before = stream._run.part.tokens.length
 
             def step(before: int = before) -> None:
                 started = time.perf_counter()
-                while stream._run.token_ids.shape[1] == before:
+                while stream._run.part.tokens.length == before:
                     next(stream)
                 seconds = time.perf_counter() - started
-                ours.append(seconds / (stream._run.token_ids.shape[1] - before))
+                ours.append(seconds / (stream._run.part.tokens.length - before))
 
             def bare_step() -> None:
                 started = time.perf_counter()
