@@ -176,12 +176,15 @@ class LiveSequence:
         """Be ready for so many tokens when room is made: a prompt comes in several passes."""
         self._expected = length
 
-    def append(self, token_ids: Sequence[int] | TokenIds, room: int) -> None:
+    def append(
+        self, token_ids: Sequence[int] | TokenIds, room: int, allowed: Allowed | None = None
+    ) -> None:
         """Append tokens and run the model over them.
 
         Args:
             token_ids: the tokens.
             room: most tokens the sequence is to hold in this call.
+            allowed: the mask of the scores, where the graph has one; None: it allows everything.
         """
         if not len(token_ids):
             return
@@ -192,7 +195,7 @@ class LiveSequence:
             self._grow(max(end, self._expected), room)
         self._ids[0, self.length : end] = token_ids
         self.length = end
-        self._run(1)
+        self._run(1, allowed)
 
     def likeliest(
         self, token_ids: Sequence[int] | TokenIds, allowed: Allowed, room: int
@@ -210,19 +213,18 @@ class LiveSequence:
             return None
         if end >= self.capacity:
             self._grow(max(end + 1, self._expected), room)
-        self._mask[0, 0] = allowed.view(np.uint8)
         is_chosen = len(token_ids) == 1 and token_ids[0] == self._chosen
         if is_chosen and self._held == self._valid == self.length:
             self._ids[0, self.length] = token_ids[0]  # which the runtime has written already
             self.length = end
+            self._mask[0, 0] = allowed.view(np.uint8)
         else:
-            self.append(token_ids, room)
+            self.append(token_ids, room, allowed)
         self._is_running = True
         self._generator.generate_next_token()
         chosen = self._chosen = int(self._generator.get_next_tokens()[0])
         self._held = self._valid = end
         self._last_pass = 0  # its scores are masked
-        self._mask[:] = 0xFF
         self._is_running = False
         return chosen
 
@@ -252,7 +254,7 @@ class LiveSequence:
         """Free the key-value cache."""
         self._generator = None
 
-    def _run(self, n_scored: int) -> None:
+    def _run(self, n_scored: int, allowed: Allowed | None = None) -> None:
         """See that the runtime has all tokens, and the scores after the last ``n_scored``."""
         if not self.length:
             raise ValueError("the sequence is empty: append the prompt first")
@@ -262,6 +264,8 @@ class LiveSequence:
         if not rewinds and not n_new:
             return
         self._is_running = True
+        if self._mask is not None:
+            self._mask[0, 0] = 0xFF if allowed is None else allowed.view(np.uint8)
         if self._chosen is not None:
             self._generator.rewind_to(self._held)
             self._chosen = None
@@ -360,7 +364,8 @@ class TextSequence:
         """Append tokens, run the model, and return the likeliest token that ``allowed`` has.
 
         Returns:
-            None where the graph has no mask, or no token is left: then nothing was done.
+            None where the graph has no mask, or no room for the token is left: then nothing was
+            done.
 
         Raises:
             ModelError, ValueError: as `append`.
