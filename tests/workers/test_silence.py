@@ -37,6 +37,7 @@ class Stub:
         self._hangs = hangs
         self._told, self._say = os.fdopen(told, "rb"), os.fdopen(say, "wb")
         self._over = threading.Event()
+        self._lock = threading.Lock()  # the stub's own thread and one that kills it both write and end
         threading.Thread(target=self._run, args=(load_seconds,), daemon=True).start()
 
     def _run(self, load_seconds: float) -> None:
@@ -45,27 +46,30 @@ class Stub:
         time.sleep(load_seconds)
         if self._hangs.is_set():
             self._tell(Ping())
-            return
-        self._tell(Ready("stub", "", 64, {}, (0,), 1, "", None))  # type: ignore[arg-type]
+        else:
+            self._tell(Ready("stub", "", 64, {}, (0,), 1, "", None))  # type: ignore[arg-type]
         while (message := frames.read()) is not None:
             if isinstance(message, Ping):
                 self.pings += 1
                 if not self._hangs.is_set():
                     self._tell(message)
+        self._told.close()
         if not self._hangs.is_set():
             self._end(0)
 
     def _tell(self, message: object) -> None:
-        self._say.write(packed(message))
-        self._say.flush()
+        with self._lock:
+            if not self._over.is_set():
+                self._say.write(packed(message))
+                self._say.flush()
 
     def _end(self, code: int) -> None:
-        if not self._over.is_set():
-            self.returncode = code
-            self._say.close()
-            self._told.close()
-            os.close(self._error)
-            self._over.set()
+        with self._lock:
+            if not self._over.is_set():
+                self.returncode = code
+                self._say.close()
+                os.close(self._error)
+                self._over.set()
 
     def wait(self, timeout: float | None = None) -> int:
         if self._hangs.is_set() and not self._over.wait(timeout):
