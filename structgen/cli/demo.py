@@ -6,13 +6,15 @@ it doubles as a tour of it.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
-from rich.cells import cell_len, chop_cells
 from rich.console import Console
+from rich.live import Live
+from rich.table import Column, Table
 from rich.text import Text
 
 from structgen import GenerationResult, Generator, Regex, TextModel
@@ -123,9 +125,9 @@ def run(model: TextModel, console: Console, seed: int = 1) -> list[GenerationRes
                 _field(console, message["role"], message["content"])
         generator = Generator(model, scene.output_type, **scene.compile_options)
         stream = generator.stream(scene.prompt, seed=seed, **scene.options)
-        with stream, _Growing(console, "output") as output:
+        with stream, _growing(console, "output") as write:
             for chunk in stream:
-                output.write(chunk)
+                write(chunk)
         result = stream.result
         if generator.constraint is not None:
             _field(console, "parsed", repr(generator.constraint.output.parse(result.text)))
@@ -149,7 +151,6 @@ def summary(result: GenerationResult, vocabulary_size: int) -> str:
 
 
 _INDENT = 11
-_ENDED = re.compile(r"\n| *[^ \n]+(?=[ \n])| +(?=\n)")
 
 
 def _heading(console: Console, text: str) -> None:
@@ -162,69 +163,29 @@ def _heading(console: Console, text: str) -> None:
 
 def _field(console: Console, label: str, text: str, style: str = "") -> None:
     """Print ``text`` beside ``label``; wrapped on a terminal, a line each in a log."""
-    with _Growing(console, label, style) as growing:
-        growing.write(text)
+    with _growing(console, label, style) as write:
+        write(text)
 
 
-class _Growing:
-    """Text beside a label that may still grow: only ever appended to, so it suits any output.
+@contextmanager
+def _growing(
+    console: Console, label: str, style: str = "bold green"
+) -> Iterator[Callable[[str], None]]:
+    """Show text beside ``label`` while it grows: what this yields appends to it."""
+    if console.is_terminal:
+        text = Text(style=style)
+        row = Table.grid(Column(width=_INDENT), Column(overflow="fold"))
+        row.add_row(Text(label, style="dim"), text)
+        with Live(row, console=console, auto_refresh=False, vertical_overflow="visible") as live:
 
-    On a terminal, lines break between words and the text keeps its indentation: a word is shown
-    when it has ended, since only then it is known whether it fits. One that is longer than a line
-    is broken.
-    """
+            def write(chunk: str) -> None:
+                text.append(chunk)
+                live.refresh()
 
-    def __init__(self, console: Console, label: str, style: str | None = None) -> None:
-        self._console = console
-        self._label = label
-        self._style = "bold green" if style is None else style
-        self._width = console.width if console.is_terminal else None
-        self._column = _INDENT
-        self._word = ""  # has begun and not ended
-
-    def __enter__(self) -> _Growing:
-        self._emit(f"{self._label:<{_INDENT}}", "dim")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._write_word(self._word)
-        self._emit("\n")
-
-    def write(self, chunk: str) -> None:
-        """Append ``chunk``."""
-        if self._width is None:
-            self._emit(chunk.replace("\n", "\n" + " " * _INDENT), self._style)
-            return
-        self._word += chunk
-        while (ended := _ENDED.match(self._word)) is not None:
-            self._word = self._word[ended.end() :]
-            if ended[0] == "\n":
-                self._break()
-            else:
-                self._write_word(ended[0])
-        if cell_len(self._word) > self._width - _INDENT:  # it is broken however it goes on
-            self._write_word(self._word)
-            self._word = ""
-
-    def _write_word(self, word: str) -> None:
-        if self._width is not None and self._column + cell_len(word) > self._width:
-            if self._column > _INDENT:
-                self._break()
-                word = word.lstrip(" ")
-            *full, word = chop_cells(word, self._width - _INDENT) or [""]
-            for piece in full:
-                self._emit(piece, self._style)
-                self._break()
-        self._emit(word, self._style)
-        self._column += cell_len(word)
-
-    def _break(self) -> None:
-        self._emit("\n" + " " * _INDENT)
-        self._column = _INDENT
-
-    def _emit(self, text: str, style: str = "") -> None:
-        if self._console.is_terminal:
-            self._console.print(Text(text, style=style), end="", soft_wrap=True)
-        else:  # rich would turn tabs into spaces
-            self._console.file.write(text)
-            self._console.file.flush()
+            yield write
+        return
+    console.file.write(f"{label:<{_INDENT}}")  # by itself: rich would turn tabs into spaces
+    yield lambda chunk: print(
+        chunk.replace("\n", "\n" + " " * _INDENT), end="", file=console.file, flush=True
+    )
+    console.file.write("\n")

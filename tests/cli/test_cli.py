@@ -351,10 +351,16 @@ def shown(chunks, width, *, terminal=True):
     console = Console(
         force_terminal=terminal, width=width, color_system=None, highlight=False, file=io.StringIO()
     )
-    with demo._Growing(console, "label") as growing:
+    with demo._growing(console, "label") as write:
         for chunk in chunks:
-            growing.write(chunk)
-    return console.file.getvalue()
+            write(chunk)
+    told = console.file.getvalue()
+    if not terminal:
+        return told
+    last = told.rpartition("\x1b[2K")[2].removesuffix(
+        "\x1b[?25h"
+    )  # each frame clears the one before
+    return "\n".join(line.rstrip() for line in last.split("\n"))
 
 
 def test_growing_text_wraps_between_words_and_keeps_its_indentation():
