@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, final
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, final
 
 from structgen.decoding import check_may_fit, encode
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
@@ -101,6 +102,34 @@ def request_of(
     if model is not None:
         fields = {**fields, "model": model}
     return kind.of(request, fields)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Work: TypeAlias = "Callable[Concatenate[Runner, P], Coroutine[Any, Any, T]]"
+"""A method of a Runner that returns some work."""
+
+
+def _both(begin: Work[P, T]) -> tuple[Callable[Concatenate[Runner, P], T], Work[P, T]]:
+    """Return a method that waits for some work, and its twin for asynchronous code.
+
+    Args:
+        begin: checks the arguments where the call is made, and returns the work, which runs in the
+            Runner's loop.
+    """
+
+    @functools.wraps(begin)
+    def waits(self: Runner, /, *args: P.args, **options: P.kwargs) -> T:
+        return self._thread.wait(begin(self, *args, **options))
+
+    @functools.wraps(begin)
+    async def awaits(self: Runner, /, *args: P.args, **options: P.kwargs) -> T:
+        return await self._thread.asked(begin(self, *args, **options))
+
+    name = begin.__name__.lstrip("_")
+    waits.__name__, awaits.__name__ = name, f"a{name}"
+    awaits.__doc__ = f"`{name}`, for asynchronous code."
+    return waits, awaits
 
 
 MAX_CONCURRENCY = 64
@@ -292,58 +321,48 @@ class Runner:
 
     # -- loading ----------------------------------------------------------------------------
 
-    def load(self, model: str | None = None) -> None:
+    def _load(self, model: str | None = None) -> Coroutine[Any, Any, None]:
         """Load a model, unless it is loaded. Requests to others go on meanwhile.
 
         Raises:
             ModelNotFound: there is no such model.
             StructgenError: it cannot be loaded.
         """
-        self._thread.wait(self._registry.load(self._registry.entry(model)))
+        return self._registry.load(self._registry.entry(model))
 
-    async def aload(self, model: str | None = None) -> None:
-        """`load`, for asynchronous code."""
-        await self._thread.asked(self._registry.load(self._registry.entry(model)))
+    load, aload = _both(_load)
 
-    def unload(self, model: str | None = None) -> None:
+    def _unload(self, model: str | None = None) -> Coroutine[Any, Any, None]:
         """Unload a model when the requests that use it have ended; the next one loads it again.
 
         Raises:
             ModelNotFound: there is no such model.
         """
-        self._thread.wait(self._registry.unload(self._registry.entry(model)))
+        return self._registry.unload(self._registry.entry(model))
 
-    async def aunload(self, model: str | None = None) -> None:
-        """`unload`, for asynchronous code."""
-        await self._thread.asked(self._registry.unload(self._registry.entry(model)))
+    unload, aunload = _both(_unload)
 
-    def reload(self, model: str | None = None) -> None:
+    async def _reload(self, model: str | None = None) -> None:
         """Unload a model and load it again. Args and raises as for `load`."""
-        self._thread.wait(self._reload(self._registry.entry(model)))
-
-    async def areload(self, model: str | None = None) -> None:
-        """`reload`, for asynchronous code."""
-        await self._thread.asked(self._reload(self._registry.entry(model)))
-
-    async def _reload(self, entry: Entry) -> None:
+        entry = self._registry.entry(model)
         await self._registry.unload(entry)
         await self._registry.load(entry)
 
-    def remove(self, model: str) -> None:
+    reload, areload = _both(_reload)
+
+    def _remove(self, model: str) -> Coroutine[Any, Any, None]:
         """Unload a model and forget it. Requests that wait for it fail.
 
         Raises:
             ModelNotFound: there is no such model.
         """
-        self._thread.wait(self._registry.remove(self._registry.entry(model)))
+        return self._registry.remove(self._registry.entry(model))
 
-    async def aremove(self, model: str) -> None:
-        """`remove`, for asynchronous code."""
-        await self._thread.asked(self._registry.remove(self._registry.entry(model)))
+    remove, aremove = _both(_remove)
 
     # -- tokens -----------------------------------------------------------------------------
 
-    def tokenize_text(
+    async def _tokenize_text(
         self,
         text: str | Sequence[Any],
         *,
@@ -361,24 +380,14 @@ class Runner:
             ModelNotFound: there is no such model.
             PromptError: malformed messages.
         """
-        return self._thread.wait(self._tokenized(model, text, add_special_tokens))
-
-    async def atokenize_text(
-        self,
-        text: str | Sequence[Any],
-        *,
-        add_special_tokens: bool = True,
-        model: str | None = None,
-    ) -> list[int]:
-        """`tokenize_text`, for asynchronous code."""
-        return await self._thread.asked(self._tokenized(model, text, add_special_tokens))
-
-    async def _tokenized(self, model: str | None, text: Any, special: bool) -> list[int]:
         entry = self._registry.entry(model)
         async with self._registry.lease(entry) as host:
             if isinstance(host, TextHost):
                 errand = partial(
-                    _tokenised, prompt=text, is_bare=not special, is_bounded=owner() is not None
+                    _tokenised,
+                    prompt=text,
+                    is_bare=not add_special_tokens,
+                    is_bounded=owner() is not None,
                 )
                 found: list[list[int]] = await run_errands(host.model, [errand])
                 return found[0]
@@ -387,7 +396,9 @@ class Runner:
             text = in_bounds(host.embedder, text, "text", cuts=True)
             return (await host.aside(partial(host.embedder.tokenize, [text])))[0]
 
-    def detokenize_text(
+    tokenize_text, atokenize_text = _both(_tokenize_text)
+
+    async def _detokenize_text(
         self,
         tokens: Sequence[int],
         *,
@@ -405,68 +416,47 @@ class Runner:
             ModelNotFound: there is no such model.
             OptionError: one is no token id.
         """
-        return self._thread.wait(self._detokenized(model, tokens, skip_special_tokens))
-
-    async def adetokenize_text(
-        self,
-        tokens: Sequence[int],
-        *,
-        skip_special_tokens: bool = True,
-        model: str | None = None,
-    ) -> str:
-        """`detokenize_text`, for asynchronous code."""
-        return await self._thread.asked(self._detokenized(model, tokens, skip_special_tokens))
-
-    async def _detokenized(self, model: str | None, tokens: Sequence[int], skips: bool) -> str:
         async with self._registry.lease(self._registry.entry(model)) as host:
             text_of = host.embedder.detokenize if isinstance(host, EmbeddingHost) else host.text_of
-            return await host.aside(partial(text_of, tokens, skip_special_tokens=skips))
+            return await host.aside(
+                partial(text_of, tokens, skip_special_tokens=skip_special_tokens)
+            )
 
-    def max_sequence_length(self, model: str | None = None) -> int | None:
+    detokenize_text, adetokenize_text = _both(_detokenize_text)
+
+    async def _max_sequence_length(self, model: str | None = None) -> int | None:
         """Return how many tokens a model takes, prompt and output together; None: not known.
 
         Raises:
             ModelNotFound: there is no such model.
         """
-        return self._thread.wait(self._longest(self._registry.entry(model)))
-
-    async def amax_sequence_length(self, model: str | None = None) -> int | None:
-        """`max_sequence_length`, for asynchronous code."""
-        return await self._thread.asked(self._longest(self._registry.entry(model)))
-
-    async def _longest(self, entry: Entry) -> int | None:
-        async with self._registry.lease(entry) as host:
+        async with self._registry.lease(self._registry.entry(model)) as host:
             if isinstance(host, EmbeddingHost):
                 return host.embedder.max_length
             return host.context_length
 
+    max_sequence_length, amax_sequence_length = _both(_max_sequence_length)
+
     # -- adapters ---------------------------------------------------------------------------
 
-    def load_adapter(
+    def _load_adapter(
         self, name: str, path: str | os.PathLike[str], *, model: str | None = None
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Load a LoRA adapter, for requests with ``adapter=name``. It is there after reloads, too.
 
         Raises:
             ModelNotFound: there is no such model.
             StructgenError: as for `structgen.TextModel.load_adapter`.
         """
-        self._thread.wait(self._with_adapter(self._registry.entry(model), name, path))
+        return self._with_adapter(self._registry.entry(model), name, path)
 
-    async def aload_adapter(
-        self, name: str, path: str | os.PathLike[str], *, model: str | None = None
-    ) -> None:
-        """`load_adapter`, for asynchronous code."""
-        entry = self._registry.entry(model)
-        await self._thread.asked(self._with_adapter(entry, name, path))
+    load_adapter, aload_adapter = _both(_load_adapter)
 
-    def unload_adapter(self, name: str, *, model: str | None = None) -> None:
+    def _unload_adapter(self, name: str, *, model: str | None = None) -> Coroutine[Any, Any, None]:
         """Unload an adapter. Raises as `structgen.TextModel.unload_adapter`."""
-        self._thread.wait(self._with_adapter(self._registry.entry(model), name, None))
+        return self._with_adapter(self._registry.entry(model), name, None)
 
-    async def aunload_adapter(self, name: str, *, model: str | None = None) -> None:
-        """`unload_adapter`, for asynchronous code."""
-        await self._thread.asked(self._with_adapter(self._registry.entry(model), name, None))
+    unload_adapter, aunload_adapter = _both(_unload_adapter)
 
     def list_adapters(self, model: str | None = None) -> list[str]:
         """Names of the adapters that a model has, or will have when it is loaded."""
@@ -540,7 +530,7 @@ class Runner:
         asked = request_of(ChatRequest, request, model, fields)
         return AsyncChunkStream(self._thread, self._chat_stream(asked, self._callers_loop(asked)))
 
-    def count_tokens(
+    async def _count_tokens(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> int:
         """Return how many tokens the prompt of a chat has, and make no answer.
@@ -554,14 +544,15 @@ class Runner:
         Cost: no pass of the model; the form of the answer is compiled, and kept for `chat`.
         """
         asked = request_of(ChatRequest, request, model, fields)
-        return self._thread.wait(self._count(asked))
+        if asked.session_id is not None:
+            raise RequestError(
+                "session_id: tokens are counted of messages. Pass all of them.", param="session_id"
+            )
+        entry = self._registry.entry(asked.model)
+        async with self._registry.lease(entry) as host:
+            return await prompt_length(text_host(host, entry), plain(asked))
 
-    async def acount_tokens(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> int:
-        """`count_tokens`, for asynchronous code."""
-        asked = request_of(ChatRequest, request, model, fields)
-        return await self._thread.asked(self._count(asked))
+    count_tokens, acount_tokens = _both(_count_tokens)
 
     # -- sessions ---------------------------------------------------------------------------
 
@@ -608,22 +599,17 @@ class Runner:
 
     # -- completions ------------------------------------------------------------------------
 
-    def complete(
+    def _complete(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> CompletionResponse:
+    ) -> Coroutine[Any, Any, CompletionResponse]:
         """Go on from a prompt that is text, without a chat template.
 
         Args and raises as for `chat`, with a `CompletionRequest`.
         """
         asked = request_of(CompletionRequest, request, model, fields)
-        return self._thread.wait(self._complete(asked))
+        return answers.collected(self._completion(asked, streams=False))
 
-    async def acomplete(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> CompletionResponse:
-        """`complete`, for asynchronous code."""
-        asked = request_of(CompletionRequest, request, model, fields)
-        return await self._thread.asked(self._complete(asked))
+    complete, acomplete = _both(_complete)
 
     def stream_complete(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
@@ -636,9 +622,6 @@ class Runner:
     ) -> AsyncChunkStream[CompletionChunk]:
         """`stream_complete`, for asynchronous code."""
         return AsyncChunkStream(self._thread, self._completion_stream(request, model, fields))
-
-    async def _complete(self, request: CompletionRequest) -> CompletionResponse:
-        return await answers.collected(self._completion(request, streams=False))
 
     def _completion_stream(
         self, request: Any, model: str | None, fields: Mapping[str, Any]
@@ -705,15 +688,6 @@ class Runner:
         entry = self._registry.entry(request.model)
         return self._conversations.answer(request, ask, entry.id, loop)
 
-    async def _count(self, request: ChatRequest) -> int:
-        if request.session_id is not None:
-            raise RequestError(
-                "session_id: tokens are counted of messages. Pass all of them.", param="session_id"
-            )
-        entry = self._registry.entry(request.model)
-        async with self._registry.lease(entry) as host:
-            return await prompt_length(text_host(host, entry), plain(request))
-
     @contextlib.contextmanager
     def _seen(self, kind: str, model: str | None) -> Iterator[tuple[Entry, RequestRecord]]:
         """A request that is counted, and has a span, and the model it is for."""
@@ -750,95 +724,69 @@ class Runner:
 
     # -- others -----------------------------------------------------------------------------
 
-    def embed(
+    async def _embed(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> EmbeddingResponse:
         """Make vectors of texts. Args and raises as for `chat`, with an `EmbeddingRequest`."""
-        return self._thread.wait(self._embed(request_of(EmbeddingRequest, request, model, fields)))
-
-    async def aembed(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> EmbeddingResponse:
-        """`embed`, for asynchronous code."""
         asked = request_of(EmbeddingRequest, request, model, fields)
-        return await self._thread.asked(self._embed(asked))
+        with self._seen("embeddings", asked.model) as (entry, record):
+            async with self._registry.lease(entry) as host:
+                made = await vectors.embed(host, asked, entry.id, self._registry.embedders())
+            record.usage["prompt"] = made.usage.prompt_tokens
+        return made
 
-    def rerank(
+    embed, aembed = _both(_embed)
+
+    async def _rerank(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> RerankResponse:
         """Order documents by how well they answer a query: by a cross-encoder, or by vectors.
 
         Args and raises as for `chat`, with a `RerankRequest`.
         """
-        return self._thread.wait(self._rerank(request_of(RerankRequest, request, model, fields)))
-
-    async def arerank(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> RerankResponse:
-        """`rerank`, for asynchronous code."""
         asked = request_of(RerankRequest, request, model, fields)
-        return await self._thread.asked(self._rerank(asked))
+        with self._seen("rerank", asked.model) as (entry, record):
+            async with self._registry.lease(entry) as host:
+                if not isinstance(host, EmbeddingHost):
+                    raise RequestError(
+                        f"{entry.id} is a text model. {self._registry.embedders()}", param="model"
+                    )
+                made = await vectors.rerank(host, asked, entry.id)
+            record.usage["prompt"] = made.usage.prompt_tokens
+        return made
 
-    def decide(
+    rerank, arerank = _both(_rerank)
+
+    async def _decide(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> DecisionResponse:
         """Answer typed questions about a state, with the probability of each answer.
 
         Args and raises as for `chat`, with a `DecisionRequest`. See `structgen.decisions`.
         """
-        return self._thread.wait(self._decide(request_of(DecisionRequest, request, model, fields)))
-
-    async def adecide(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> DecisionResponse:
-        """`decide`, for asynchronous code."""
         asked = request_of(DecisionRequest, request, model, fields)
-        return await self._thread.asked(self._decide(asked))
-
-    async def _embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        with self._seen("embeddings", request.model) as (entry, record):
+        with self._seen("decide", asked.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                made = await vectors.embed(host, request, entry.id, self._registry.embedders())
-            record.usage["prompt"] = made.usage.prompt_tokens
-        return made
-
-    async def _rerank(self, request: RerankRequest) -> RerankResponse:
-        with self._seen("rerank", request.model) as (entry, record):
-            async with self._registry.lease(entry) as host:
-                if not isinstance(host, EmbeddingHost):
-                    raise RequestError(
-                        f"{entry.id} is a text model. {self._registry.embedders()}", param="model"
-                    )
-                made = await vectors.rerank(host, request, entry.id)
-            record.usage["prompt"] = made.usage.prompt_tokens
-        return made
-
-    async def _decide(self, request: DecisionRequest) -> DecisionResponse:
-        with self._seen("decide", request.model) as (entry, record):
-            async with self._registry.lease(entry) as host:
-                made = await vectors.decide(text_host(host, entry), request, entry.id)
+                made = await vectors.decide(text_host(host, entry), asked, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
             record.usage["cached"] = made.usage.prompt_tokens_details.cached_tokens
         return made
 
-    def explain(self, request: Any = None, /, *, model: str | None = None, **fields: Any) -> str:
+    decide, adecide = _both(_decide)
+
+    async def _explain(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> str:
         """Say why a token was not allowed at a place of an output, or that it was.
 
         Args and raises as for `chat`, with an `ExplainRequest`.
         """
-        return self._thread.wait(self._explain(request_of(ExplainRequest, request, model, fields)))
-
-    async def aexplain(
-        self, request: Any = None, /, *, model: str | None = None, **fields: Any
-    ) -> str:
-        """`explain`, for asynchronous code."""
         asked = request_of(ExplainRequest, request, model, fields)
-        return await self._thread.asked(self._explain(asked))
-
-    async def _explain(self, request: ExplainRequest) -> str:
-        entry = self._registry.entry(request.model)
+        entry = self._registry.entry(asked.model)
         async with self._registry.lease(entry) as host:
-            return await explain(text_host(host, entry), request)
+            return await explain(text_host(host, entry), asked)
+
+    explain, aexplain = _both(_explain)
 
     # -- the names that people migrate with -------------------------------------------------
 
@@ -860,17 +808,9 @@ class Runner:
         """`embed`."""
         return self.embed(request, model=model_id)
 
-    def send_chat_completion_request_to_model(self, request: Any, model_id: str) -> ChatResponse:
-        """`chat` on a model."""
-        return self.chat(request, model=model_id)
-
-    def send_completion_request_to_model(self, request: Any, model_id: str) -> CompletionResponse:
-        """`complete` on a model."""
-        return self.complete(request, model=model_id)
-
-    def send_embedding_request_to_model(self, request: Any, model_id: str) -> EmbeddingResponse:
-        """`embed` on a model."""
-        return self.embed(request, model=model_id)
+    send_chat_completion_request_to_model = send_chat_completion_request
+    send_completion_request_to_model = send_completion_request
+    send_embedding_request_to_model = send_embedding_request
 
     # -- life -------------------------------------------------------------------------------
 
