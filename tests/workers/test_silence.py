@@ -37,7 +37,7 @@ class Stub:
         self._hangs = hangs
         self._told, self._say = os.fdopen(told, "rb"), os.fdopen(say, "wb")
         self._over = threading.Event()
-        self._lock = threading.Lock()  # the stub's own thread and one that kills it both write and end
+        self._lock = threading.Lock()  # its own thread and one that kills it both write and end
         threading.Thread(target=self._run, args=(load_seconds,), daemon=True).start()
 
     def _run(self, load_seconds: float) -> None:
