@@ -113,8 +113,7 @@ def convert(
 
     SOURCE is a GGUF file, or a Hugging Face folder with safetensors.
     """
-    make = models.convert_safetensors if source.is_dir() else models.convert_gguf
-    folder = make(
+    folder = models.convert(
         source, out, hidden_states=hidden_states, context_length=context_length, target=target
     )
     click.echo(folder)

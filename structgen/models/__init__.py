@@ -36,8 +36,7 @@ __all__ = [
     "add_mask",
     "catalogue",
     "check",
-    "convert_gguf",
-    "convert_safetensors",
+    "convert",
     "doctor",
     "info",
     "installed",
@@ -190,8 +189,8 @@ def remove(name: str) -> int:
     return cache.remove(catalogue.cache_name(name))
 
 
-def convert_gguf(
-    gguf: str | os.PathLike[str],
+def convert(
+    source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     progress: Progress | None = None,
     *,
@@ -199,10 +198,12 @@ def convert_gguf(
     context_length: int | None = None,
     target: str = "cpu",
 ) -> Path:
-    """Convert a GGUF file into a folder for ONNX Runtime GenAI.
+    """Convert weights into a folder for ONNX Runtime GenAI.
 
     Args:
-        gguf: the file.
+        source: a GGUF file; or a Hugging Face folder: ``config.json``, ``model.safetensors`` (or
+            its parts and their index) in float32, float16 or bfloat16, and ``tokenizer.json``. The
+            weights of a folder get 8 bits.
         out: the folder to write; it appears only when it is complete.
         progress: as in `path`.
         hidden_states: give the model the output that ``model.embed`` needs. A step of generating
@@ -218,60 +219,18 @@ def convert_gguf(
         The folder.
 
     Raises:
-        ConversionError: the file is no GGUF, or of a kind that cannot be converted, or
-            ``context_length`` is out of range.
+        ConversionError: the file is no GGUF, or of a kind that cannot be converted, a file of the
+            folder is missing or damaged, or ``context_length`` is out of range.
 
-    Cost: under a minute for 135M parameters.
+    Cost: under a minute for 135M parameters. Neither torch nor transformers is needed.
     """
     # Imported late: it needs gguf and onnx-ir.
-    from structgen.models.conversion.convert import convert
-
-    return convert(
-        Path(gguf),
-        Path(out),
-        progress,
-        hidden_states=hidden_states,
-        context_length=context_length,
-        target=target,
-    )
-
-
-def convert_safetensors(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    progress: Progress | None = None,
-    *,
-    hidden_states: bool = False,
-    context_length: int | None = None,
-    target: str = "cpu",
-) -> Path:
-    """Convert a Hugging Face folder with safetensors into a folder for ONNX Runtime GenAI.
-
-    Args:
-        source: the folder: ``config.json``, ``model.safetensors`` (or its parts and their index)
-            in float32, float16 or bfloat16, and ``tokenizer.json``.
-        out: as in `convert_gguf`, and so are the others.
-        progress: as in `path`.
-        hidden_states: as in `convert_gguf`.
-        context_length: as in `convert_gguf`.
-        target: as in `convert_gguf`.
-
-    Returns:
-        The folder ``out``. Its weights have 8 bits.
-
-    Raises:
-        ConversionError: a file is missing or damaged, the model is of a kind that cannot be
-            converted, or ``context_length`` is out of range.
-
-    Cost: as of `convert_gguf`. Neither torch nor transformers is needed.
-    """
     from structgen.models.conversion.convert import convert
 
     return convert(
         Path(source),
         Path(out),
         progress,
-        is_gguf=False,
         hidden_states=hidden_states,
         context_length=context_length,
         target=target,

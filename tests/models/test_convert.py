@@ -20,8 +20,9 @@ import tiny_gguf
 from reference import Reference
 
 from structgen.errors import ConversionError, ModelError
-from structgen.models import convert_gguf, genai
-from structgen.models.conversion import convert, graph
+from structgen.models import convert, genai
+from structgen.models.conversion import graph
+from structgen.models.conversion.convert import _is_running
 from structgen.models.progress import silent
 
 CHAT = (
@@ -157,7 +158,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_small_models_agree_with_float32(kind, tmp_path):
     path = tiny_gguf.write(tmp_path / "tiny.gguf", **shaped(KINDS[kind]))
-    folder = convert_gguf(path, tmp_path / "model", silent)
+    folder = convert(path, tmp_path / "model", silent)
     assert folder == tmp_path / "model"
     ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
     (expected,) = Reference(path).logits([ids])
@@ -177,7 +178,7 @@ def test_small_models_agree_with_float32(kind, tmp_path):
 def test_long_factors_are_those_of_a_long_context(context, tmp_path):
     options = KINDS["phi3, long"]
     path = tiny_gguf.write(tmp_path / "tiny.gguf", **options)
-    folder = convert_gguf(path, tmp_path / "model", silent, context_length=context)
+    folder = convert(path, tmp_path / "model", silent, context_length=context)
     config = json.loads((folder / "genai_config.json").read_text("utf-8"))
     assert config["model"]["context_length"] == config["search"]["max_length"] == (context or 64)
     ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
@@ -202,7 +203,7 @@ def test_long_factors_are_those_of_a_long_context(context, tmp_path):
 def test_the_comparison_would_notice(change, tmp_path, monkeypatch):
     family, name, other = change
     path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=family)
-    model = og.Model(str(convert_gguf(path, tmp_path / "model", silent)))
+    model = og.Model(str(convert(path, tmp_path / "model", silent)))
     ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
     monkeypatch.setattr(Reference, name, other)
     (wrong,) = Reference(path).logits([ids])
@@ -223,7 +224,7 @@ def shaped(options):
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "phi3", "smollm3"])
 def test_a_graph_for_cuda_has_16_bits_and_means_the_same(family, tmp_path):
     path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=family, types={"ffn": "Q4_1"})
-    folder = convert_gguf(path, tmp_path / "model", silent, target="cuda")
+    folder = convert(path, tmp_path / "model", silent, target="cuda")
     config = json.loads((folder / "genai_config.json").read_text("utf-8"))
     session = config["model"]["decoder"]["session_options"]
     assert session["provider_options"] == [{"cuda": {"enable_cuda_graph": "0"}}]
@@ -250,7 +251,7 @@ def test_a_graph_for_cuda_has_16_bits_and_means_the_same(family, tmp_path):
 def test_other_targets_are_refused(target, family, message, tmp_path):
     path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=family)
     with pytest.raises(ConversionError, match=message):
-        convert_gguf(path, tmp_path / "out", silent, target=target)
+        convert(path, tmp_path / "out", silent, target=target)
     assert not (tmp_path / "out").exists()
 
 
@@ -258,7 +259,7 @@ def test_four_bit_weights_are_kept_and_need_fewer_bytes(tmp_path):
     sizes = {}
     for kind in ("Q4_0", "Q5_0"):
         path = tiny_gguf.write(tmp_path / f"{kind}.gguf", types={"ffn": kind})
-        folder = convert_gguf(path, tmp_path / kind, silent)
+        folder = convert(path, tmp_path / kind, silent)
         sizes[kind] = (folder / "model.onnx.data").stat().st_size
     n_weights = 3 * tiny_gguf.FFN * tiny_gguf.HIDDEN * tiny_gguf.LAYERS
     assert sizes["Q5_0"] - sizes["Q4_0"] > n_weights * 0.4
@@ -266,7 +267,7 @@ def test_four_bit_weights_are_kept_and_need_fewer_bytes(tmp_path):
 
 def test_several_sequences_in_one_batch(tmp_path):
     path = tiny_gguf.write(tmp_path / "tiny.gguf", types={"blk": "Q4_1"})
-    model = og.Model(str(convert_gguf(path, tmp_path / "model", silent)))
+    model = og.Model(str(convert(path, tmp_path / "model", silent)))
     rows = [[5, 6, 7, 8], [9, 10, 11, 12]]
     params = og.GeneratorParams(model)
     params.set_search_options(max_length=16, batch_size=2)
@@ -284,7 +285,7 @@ def refused(path, tmp_path):
     """Convert, expecting an error; nothing may be left beside the input."""
     before = sorted(tmp_path.iterdir())
     with pytest.raises(ConversionError) as caught:
-        convert_gguf(path, tmp_path / "out", silent)
+        convert(path, tmp_path / "out", silent)
     assert sorted(tmp_path.iterdir()) == before
     return str(caught.value)
 
@@ -381,7 +382,7 @@ def test_a_piece_of_a_million_characters(tmp_path):
 def test_a_damaged_model_is_told_as_such(name, size, message, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "cache"))
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
-    folder = convert_gguf(path, tmp_path / "cache" / "models" / "org--tiny", silent)
+    folder = convert(path, tmp_path / "cache" / "models" / "org--tiny", silent)
     genai.load(folder, kind=genai.TextModel)
     capfd.readouterr()
     if size is None:
@@ -400,7 +401,7 @@ def test_a_damaged_model_is_told_as_such(name, size, message, tmp_path, monkeypa
 
 
 def test_what_the_runtime_does_not_take_is_told(tmp_path):
-    folder = convert_gguf(tiny_gguf.write(tmp_path / "tiny.gguf"), tmp_path / "out", silent)
+    folder = convert(tiny_gguf.write(tmp_path / "tiny.gguf"), tmp_path / "out", silent)
     config = folder / "genai_config.json"
     config.write_text(config.read_text().replace('"num_beams": 1', '"num_beams": 2147483647'))
     with pytest.raises(ModelError, match="num_beams"):
@@ -466,7 +467,7 @@ def test_what_a_plain_llama_does_not_have(options, message, tmp_path):
 def test_an_existing_folder_is_not_overwritten(tmp_path):
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
     (tmp_path / "out").mkdir()
-    convert_gguf(path, tmp_path / "out", silent)  # an empty one will do
+    convert(path, tmp_path / "out", silent)  # an empty one will do
     kept = (tmp_path / "out" / "model.onnx").stat().st_mtime_ns
     assert "exists already" in refused(path, tmp_path)
     assert (tmp_path / "out" / "model.onnx").stat().st_mtime_ns == kept
@@ -485,7 +486,7 @@ def test_an_interruption_leaves_nothing(error, tmp_path, monkeypatch):
 
     monkeypatch.setattr(graph.GraphBuilder, "save", interrupted)
     with pytest.raises(error):
-        convert_gguf(path, tmp_path / "out", silent)
+        convert(path, tmp_path / "out", silent)
     assert [entry.name for entry in tmp_path.iterdir()] == ["tiny.gguf"]
 
 
@@ -508,7 +509,7 @@ def wait(self):
     print("writing", flush=True)
     time.sleep(60)
 graph.GraphBuilder.save = wait
-models.convert_gguf(sys.argv[1], sys.argv[2], lambda *_: None)
+models.convert(sys.argv[1], sys.argv[2], lambda *_: None)
 """
 
 
@@ -519,13 +520,13 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "writing\n"
         # While it lives, its folder is its own, and ours does not mind.
-        convert_gguf(path, tmp_path / "out", silent)
+        convert(path, tmp_path / "out", silent)
         assert len(list(tmp_path.glob(".out.*.part"))) == 1
         process.send_signal(signal.SIGKILL)
     assert not (out / "model.onnx.data").read_bytes().startswith(b"half")
     for file in out.iterdir():
         file.unlink()
-    convert_gguf(path, out, silent)
+    convert(path, out, silent)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out", "tiny.gguf"]
 
 
@@ -539,7 +540,7 @@ def test_the_faster_of_two_processes_wins(tmp_path, monkeypatch):
         (out / "genai_config.json").write_text("theirs")
 
     monkeypatch.setattr(graph.GraphBuilder, "save", overtaken)
-    assert convert_gguf(path, out, silent) == out
+    assert convert(path, out, silent) == out
     assert [entry.name for entry in out.iterdir()] == ["genai_config.json"]
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -547,7 +548,7 @@ def test_the_faster_of_two_processes_wins(tmp_path, monkeypatch):
 def test_progress_goes_from_nothing_to_all(tmp_path):
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
     calls = []
-    convert_gguf(path, tmp_path / "out", lambda *call: calls.append(call))
+    convert(path, tmp_path / "out", lambda *call: calls.append(call))
     n_steps = tiny_gguf.LAYERS + 2
     assert calls[0] == ("Converting tiny.gguf", 0, n_steps)
     assert calls[-1] == ("Converting tiny.gguf", n_steps, n_steps)
@@ -555,10 +556,10 @@ def test_progress_goes_from_nothing_to_all(tmp_path):
 
 
 def test_running_processes_are_told_from_ended_ones():
-    assert convert._is_running(os.getpid())
+    assert _is_running(os.getpid())
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     deadline = time.monotonic() + 5
-    while convert._is_running(process.pid) and time.monotonic() < deadline:
+    while _is_running(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not convert._is_running(process.pid)
+    assert not _is_running(process.pid)

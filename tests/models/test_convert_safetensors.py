@@ -31,7 +31,7 @@ FAMILIES = {
 def folder_of(tmp_path, options=None, **changes):
     """A Hugging Face folder with a tokenizer, and the GGUF file of the same weights."""
     gguf = tiny_gguf.write(tmp_path / "tiny.gguf", **(options or {}))
-    made = models.convert_gguf(gguf, tmp_path / "from gguf", silent)
+    made = models.convert(gguf, tmp_path / "from gguf", silent)
     folder = tiny_safetensors.write(tmp_path / "folder", gguf, **changes)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(made / name, folder)
@@ -41,7 +41,7 @@ def folder_of(tmp_path, options=None, **changes):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_agree_with_float32(family, tmp_path):
     folder, gguf = folder_of(tmp_path, FAMILIES[family])
-    out = models.convert_safetensors(folder, tmp_path / "out", silent)
+    out = models.convert(folder, tmp_path / "out", silent)
     (expected,) = Reference(gguf).logits([IDS])
     assert cosines(all_logits(og.Model(str(out)), IDS), expected).min() > 0.99
     # Both readers give the graph the same numbers.
@@ -54,7 +54,7 @@ def test_families_agree_with_float32(family, tmp_path):
 @pytest.mark.parametrize(("kind", "shards"), [("F16", 1), ("BF16", 1), ("F32", 3), ("BF16", 2)])
 def test_types_and_shards(kind, shards, tmp_path):
     folder, gguf = folder_of(tmp_path, kind=kind, shards=shards)
-    out = models.convert_safetensors(folder, tmp_path / "out", silent)
+    out = models.convert(folder, tmp_path / "out", silent)
     (expected,) = Reference(gguf).logits([IDS])
     assert cosines(all_logits(og.Model(str(out)), IDS), expected).min() > 0.99
 
@@ -86,7 +86,7 @@ def test_numbers_of_every_type(tmp_path):
 )
 def test_spellings_of_positions(config, metadata, tmp_path):
     folder, gguf = folder_of(tmp_path, {"metadata": metadata}, config=config)
-    out = models.convert_safetensors(folder, tmp_path / "out", silent)
+    out = models.convert(folder, tmp_path / "out", silent)
     (expected,) = Reference(gguf).logits([IDS])
     assert cosines(all_logits(og.Model(str(out)), IDS), expected).min() > 0.99
 
@@ -105,7 +105,7 @@ def test_gemma_3s_two_kinds_of_positions_as_transformers_5_writes_them(tmp_path)
     }
     options = {"architecture": "gemma3", "metadata": metadata}
     folder, gguf = folder_of(tmp_path, options, config=config)
-    out = models.convert_safetensors(folder, tmp_path / "out", silent)
+    out = models.convert(folder, tmp_path / "out", silent)
     (expected,) = Reference(gguf).logits([IDS])
     assert cosines(all_logits(og.Model(str(out)), IDS), expected).min() > 0.99
 
@@ -131,7 +131,7 @@ def test_phi_3s_long_factors(context, tmp_path):
     config = {"rope_scaling": scaling, "original_max_position_embeddings": 64}
     (tmp_path / "in").mkdir()
     folder, _ = folder_of(tmp_path / "in", options, config=config)
-    out = models.convert_safetensors(folder, tmp_path / "out", silent, context_length=context)
+    out = models.convert(folder, tmp_path / "out", silent, context_length=context)
     (expected,) = source.logits([IDS])
     assert cosines(all_logits(og.Model(str(out)), IDS), expected).min() > 0.99
 
@@ -200,7 +200,7 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
 def test_what_is_refused(changes, message, tmp_path):
     folder, _ = folder_of(tmp_path, **changes)
     with pytest.raises(ConversionError) as caught:
-        models.convert_safetensors(folder, tmp_path / "out", silent)
+        models.convert(folder, tmp_path / "out", silent)
     assert message in str(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -252,7 +252,7 @@ def test_damage(file, data, message, tmp_path):
     else:
         (folder / file).write_bytes(data)
     with pytest.raises(ConversionError, match=message):
-        models.convert_safetensors(folder, tmp_path / "out", silent)
+        models.convert(folder, tmp_path / "out", silent)
     assert not (tmp_path / "out").exists()
 
 
@@ -262,4 +262,4 @@ def test_a_truncated_file(tmp_path):
     for size in (4, 100, len(whole) // 2, len(whole) - 1):
         (folder / "model.safetensors").write_bytes(whole[:size])
         with pytest.raises(ConversionError, match="damaged or truncated"):
-            models.convert_safetensors(folder, tmp_path / "out", silent)
+            models.convert(folder, tmp_path / "out", silent)

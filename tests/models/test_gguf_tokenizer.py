@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 from structgen import Vocabulary
 from structgen.errors import ConversionError
-from structgen.models import convert_gguf
+from structgen.models import convert
 from structgen.models.conversion import gguf
 from structgen.models.conversion.gguf import GgufFile
 from structgen.models.progress import silent
@@ -93,7 +93,7 @@ def test_smollms_special_tokens_and_chat_template(smollm):
 def tiny(tmp_path):
     def load(tokenizer):
         folder = tmp_path / "model"
-        convert_gguf(tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=tokenizer), folder, silent)
+        convert(tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=tokenizer), folder, silent)
         library = Tokenizer.from_file(str(folder / "tokenizer.json"))
         return library, og.Tokenizer(og.Model(str(folder)))
 
@@ -165,7 +165,7 @@ def test_phi_3s_markers_take_the_white_space_behind_them(tmp_path):
     metadata["token_type"] += [3, 3]
     metadata["scores"] += [-1000.0] * 2
     path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture="phi3", tokenizer=metadata)
-    folder = convert_gguf(path, tmp_path / "model", silent)
+    folder = convert(path, tmp_path / "model", silent)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     runtime = og.Tokenizer(og.Model(str(folder)))
     assert plain(tokenizer, "<|end|>\n the") == plain(tokenizer, "<|end|>the")
@@ -230,7 +230,7 @@ def test_unknown_rules_are_refused(tmp_path, change, message):
     metadata = tiny_gguf.byte_level_tokenizer() | change
     path = tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=metadata)
     with pytest.raises(ConversionError, match=message):
-        convert_gguf(path, tmp_path / "out", silent)
+        convert(path, tmp_path / "out", silent)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["tiny.gguf"]
 
 
@@ -239,7 +239,7 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path):
     del metadata["eos_token_id"]
     path = tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=metadata)
     with pytest.raises(ConversionError, match="eos_token_id"):
-        convert_gguf(path, tmp_path / "out", silent)
+        convert(path, tmp_path / "out", silent)
 
 
 def test_the_library_agrees_on_what_a_split_is():

@@ -26,7 +26,7 @@ def gguf(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(gguf) -> TextModel:
     out = gguf.parent / "with"
-    return structgen.load(models.convert_gguf(gguf, out, silent, hidden_states=True))
+    return structgen.load(models.convert(gguf, out, silent, hidden_states=True))
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
@@ -70,7 +70,7 @@ def test_no_pass_is_a_single_token_unless_the_text_is():
 
 
 def test_generating_is_as_without_the_output(model, gguf):
-    plain = structgen.load(models.convert_gguf(gguf, gguf.parent / "without", silent))
+    plain = structgen.load(models.convert(gguf, gguf.parent / "without", silent))
     ids = model.encode("the in the")
     scores = []
     for one in (plain, model):

@@ -129,7 +129,7 @@ def test_the_cache_is_where_the_variable_says_or_the_systems(cache_folder, monke
 def test_conversion_goes_through(tmp_path, conversions):
     gguf = tmp_path / "model.gguf"
     gguf.write_bytes(b"GGUF")
-    out = models.convert_gguf(str(gguf), str(tmp_path / "out"), progress.silent)
+    out = models.convert(str(gguf), str(tmp_path / "out"), progress.silent)
     assert out == tmp_path / "out"
     assert conversions == [gguf]
 

@@ -30,7 +30,7 @@ AGES = (9, 12, 24, 31, 63)
 def tiny_model(folder: Path) -> Path:
     """A model of random weights and a few kilobytes, converted."""
     write = runpy.run_path(str(Path(__file__).parents[1] / "models" / "tiny_gguf.py"))["write"]
-    return models.convert_gguf(write(folder / "tiny.gguf"), folder / "tiny-random")
+    return models.convert(write(folder / "tiny.gguf"), folder / "tiny-random")
 
 
 def about(name: str, age: int) -> list[dict[str, str]]:

@@ -124,7 +124,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of random weights that has vectors."""
     place = tmp_path_factory.mktemp("tiny")
     write = runpy.run_path(str(Path(__file__).parents[1] / "models" / "tiny_gguf.py"))["write"]
-    return models.convert_gguf(write(place / "tiny.gguf"), place / "with", hidden_states=True)
+    return models.convert(write(place / "tiny.gguf"), place / "with", hidden_states=True)
 
 
 def test_text_models_that_have_vectors_make_them(tiny: Path) -> None:

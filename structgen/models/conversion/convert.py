@@ -239,12 +239,11 @@ def convert(
     out: Path,
     progress: Progress | None = None,
     *,
-    is_gguf: bool = True,
     hidden_states: bool = False,
     context_length: int | None = None,
     target: str = "cpu",
 ) -> Path:
-    """Convert a GGUF file or a Hugging Face folder; see `structgen.models.convert_gguf`.
+    """Convert a GGUF file or a Hugging Face folder; see `structgen.models.convert`.
 
     The folder holds ``model.onnx``, the same with a mask (``model.masked.onnx``), the weights of
     both (``model.onnx.data``), ``genai_config.json``, ``tokenizer.json`` and
@@ -267,7 +266,7 @@ def convert(
             f"{final} exists already. Remove it, or choose another folder for the converted model."
         )
     layout = _layout(target)
-    opened = GgufCheckpoint if is_gguf else HuggingFaceCheckpoint
+    opened = HuggingFaceCheckpoint if source.is_dir() else GgufCheckpoint
     with understood(source):
         checkpoint: Checkpoint = opened(source, context_length)
     if layout != "cpu" and checkpoint.shape.family.scales_embeddings:
