@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from structgen.errors import OptionError
 from structgen.storage import written_whole
 
 from .distributions import Distribution, Floats, rescaled
-from .questions import Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -167,39 +166,6 @@ class Calibration:
     def __str__(self) -> str:
         return f"temperature {self.temperature:.2f}\nbefore: {self.before}\nafter:  {self.after}"
 
-    @classmethod
-    def fit(
-        cls,
-        question: Question,
-        model: str,
-        fingerprint: str,
-        given: Sequence[Distribution],
-        right: Sequence[int],
-        *,
-        bias: bool,
-    ) -> Calibration:
-        """Fit one on examples: `Decider.calibrate` reads their distributions.
-
-        Args:
-            question: the question.
-            model: the model's name.
-            fingerprint: see above.
-            given: a distribution for each example.
-            right: the index of its right label.
-            bias: whether to fit a bias for each label too.
-        """
-        slope, offsets, before, after = fitted(given, right, has_bias=bias)
-        return cls(
-            temperature=1 / slope,
-            bias=tuple(offsets.tolist()),
-            before=before,
-            after=after,
-            model=model,
-            question=question.instructions,
-            labels=tuple(label.text for label in question.labels),
-            fingerprint=fingerprint,
-        )
-
     def applied(self, given: Distribution) -> Distribution:
         """The calibrated distribution."""
         return rescaled(given, 1 / self.temperature, np.array(self.bias))
@@ -230,20 +196,13 @@ class Calibration:
             OptionError: the file is none.
             OSError: it cannot be read.
         """
+        from pydantic import TypeAdapter  # late: those who load none need not wait for it
+
         try:
             given = json.loads(Path(path).read_text(encoding="utf-8"))
             if given["format"] != _FORMAT:
                 raise ValueError(f"its format is {given['format']!r}")
-            found = cls(
-                temperature=float(given["temperature"]),
-                bias=tuple(map(float, given["bias"])),
-                before=_metrics(given["before"]),
-                after=_metrics(given["after"]),
-                model=str(given["model"]),
-                question=str(given["question"]),
-                labels=tuple(map(str, given["labels"])),
-                fingerprint=str(given["fingerprint"]),
-            )
+            found = TypeAdapter(cls).validate_python(given)
             numbers = (found.temperature, *found.bias)
             if not all(map(math.isfinite, numbers)) or found.temperature <= 0:
                 raise ValueError("its numbers are out of range")
@@ -323,26 +282,6 @@ def _fit(logs: Floats, right: np.ndarray, has_bias: bool) -> tuple[float, Floats
         at = at - size * step
     # Examples that contradict the model would turn its order around: then it says nothing at all.
     return max(float(at[0]), _LEAST_SLOPE), at[1:] if has_bias else np.zeros(k)
-
-
-def _metrics(given: Any) -> Metrics:
-    return Metrics(
-        n=int(given["n"]),
-        accuracy=float(given["accuracy"]),
-        brier=float(given["brier"]),
-        ece=float(given["ece"]),
-        log_loss=float(given["log_loss"]),
-        bins=tuple(
-            Bin(
-                float(one["low"]),
-                float(one["high"]),
-                int(one["count"]),
-                float(one["confidence"]),
-                float(one["accuracy"]),
-            )
-            for one in given["bins"]
-        ),
-    )
 
 
 def reliability_diagram(

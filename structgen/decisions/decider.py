@@ -31,7 +31,7 @@ from structgen.workers import AsyncModel, run_errands
 
 from .answers import LEAST_MASS, Answer, Answers, answer_of
 from .asking import LEAST_CHANGE, ORDERS, TOLERANCE, Asker, Found, Settings, check_share
-from .calibration import FEWEST, Calibration
+from .calibration import FEWEST, Calibration, fitted
 from .questions import (
     Choice,
     Predicate,
@@ -402,8 +402,17 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     ) -> Calibration:
         """A calibration of what was said of examples, by which label is right for each."""
         given = [reply.found.distributions["question"] for reply in replies]
-        fingerprint = replies[0].fingerprints["question"]
-        return Calibration.fit(question, self.model.name, fingerprint, given, right, bias=bias)
+        slope, offsets, before, after = fitted(given, right, has_bias=bias)
+        return Calibration(
+            temperature=1 / slope,
+            bias=tuple(offsets.tolist()),
+            before=before,
+            after=after,
+            model=self.model.name,
+            question=question.instructions,
+            labels=tuple(label.text for label in question.labels),
+            fingerprint=replies[0].fingerprints["question"],
+        )
 
     def calibrated(self, *calibrations: Calibration) -> Self:
         """Return a decider that applies these too, each to the question that it was made for.
