@@ -86,7 +86,7 @@ class Chooser:
         # Then what the model likes best is taken if the mask allows it, which is left unapplied.
         self._may_take_favourite = (
             progress.is_plain
-            and not progress.recorders
+            and progress.reporter.recorder is None
             and self._processors == ([] if mask is None else [mask])
             and self._sampler.takes_likeliest
         )
@@ -139,7 +139,7 @@ class Chooser:
 
         Args:
             logits: float32 ``[1, vocab]``, the model's scores. Changed.
-            own: a copy of them for recorders, or None.
+            own: a copy of them for the recorder, or None.
 
         Returns:
             Whether there is one: False where checks and the cursor leave none.

@@ -19,7 +19,7 @@ from typing import Any, final
 
 from structgen.constraint import Constraint
 from structgen.errors import IncompleteOutput
-from structgen.insight import BestValues, Confidence, Passes, Recorder
+from structgen.insight import BestValues, Confidence, Passes
 from structgen.models.base import Allowed, Model
 from structgen.sampling import Logits, LogitsProcessor, TokenIds, TokenMask
 from structgen.values import Judging
@@ -60,7 +60,6 @@ class Generation:
         *,
         index: int = 0,
         position: int = 0,
-        recorders: Sequence[Recorder] = (),
         checks: Judging | None = None,
     ) -> None:
         """Check a call against the model.
@@ -74,7 +73,6 @@ class Generation:
             index: which output of a call for several this is.
             position: how many tokens of the output stand in the prompt already: those of sections
                 before this one. A seed gives each token of an output a random number of its own.
-            recorders: told of each token.
             checks: of the output type, made while it is written if ``retries`` says so.
 
         Raises:
@@ -92,8 +90,7 @@ class Generation:
         self._constraint = constraint
         self._search = search
         self._reporter = Reporter(model, constraint, search)
-        own = self._reporter.recorder
-        self._recorders = (*recorders, *(() if own is None else (own,)))
+        self._recorder = self._reporter.recorder
         cursor, mask, trial, best = None, None, None, None
         if constraint is not None:
             cursor = constraint.start(max_tokens=self.max_tokens)
@@ -110,7 +107,6 @@ class Generation:
             self.tokens,
             self._reporter,
             self._clock,
-            self._recorders,
             mask,
             cursor,
             trial,
@@ -128,7 +124,7 @@ class Generation:
             n_before=len(prompt_ids) - position,
         )
         self._speculation: Speculation | None = None
-        if search.speculate and self.progress.is_plain and not self._recorders:
+        if search.speculate and self.progress.is_plain and self._recorder is None:
             self._speculation = Speculation(
                 vocabulary.tokens, cursor, speller, lambda: model.pass_costs
             )
@@ -307,11 +303,10 @@ class Generation:
 
     @property
     def n_wanted(self) -> int:
-        """Forced tokens at the end that a recorder wants scored; the model must run for it."""
-        if not self._recorders or self.finish_reason == "cancelled":
+        """Forced tokens at the end that the recorder wants scored; the model must run for it."""
+        if self._recorder is None or self.finish_reason == "cancelled":
             return 0
-        wanted = any(recorder.wants_forced_logits for recorder in self._recorders)
-        return self.tokens.n_unscored if wanted else 0
+        return self.tokens.n_unscored
 
     def guess(self, n_pending: int) -> Sequence[int]:
         """Tokens that probably come after those that there are; none where it does not speculate.
@@ -330,15 +325,14 @@ class Generation:
             self._speculation.note(n_guessed, n_right)
 
     def score_forced(self, logits: Logits) -> None:
-        """Hand recorders the scores of forced tokens.
+        """Hand the recorder the scores of forced tokens.
 
         Args:
             logits: float32 ``[n, vocab]``, of the first ``n`` of the `n_wanted` tokens.
         """
         self.tokens.n_unscored -= len(logits)
-        for recorder in self._recorders:
-            if recorder.wants_forced_logits:
-                recorder.forced_logits(logits)
+        assert self._recorder is not None
+        self._recorder.forced_logits(logits)
 
     @property
     def allowed(self) -> Allowed | None:
@@ -363,7 +357,7 @@ class Generation:
         """
         progress = self.progress
         self.tokens.n_unscored = 0
-        own = logits[0].copy() if self._recorders else None
+        own = None if self._recorder is None else logits[0].copy()
         if not self._chooser.choose(logits, own):
             assert progress.trial is not None
             progress.go_back(progress.trial.dead_end(by_text=False))

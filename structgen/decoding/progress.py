@@ -1,6 +1,6 @@
 """An output as it stands: what is done when a token is taken, taken back, or ends it.
 
-`Progress` has tokens, cursor, text, checks and recorders go on and go back together, and says why
+`Progress` has tokens, cursor, text, checks and recorder go on and go back together, and says why
 an output ends. It is made of objects that do not know each other:
 
 - `OutputTokens`: one array for prompt and output; which tokens the model has seen, which were
@@ -40,8 +40,6 @@ from structgen.insight import (
     JsonPlaces,
     OpenPasses,
     Passes,
-    Recorder,
-    Step,
     StepRecorder,
     Trace,
     headline,
@@ -509,7 +507,6 @@ class Progress:
         tokens: the prompt, and what comes after it.
         reporter: is told of text that stands.
         clock: is told of the end.
-        recorders: are told of each token.
         mask: that of the cursor, to be released at the end.
         cursor: its place in the output type; None: free text.
         trial: the checks of its values, made while it is written; or None.
@@ -525,7 +522,6 @@ class Progress:
     tokens: OutputTokens
     reporter: Reporter
     clock: Clock
-    recorders: Sequence[Recorder]
     mask: TokenMask | None = None
     cursor: Cursor | None = None
     trial: Trial | None = None
@@ -573,8 +569,8 @@ class Progress:
         assert self.cursor is not None
         self.cursor.rollback(self.tokens.cut(n_tokens) + self.cursor.is_finished)
         self.shortened.go_back(n_tokens)
-        for recorder in self.recorders:
-            recorder.keep(n_tokens)
+        if self.reporter.recorder is not None:
+            self.reporter.recorder.keep(n_tokens)
 
     # -- tokens -----------------------------------------------------------------------------
 
@@ -589,8 +585,8 @@ class Progress:
             scores: float32 ``[vocab]``, what it was chosen by; None where nobody is told.
             n_allowed: how many tokens the mask allowed, if there is one.
         """
-        for recorder in self.recorders:
-            recorder.record(Step(token, False, own, scores, n_allowed))
+        if self.reporter.recorder is not None:
+            self.reporter.recorder.record(token, own, scores, n_allowed)
         if self.trial is not None and scores is not None:
             self.trial.barred.go_on(token, float(scores[token]))
         self.tokens.are_forced.append(False)
@@ -600,8 +596,8 @@ class Progress:
         """Take a token that is the only way on; False if the output went back, or waits."""
         assert self.cursor is not None
         self.cursor.accept(token)
-        for recorder in self.recorders:
-            recorder.record(Step(token, True, None, None, 1))
+        if self.reporter.recorder is not None:
+            self.reporter.recorder.record(token)
         if self.trial is not None:
             self.trial.barred.go_on(token)
         self.tokens.note_unchosen(is_forced=True)
@@ -739,8 +735,8 @@ class Progress:
                 return False
             if not self.accepts(token):
                 return False
-            for recorder in self.recorders:
-                recorder.record(Step(token, True, None, None, 1))
+            if self.reporter.recorder is not None:
+                self.reporter.recorder.record(token)
             self.tokens.note_unchosen(is_forced=were_forced is not None and were_forced[i])
             self._take(token)
         return True

@@ -49,8 +49,6 @@ from .path_suggestions import suggestion
 from .regex_picture import Picture, picture
 from .trace import (
     TOP,
-    Recorder,
-    Step,
     StepRecorder,
     Trace,
     TraceStep,
@@ -79,10 +77,8 @@ __all__ = [
     "Passes",
     "Path",
     "Picture",
-    "Recorder",
     "Scores",
     "Site",
-    "Step",
     "StepRecorder",
     "TokenTree",
     "Trace",

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 from structgen.automaton.cfg import MARK
 from structgen.automaton.core import DEAD
@@ -81,52 +81,6 @@ class TraceStep:
         """The model's own favourite, if it was not allowed."""
         favourite = self.logprob.unmasked_top[:1]
         return favourite[0] if favourite and not favourite[0].is_allowed else None
-
-
-@dataclass(slots=True)
-class Step:
-    """One token of an output, as a `Recorder` is told of it.
-
-    Attributes:
-        token_id: the token; an end-of-sequence id ends the output and is no part of it.
-        is_forced: whether it was the only way on, so that nobody was asked.
-        model_logits: float32 ``[vocab]``, the model's own scores, before any processor; None where
-            it is forced (see `Recorder.forced_logits`).
-        logits: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None where
-            it is forced.
-        n_allowed: tokens the mask allowed, end-of-sequence ids included; None without a mask.
-    """
-
-    token_id: int
-    is_forced: bool
-    model_logits: Logits | None
-    logits: Logits | None
-    n_allowed: int | None
-
-
-class Recorder(Protocol):
-    """Something that wants to know about every token: logprobs, a trace.
-
-    Attributes:
-        wants_forced_logits: whether `forced_logits` should be called. Costs a copy of the scores
-            of all forced tokens, and a pass over those at the very end, which is skipped otherwise.
-    """
-
-    wants_forced_logits: bool
-
-    def record(self, step: Step) -> None:
-        """Note a token. The arrays are this recorder's to keep, not to change."""
-
-    def forced_logits(self, logits: Logits) -> None:
-        """Note the model's own scores of ``n`` forced tokens, float32 ``[n, vocab]``.
-
-        Those that have been recorded and not been scored, in their order: all of a run of forced
-        tokens at once, or in a batch one after the other. Forced tokens that come first are scored
-        by the prompt.
-        """
-
-    def keep(self, n_steps: int) -> None:
-        """Forget all but the first ``n_steps``: the output goes on from there."""
 
 
 _CONTEXT = 24
@@ -638,8 +592,6 @@ def readable_prompt(token_ids: Sequence[int], vocabulary: Vocabulary) -> str:
 class StepRecorder:
     """Records the tokens of one output, for its log probabilities and its trace."""
 
-    wants_forced_logits = True
-
     def __init__(self, constraint: Constraint | None, vocabulary: Vocabulary, n_top: int) -> None:
         """Begin a record.
 
@@ -677,15 +629,29 @@ class StepRecorder:
         self._news.clear()
         return found
 
-    def record(self, step: Step) -> None:
-        """Note a token."""
-        token_id = step.token_id
-        if step.model_logits is None or step.logits is None:
+    def record(
+        self,
+        token_id: int,
+        own: Logits | None = None,
+        scores: Logits | None = None,
+        n_allowed: int | None = None,
+    ) -> None:
+        """Note a token.
+
+        Args:
+            token_id: the token; an end-of-sequence id ends the output and is no part of it.
+            own: float32 ``[vocab]``, the model's own scores, before any processor; None: it was the
+                only way on, so that nobody was asked (see `forced_logits`).
+            scores: float32 ``[vocab]``, what was chosen from, minus infinity where masked; None
+                likewise.
+            n_allowed: tokens the mask allowed, end-of-sequence ids included; None without a mask.
+        """
+        if own is None or scores is None:
             self._unscored.append(len(self._steps))
             logprob, n_allowed = self._scorer.forced(token_id, None), 1
         else:
-            logprob = self._scorer.chosen(token_id, step.model_logits, step.logits)
-            n_allowed = self._vocabulary.size if step.n_allowed is None else step.n_allowed
+            logprob = self._scorer.chosen(token_id, own, scores)
+            n_allowed = self._vocabulary.size if n_allowed is None else n_allowed
         path = "$"
         if self._places is not None:
             first = logprob.token[:1]
@@ -700,7 +666,12 @@ class StepRecorder:
                 self._places.feed(logprob.token)
 
     def forced_logits(self, logits: Logits) -> None:
-        """Note the model's own scores of forced tokens, float32 ``[n, vocab]``."""
+        """Note the model's own scores of ``n`` forced tokens, float32 ``[n, vocab]``.
+
+        Those that have been recorded and not been scored, in their order: all of a run of forced
+        tokens at once, or in a batch one after the other. Forced tokens that come first are scored
+        by the prompt.
+        """
         scored, self._unscored = self._unscored[: len(logits)], self._unscored[len(logits) :]
         for index, scores in zip(scored, logits, strict=True):
             step = self._steps[index]

@@ -10,12 +10,11 @@ import pytest
 from fakes import TOKENS, FakeModel, Person, encode, vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounding import TIE, gap, near
+from rounding import TIE, gap, near_logprobs
 
 import structgen
 from structgen import Choice, Generator, JsonSchema, Regex
 from structgen.decoding.chat_tokens import Speller
-from structgen.insight.trace import Step
 from structgen.vocabulary.tokens import Vocabulary
 
 NOTHING = np.empty(0, np.int32)
@@ -172,73 +171,44 @@ def test_forced_text_streams_before_the_model_runs():
     assert model.started[0].length == 0
 
 
-class Everything:
-    def __init__(self, wants_forced_logits: bool) -> None:
-        self.wants_forced_logits = wants_forced_logits
-        self.steps: list[Step] = []
-        self.scores: list[np.ndarray] = []
-
-    def record(self, step: Step) -> None:
-        self.steps.append(step)
-        assert (step.model_logits is None) == step.is_forced
-
-    def forced_logits(self, logits: np.ndarray) -> None:
-        self.scores.append(logits)
+def own_logprobs(logits):
+    logits = logits.astype(np.float64)
+    return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
 
 
-def record(model, output_type, prompt, recorder, **options):
-    from structgen.decoding import options as search_options
-    from structgen.decoding.call_validation import encode as encode_prompt
-    from structgen.decoding.generation import Generation
-    from structgen.decoding.loop import passes_of
-
-    constraint = structgen.compile(output_type, model.vocabulary, whitespace="compact")
-    ids = encode_prompt(model, prompt)
-    run = Generation(
-        model, constraint, None, ids, search_options.parse(options), recorders=[recorder]
-    )
-    sequence = model.start(len(ids) + run.max_tokens, prefix=ids)
-    run.start(sequence.length)
-    text = "".join(chunk for chunks in passes_of(run, sequence, model.pace) for chunk in chunks)
-    sequence.close()
-    return ids, run.result, text
-
-
-@pytest.mark.parametrize("wanted", [False, True])
 @pytest.mark.parametrize("output_type", [Person, JsonSchema({"const": ["a", 1, "the"]})])
-def test_a_recorder_hears_of_every_token_and_gets_the_scores_of_forced_ones(output_type, wanted):
+def test_the_scores_of_forced_tokens_are_those_of_their_places(output_type):
     model = FakeModel('{"name":"Ann","age":12}')
-    recorder = Everything(wanted)
-    ids, result, text = record(model, output_type, "xyz", recorder)
-    told = [step.token_id for step in recorder.steps]
-    assert told[: len(result.token_ids)] == list(result.token_ids)
-    assert sum(step.is_forced for step in recorder.steps) == result.usage.forced_tokens
-    scores = np.concatenate(recorder.scores) if recorder.scores else np.empty((0, 1))
-    if not wanted:
-        assert not len(scores)
-        return
-    assert len(scores) == result.usage.forced_tokens
+    constraint = structgen.compile(output_type, model.vocabulary, whitespace="compact")
+    result = Generator(model, constraint).result("xyz", top_logprobs=20)
+    assert [one.token_id for one in result.logprobs] == list(result.token_ids)
+    assert sum(one.is_forced for one in result.logprobs) == result.usage.forced_tokens > 0
     # One pass a token, and every score in its place.
-    plain = model.start(200, prefix=ids)
-    plain.append(ids)
-    forced = iter(scores)
-    for step in recorder.steps:
-        own = next(forced) if step.is_forced else step.model_logits
-        assert (own == plain.logits()[0]).all()
-        plain.append([step.token_id])
-    assert text == result.text
+    plain = model.start(200)
+    plain.append(encode("xyz"))
+    for one in result.logprobs:
+        own = own_logprobs(plain.logits()[0])
+        told = [one.unmasked_logprob, *(top.logprob for top in one.unmasked_top)]
+        there = [one.token_id, *(top.token_id for top in one.unmasked_top)]
+        assert len(told) == 21
+        assert told == pytest.approx(own[there], abs=1e-4)
+        plain.append([one.token_id])
 
 
 def test_scores_of_forced_tokens_on_the_real_model(model):
-    recorder = Everything(True)
-    ids, result, _ = record(model, Person, "A person: ", recorder, max_new_tokens=60)
-    scores = np.concatenate(recorder.scores)
-    assert len(scores) == result.usage.forced_tokens >= 5
+    constraint = structgen.compile(Person, model.vocabulary, whitespace="compact")
+    options = {"max_new_tokens": 60, "top_logprobs": 20}
+    result = Generator(model, constraint).result("A person: ", **options)
+    forced = [i for i, one in enumerate(result.logprobs) if one.is_forced]
+    assert len(forced) == result.usage.forced_tokens >= 5
     plain = model.start(200)
-    plain.append([*ids, *result.token_ids])
+    plain.append([*model.encode("A person: "), *result.token_ids])
     cold = plain.recent_logits(len(result.token_ids) + 1)
-    places = [i for i, step in enumerate(recorder.steps) if step.is_forced]
-    assert near(scores, cold[places])
+    for i in forced:
+        one, own = result.logprobs[i], own_logprobs(cold[i])
+        there = [one.token_id, *(top.token_id for top in one.unmasked_top)]
+        told = [one.unmasked_logprob, *(top.logprob for top in one.unmasked_top)]
+        assert near_logprobs(told, own[there])
 
 
 # The real model
