@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 
 def arrays(holder: Any) -> Any:
     """``_arrays`` of ``holder``."""
@@ -38,11 +40,14 @@ def bytes_per_token(holder: Any) -> Any:
     return holder._bytes_per_token
 
 
-def bytes_of_a_token(og_model: Any, config: Any) -> int:
-    """What a model reads off a token's key-value cache."""
+def bytes_of_a_token(og_model: Any, config: Any, generator: Any = None) -> int:
+    """What a model reads off a token's key-value cache; ``generator``: where it is read."""
     from structgen.models.genai import opening
 
-    return opening._bytes_per_token(og_model, config)
+    with pytest.MonkeyPatch.context() as patch:
+        if generator is not None:
+            patch.setattr(opening, "_after_one_token", lambda *_: generator)
+        return opening._bytes_per_token(og_model, config)
 
 
 def characters(holder: Any) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from structgen.storage.user_folder import inside
+from structgen.storage.user_folder import LARGEST, contents, inside
 
 from . import cache
 
@@ -28,6 +28,8 @@ _PATH = re.compile(r"(file|filename|path|folder|dir|directory)$", re.IGNORECASE)
 
 _YOURS = ("custom_ops_library", "enable_profiling", "library", "library_path")
 """Settings with which a folder would run code of its own, or write files where you work."""
+
+_DESCRIBING = (".json", ".jinja", ".txt", ".model")
 
 _NOTE = b"version https://git-lfs"
 _TOKENIZER = "tokenizer.json"
@@ -70,7 +72,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
     path = folder / cache.CONFIG
     try:
         # As pairs: of settings that are written twice, the runtime reads both.
-        settings = list(_settings(json.loads(path.read_text("utf-8"), object_pairs_hook=_Pairs)))
+        settings = list(_settings(json.loads(contents(path), object_pairs_hook=_Pairs)))
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
     except (OSError, ValueError, KeyError, RecursionError) as error:
@@ -97,12 +99,22 @@ def _of_language_model(folder: Path) -> list[Lack]:
 
 
 def _special(folder: Path) -> list[Lack]:
-    """Pipes and devices: the runtime reads some by their usual names, and would wait for ever."""
-    return [
-        Lack(path, f"{path} is no file, but a pipe or a device.", f"Delete {path}.")
-        for path in sorted(folder.iterdir())
-        if path.exists() and not path.is_file() and not path.is_dir()
-    ]
+    """What the runtime would read by its usual name, and never come to the end of: pipes, devices,
+    and files of text with hundreds of gigabytes of nothing."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() or not path.exists():
+            continue
+        if not path.is_file():
+            found.append(Lack(path, f"{path} is no file, but a pipe or a device.", _delete(path)))
+        elif path.suffix in _DESCRIBING and path.stat().st_size > LARGEST:
+            says = f"{path} has {path.stat().st_size:,} bytes, and may have {LARGEST:,}."
+            found.append(Lack(path, says, _delete(path)))
+    return found
+
+
+def _delete(path: Path) -> str:
+    return f"Delete {path}."
 
 
 class _Pairs(list[tuple[str, Any]]):

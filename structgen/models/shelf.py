@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from structgen.errors import ModelNotFound
-from structgen.storage.user_folder import root
+from structgen.storage.user_folder import contents, root
 
 from . import cache, catalogue, damage, hub
 from .catalogue import Entry, File
@@ -280,7 +280,7 @@ def _of_repository(name: str) -> ModelInfo:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(contents(file))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

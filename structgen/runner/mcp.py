@@ -17,6 +17,7 @@ import importlib
 import math
 import os
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import (
     AsyncIterator,
@@ -49,6 +50,9 @@ _MOST_BYTES = 16 << 20  # of one answer
 _MOST_STREAM = 4 << 20  # of one that is a stream, whose events have 1 MiB at most
 _ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
 _MOST_PAGES = 100  # of a server's list of tools
+_MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
+_RESUME_SECONDS = 0.5  # and then one in so long
+_CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
 _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
 _TOO_LONG = "an answer of more than {:,} bytes"
@@ -131,19 +135,25 @@ class Connection:
                     mcp.Client(transport, message_handler=hear)
                 )
                 self._client = client
+                client.session.validate_tool_result = _unchecked
                 listed = [tool async for tool in self._listed(client)]
                 # In another thread: what the server lists may take long to compile.
                 tools = await in_thread(lambda: self._offered(listed), "mcp tools")
                 scope.deadline = math.inf
                 self._ready.set_result(tools)
                 await self._stop.wait()
-        if scope.cancelled_caught:
+                scope.deadline = anyio.current_time() + _CLOSE_SECONDS
+        if scope.cancelled_caught and not self._stop.is_set():
             raise self._unreadable or TimeoutError
 
     async def _listed(self, client: Client) -> AsyncIterator[McpTool]:
         cursor: str | None = None
+        size = 0
         for _ in range(_MOST_PAGES):
             page = await client.list_tools(cursor=cursor)
+            size += len(page.model_dump_json())
+            if size > _MOST_BYTES:
+                raise _Unreadable(f"a list of tools of more than {_MOST_BYTES:,} bytes")
             for tool in page.tools:
                 yield tool
             cursor = page.next_cursor
@@ -289,6 +299,14 @@ def _why_unreadable(message: object) -> str | None:
     return why
 
 
+async def _unchecked(name: str, result: CallToolResult) -> None:
+    """Take what a tool returns for what its server says of it.
+
+    ``mcp`` would match it with the server's patterns by Python's ``re``, which stops all threads
+    until it has matched, which may be never.
+    """
+
+
 async def _ended(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Wait until tasks that were cancelled have ended."""
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -352,36 +370,46 @@ def _lines_codec(name: str) -> codecs.CodecInfo | None:
 codecs.register(_lines_codec)
 
 
-async def _bounded(response: Any) -> None:
-    """Have an answer end with an error after so many bytes.
+class _Bounded:
+    """Has answers end with an error after so many bytes, and streams that break off resumed slowly.
 
-    ``mcp`` reads it as a whole. Of a stream it bounds each event, and goes on with events that
-    nobody waits for. What a server sends unasked has no use here.
+    ``mcp`` reads an answer as a whole. Of a stream it bounds each event, and goes on with events
+    that nobody waits for. What a server sends unasked has no use here.
     """
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise _Unreadable("it is compressed, which was not asked for")
-    whole, most, asked = response.stream, _MOST_BYTES, response.request
-    if response.headers.get("content-type", "").startswith("text/event-stream"):
-        most = _MOST_STREAM
-        if asked.method == "GET" and "last-event-id" not in asked.headers:
-            raise _Unreadable("it was not asked for")
 
-    class Bounded(type(whole)):  # type: ignore[misc]
-        def __init__(self) -> None:
-            pass
+    def __init__(self) -> None:
+        self._resumes_until = 0.0
 
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for piece in whole:
-                size += len(piece)
-                if size > most:
-                    raise _Unreadable(_TOO_LONG.format(most))
-                yield piece
+    async def __call__(self, response: Any) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise _Unreadable("it is compressed, which was not asked for")
+        whole, most, asked = response.stream, _MOST_BYTES, response.request
+        if asked.method == "GET" and "last-event-id" in asked.headers:
+            now = time.monotonic()
+            begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
+            self._resumes_until = begun + _RESUME_SECONDS
+            await asyncio.sleep(self._resumes_until - now)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            most = _MOST_STREAM
+            if asked.method == "GET" and "last-event-id" not in asked.headers:
+                raise _Unreadable("it was not asked for")
 
-        async def aclose(self) -> None:
-            await whole.aclose()
+        class Bounded(type(whole)):  # type: ignore[misc]
+            def __init__(self) -> None:
+                pass
 
-    response.stream = Bounded()
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                size = 0
+                async for piece in whole:
+                    size += len(piece)
+                    if size > most:
+                        raise _Unreadable(_TOO_LONG.format(most))
+                    yield piece
+
+            async def aclose(self) -> None:
+                await whole.aclose()
+
+        response.stream = Bounded()
 
 
 def _text(result: CallToolResult) -> str:
@@ -544,7 +572,7 @@ class McpServer:
             # Compressed, a few bytes may be gigabytes.
             headers_ = {"Accept-Encoding": "identity", **(headers or {})}
             client = transport.create_mcp_http_client(headers=headers_)
-            client.event_hooks = {"response": [_bounded]}
+            client.event_hooks = {"response": [_Bounded()]}
             await stack.enter_async_context(client)
             return transport.streamable_http_client(url, http_client=client)
 

@@ -247,12 +247,13 @@ class Tool:
         return f"The tool raised {_kind(error)}: {await self._said(error, limit)}"
 
     async def _said(self, error: Exception, limit: float | None) -> str:
-        """What an exception says; nothing, where its own code raises another or takes long."""
+        """What an exception says, or its beginning; nothing, where its own code raises another or
+        takes long."""
         if type(error) is ToolFailure and all(type(arg) is str for arg in error.args):
-            return str(error)
+            return shown(str(error), _LONGEST_ERROR)[0]
         seconds = _SAYING_SECONDS if limit is None else min(limit, _SAYING_SECONDS)
         try:
-            return await self._in_thread(lambda: str(error), seconds)
+            return shown(await self._in_thread(lambda: str(error), seconds), _LONGEST_ERROR)[0]
         except Exception:  # OutOfTime and CancelledInside among them
             return ""
 

@@ -6,6 +6,7 @@ leaves what was there. It knows nothing of what is kept.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import stat
@@ -93,6 +94,23 @@ def inside(folder: Path, name: object) -> Path:
     if not any(path.resolve().is_relative_to(place) for place in (top, *blobs)):
         raise ValueError(f"{name!r} is a link that leads out of the folder")
     return path
+
+
+LARGEST = 128 << 20
+"""Most bytes of a file that describes a model; the largest tokenizers have some 35 million."""
+
+
+def contents(file: Path) -> bytes:
+    """What is in a file of somebody else's that describes a model: a tokenizer, say.
+
+    Raises:
+        OSError: it cannot be read, or is far larger than any of its kind. Holes in a file, which
+            take no room on a disk, would fill the memory.
+    """
+    size = file.stat().st_size
+    if size > LARGEST:
+        raise OSError(errno.EFBIG, f"it has {size:,} bytes, and may have {LARGEST:,}", str(file))
+    return file.read_bytes()
 
 
 def is_own(found: os.stat_result) -> bool:

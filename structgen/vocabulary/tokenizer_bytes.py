@@ -47,6 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import VocabularyError
+from structgen.storage.user_folder import contents
 
 MAX_TOKEN_ID = (1 << 24) - 1
 """A file with ids above this is taken for malformed: the id → bytes table would fill the memory."""
@@ -191,7 +192,7 @@ def fingerprint(path: str | os.PathLike[str]) -> str | None:
     digest = hashlib.sha256()
     try:
         for each in (file, *(file.parent / name for name in _BESIDE)):
-            data = each.read_bytes() if each is file or each.is_file() else b""
+            data = contents(each) if each is file or each.is_file() else b""
             digest.update(len(data).to_bytes(8, "little"))
             digest.update(data)
     except OSError:
@@ -457,7 +458,7 @@ def _read_json_beside(file: Path) -> dict[str, Any]:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        document = json.loads(file.read_bytes())
+        document = json.loads(contents(file))
     except FileNotFoundError:
         _fail(file, "there is no such file", "Pass a tokenizer.json, or the folder that holds one.")
     except OSError as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 
+import inside
+import numpy as np
 import pytest
 from test_hub import graph_with_data
 
-from structgen import models
+from structgen import load_embedder, models
 from structgen.errors import ModelError, ModelNotFound
 from structgen.models import damage, genai
 
@@ -139,6 +141,18 @@ def test_a_data_file_that_is_too_short(folder):
     assert f"{place} is damaged: it has 1,000 bytes of the 1,200 that model.onnx refers to." in said
 
 
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "genai_config.json", "tokenizer.json"])
+def test_files_with_gigabytes_of_holes_are_not_read(folder, name):
+    with (folder / name).open("ab") as file:
+        file.truncate(200 << 30)
+    with pytest.raises(ModelError, match=r"214,748,364,800 bytes, and may have 134,217,728"):
+        genai.load(folder, kind=genai.TextModel)
+    (folder / "genai_config.json").unlink()
+    if name == "tokenizer_config.json":
+        with pytest.raises(ModelError, match=r"214,748,364,800 bytes"):
+            load_embedder(folder)
+
+
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "genai_config.json", ".structgen.json"])
 def test_pipes_are_not_waited_for(folder, name):
     (folder / name).unlink(missing_ok=True)
@@ -153,3 +167,13 @@ def test_a_record_that_cannot_be_understood_is_none(folder, text):
     (folder / ".structgen.json").write_text(text)
     (folder / "genai_config.json").write_text(text)
     assert models.info(str(folder)).commit == ""
+
+
+def test_a_configuration_whose_layers_are_all_one_is_not_counted():
+    class Generator:
+        def get_output(self, name):
+            return np.zeros((1, 1, 1, 1), np.int8)
+
+    outputs = {"present_key_names": "present.0.key", "present_value_names": "present.0.value"}
+    decoder = {"num_hidden_layers": 10**9, "outputs": outputs}
+    assert inside.bytes_of_a_token(None, {"model": {"decoder": decoder}}, Generator()) == 0

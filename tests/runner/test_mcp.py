@@ -341,18 +341,33 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 class Long(http.server.BaseHTTPRequestHandler):
-    """A server over HTTP whose tool answers with a text of a megabyte."""
+    """A server over HTTP whose tool answers with a text of a megabyte, or as it is told."""
 
     is_compressed = False
+    breaks_off: ClassVar[list[float]] = []  # when it did, where it does
+    farewell = threading.Event()  # it says it only then
+    listed: ClassVar[dict[str, Any]] = {}  # what each tool has beside its name
+    result: ClassVar[dict[str, Any]] = {"content": [{"type": "text", "text": "x" * (1 << 20)}]}
     floods: ClassVar[list[str]] = []  # with which methods' streams
     names: ClassVar[list[str]] = ["say"]
+    cursors: ClassVar[list[str | None]] = [None]  # to what follows each page
     streams: ClassVar[list[str]] = []  # that have ended
 
     def log_message(self, *told: object) -> None:
         pass
 
+    def do_DELETE(self) -> None:
+        self.farewell.wait(20)
+        self.answered(200, b"")
+
+    def break_off(self) -> None:
+        self.breaks_off.append(time.monotonic())
+        self.answered(200, b"id: 1\nretry: 0\ndata: \n\n", "text/event-stream")
+
     def do_GET(self) -> None:
-        if "GET" in self.floods:
+        if self.breaks_off:
+            self.break_off()
+        elif "GET" in self.floods:
             self.flood()
         else:
             self.answered(405, b"")
@@ -380,28 +395,38 @@ class Long(http.server.BaseHTTPRequestHandler):
                 "serverInfo": {"name": "long", "version": "1"},
             },
             "tools/list": {
-                "tools": [{"name": name, "inputSchema": {"type": "object"}} for name in self.names]
+                "tools": [
+                    {"name": name, "inputSchema": {"type": "object"}, **self.listed}
+                    for name in self.names
+                ],
+                "nextCursor": self.cursors[int(asked.get("params", {}).get("cursor") or 0)],
             },
-            "tools/call": {"content": [{"type": "text", "text": "x" * (1 << 20)}]},
+            "tools/call": self.result,
         }
         if asked["method"] == "tools/call" and "POST" in self.floods:
             self.flood()
+            return
+        if asked["method"] == "tools/call" and self.breaks_off:
+            self.break_off()
             return
         result = results.get(asked["method"], {})
         answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
         self.answered(200, json.dumps(answer).encode())
 
-    def answered(self, status: int, body: bytes) -> None:
+    def answered(self, status: int, body: bytes, kind: str = "application/json") -> None:
         self.send_response(status)
         if body and self.is_compressed:
             body = gzip.compress(body)
             self.send_header("Content-Encoding", "gzip")
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("mcp-session-id", "one")
         self.end_headers()
         with contextlib.suppress(OSError):  # the other end has heard enough
             self.wfile.write(body)
+
+
+Long.farewell.set()
 
 
 @pytest.fixture
@@ -458,3 +483,49 @@ def test_tools_of_one_name_are_refused_before_they_are_compiled(
     monkeypatch.setattr(Long, "names", ["a", "say", "b", "b"])
     with McpServer.http(long_answers, only=["say"]) as server:
         assert len(server.tools) == 1
+
+
+def test_patterns_of_a_server_are_not_matched_with_what_its_tools_return(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python's ``re`` would stop all threads of this process until it has matched."""
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
+    monkeypatch.setattr(Long, "listed", {"outputSchema": schema})
+    monkeypatch.setattr(Long, "result", {"content": [], "structuredContent": {"x": "aa!"}})
+    with McpServer.http(long_answers) as server:
+        assert run(server, "say").content == '{"x":"aa!"}'
+
+
+def test_a_list_of_tools_is_bounded_as_a_whole(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(Long, "listed", {"description": "x" * 400_000})
+    with McpServer.http(long_answers):
+        pass
+    monkeypatch.setattr(Long, "cursors", ["1", "2", None])
+    with pytest.raises(ToolServerError, match="a list of tools of more than 1,048,576 bytes"):
+        McpServer.http(long_answers).start()
+
+
+def test_a_server_that_does_not_take_leave_is_left(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(Long, "farewell", threading.Event())
+    with McpServer.http(long_answers):
+        closing = time.monotonic()
+    assert time.monotonic() - closing < 10
+    Long.farewell.set()
+
+
+def test_streams_that_break_off_again_and_again_are_resumed_slowly(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when nobody waits for an answer any more."""
+    breaks = [0.0]
+    monkeypatch.setattr(Long, "breaks_off", breaks)
+    monkeypatch.setattr(mcp, "_MOST_RESUMED", 2)
+    with McpServer.http(long_answers) as server:
+        assert "ran out of time" in str(run(server, "say", timeout=0.7).error)
+    assert 3 <= len(breaks) <= 20

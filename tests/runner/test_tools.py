@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import tracemalloc
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, ClassVar
@@ -208,6 +209,23 @@ def test_what_a_tool_raises_is_told() -> None:
     assert outcome.error == "The tool raised ValueError: no 2"
     assert outcome.result is None
     assert outcome.arguments == {"a": 2}
+
+
+def test_what_a_tool_raises_is_cut_before_it_is_told() -> None:
+    long = "a" * 10_000_000
+
+    def broken() -> int:
+        raise ValueError(long)
+
+    tracemalloc.start()
+    try:
+        outcome = run(Tool(broken))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert outcome.error is not None
+    assert outcome.error.startswith("The tool raised ValueError: aaa")
+    assert most < 2_000_000
 
 
 def test_a_tool_says_it_in_its_own_words() -> None:

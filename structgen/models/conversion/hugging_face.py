@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from structgen.errors import ConversionError
-from structgen.storage.user_folder import inside
+from structgen.storage.user_folder import contents, inside
 
 from .decoder import (
     FAMILIES,
@@ -100,7 +99,7 @@ class SafetensorsFolder:
         try:
             if not index.is_file():
                 return [self.path / "model.safetensors"]
-            names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+            names = set(json.loads(contents(index))["weight_map"].values())
             return [inside(self.path, name) for name in sorted(names)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConversionError(f"{index} cannot be understood: {error!r}.") from error
@@ -248,11 +247,11 @@ class HuggingFaceCheckpoint(Checkpoint):
 
     def write_tokenizer(self, folder: Path) -> None:
         """As `Checkpoint.write_tokenizer`: the folder's own files, the chat template put inside."""
-        shutil.copyfile(self.path / "tokenizer.json", folder / "tokenizer.json")
+        (folder / "tokenizer.json").write_bytes(_read(self.path / "tokenizer.json"))
         settings = _read_json(self.path / "tokenizer_config.json", default={})
         template = self.path / "chat_template.jinja"
         if "chat_template" not in settings and template.is_file():
-            settings["chat_template"] = template.read_text(encoding="utf-8")
+            settings["chat_template"] = _read(template).decode()
         text = json.dumps(settings, ensure_ascii=False, indent=1)
         (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
@@ -392,16 +391,23 @@ def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, A
     if default is not None and not path.is_file():
         return default
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(_read(path))
         if not isinstance(value, dict):
             raise ValueError("it is no object")
+    except (ValueError, RecursionError) as error:
+        raise ConversionError(f"{path} cannot be understood: {error}.") from error
+    return value
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return contents(path)
     except FileNotFoundError as error:
         raise ConversionError(
             f"{path} is missing, which is needed. Fetch the whole folder."
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise ConversionError(f"{path} cannot be understood: {error}.") from error
-    return value
 
 
 def _ids(value: Any) -> list[int]:

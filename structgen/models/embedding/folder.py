@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from structgen.errors import ModelError, ModelNotFound
-from structgen.storage.user_folder import inside
+from structgen.storage.user_folder import contents, inside
 
 from .pooling import Pooling
 
@@ -144,7 +144,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _read(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(contents(file))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be understood: {error}.") from error
 

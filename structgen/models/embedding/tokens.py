@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from structgen.errors import ModelError, OptionError, printable
 from structgen.models.loading import panics_told
+from structgen.storage.user_folder import contents
 
 
 class Tokens(NamedTuple):
@@ -113,7 +114,7 @@ class TextTokenizer:
 def _read(file: Path) -> Tokenizer:
     try:
         with panics_told(file):
-            tokenizer = Tokenizer.from_file(str(file))
+            tokenizer = Tokenizer.from_buffer(contents(file))
     except ModelError:
         raise
     except Exception as error:  # the library raises plain Exception

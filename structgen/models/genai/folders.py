@@ -24,7 +24,7 @@ from typing import Any
 
 from structgen.errors import ConversionError, ModelError, VocabularyError
 from structgen.models import cache
-from structgen.storage.user_folder import inside
+from structgen.storage.user_folder import contents, inside
 from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
@@ -40,7 +40,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         if not path.is_file():  # a pipe would be waited for
             raise FileNotFoundError
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(contents(path))
         model = config["model"]
         model["eos_token_id"]
         for name in ("vocab_size", "context_length"):
@@ -129,7 +129,7 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
     """
     path = folder / "tokenizer_config.json"
     try:
-        settings = json.loads(path.read_bytes()) if path.is_file() else {}
+        settings = json.loads(contents(path)) if path.is_file() else {}
         adds, name = settings.get("add_bos_token"), settings.get("bos_token")
         if isinstance(name, dict):
             name = name.get("content")
@@ -139,7 +139,7 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
             names = [name]
         else:
             path = folder / "tokenizer.json"
-            names = _put_before(_post_processor(path.read_bytes()))
+            names = _put_before(_post_processor(contents(path)))
         found = [vocabulary.named_tokens.get(name) for name in names]
     except (OSError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error

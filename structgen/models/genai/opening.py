@@ -328,6 +328,8 @@ def _bytes_per_token(
     for layer in layers:
         for kind in ("key", "value"):
             name = outputs.get(f"present_{kind}_names", f"present.%d.{kind}")
+            if "%d" not in name:  # the same one for each of as many layers as a folder likes
+                return total
             try:
                 cache = generator.get_output(name.replace("%d", str(layer)))
             except Exception:
