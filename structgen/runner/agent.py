@@ -23,8 +23,8 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar, final
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar, final
 
 from structgen.errors import (
     OptionError,
@@ -45,7 +45,6 @@ from .responses import (
     ChatResponse,
     CompletionTokensDetails,
     PromptTokensDetails,
-    ResponseMessage,
     ToolCall,
     Usage,
 )
@@ -61,14 +60,6 @@ from .tools import (
     shown,
     tools_of,
 )
-
-
-def as_message(message: ResponseMessage) -> Message:
-    """An answer as a message of the chat that goes on. Thoughts are not kept."""
-    found = message.model_dump(exclude_none=True, exclude={"reasoning_content"})
-    if not message.tool_calls:
-        found["content"] = message.content or ""
-    return Message.model_validate(found)
 
 
 def further(choice: Any) -> Any:
@@ -170,21 +161,6 @@ Asked: TypeAlias = "AsyncGenerator[ChatChunk | ChatResponse, None]"
 """One answer of the model: its chunks, and then the whole."""
 
 
-@dataclass(slots=True)
-class Watched:
-    """Who is told of calls.
-
-    Attributes:
-        metrics: counts them; None: nobody does.
-        traces: makes their spans.
-        span: that of the request.
-    """
-
-    metrics: Metrics | None = None
-    traces: Traces = field(default_factory=lambda: Traces(False))
-    span: Span = NO_SPAN
-
-
 @final
 class Agent:
     """The loop for one request.
@@ -192,7 +168,9 @@ class Agent:
     Args:
         request: what was asked, with ``max_tool_rounds``.
         loop: where tools and ``approve`` run; None: where this does.
-        watched: who is told.
+        metrics: count calls.
+        traces: make their spans.
+        span: that of the request.
 
     Raises:
         RequestError: a field is wrong.
@@ -203,10 +181,12 @@ class Agent:
         self,
         request: ChatRequest,
         loop: asyncio.AbstractEventLoop | None = None,
-        watched: Watched | None = None,
+        *,
+        metrics: Metrics | None = None,
+        traces: Traces | None = None,
+        span: Span = NO_SPAN,
     ) -> None:
-        if request.max_tool_rounds is None:
-            raise RequestError("There are no rounds.", param="max_tool_rounds")
+        assert request.max_tool_rounds is not None
         if not request.tools:
             raise RequestError(
                 "max_tool_rounds is of no use without tools.", param="max_tool_rounds"
@@ -225,7 +205,9 @@ class Agent:
         self._rounds: int = request.max_tool_rounds
         self._tools = expanded(request.tools)
         self._loop = loop
-        self._watched = watched or Watched()
+        self._metrics = metrics or Metrics()
+        self._traces = traces or Traces(False)
+        self._span = span
         self._timeout = TIMEOUT_SECONDS if request.tool_timeout is None else request.tool_timeout
         longest = request.max_tool_result
         self._longest = LONGEST_RESULT if longest is None else longest
@@ -276,10 +258,9 @@ class Agent:
             if self._id:
                 response.id, response.created = self._id, self._created
             self._usages.append(response.usage)
-            message = response.choices[0].message
-            said = as_message(message)
+            said = Message.model_validate(response.messages[0])
             self._added.append(said)
-            calls = message.tool_calls or []
+            calls = response.choices[0].message.tool_calls or []
             if is_last or not self._runs(calls):
                 response.agentic_end = "calls" if calls else end
                 for chunk in filter(self._follows, held):
@@ -377,22 +358,21 @@ class Agent:
         tool = self._tools.get(name)
         if tool is None:
             known = ", ".join(self._tools)
-            return self._failed(record, f"There is no tool {name!r}. There are: {known}."), None
+            why = f"There is no tool {name!r}. There are: {known}."
+            return self._barred(record, "failed", why), None
         try:
             checked = tool.parse(arguments)
         except ParseError as error:
-            return self._failed(record, f"The arguments are not valid: {error}"), None
+            why = f"The arguments are not valid: {error}"
+            return self._barred(record, "failed", why), None
         except Exception as error:  # of a class's own checks
-            return self._failed(record, await tool.raised(error)), None
+            return self._barred(record, "failed", await tool.raised(error)), None
         if self._request.approve is not None:
             leave = await self._asked(ToolRequest(name, checked.arguments, call.id, number))
             record.approved = leave is True
             if leave is not True:
-                record.status = "refused"
-                why = leave if isinstance(leave, str) and leave else ""
-                self._tell(record, f"{_REFUSED} {why}".rstrip())
-                self._count(name, "refused", None)
-                return record, None
+                why = f"{_REFUSED} {leave or ''}".rstrip()
+                return self._barred(record, "refused", why), None
         return record, lambda: self._ran(tool, checked, record)
 
     async def _asked(self, request: ToolRequest) -> bool | str:
@@ -431,13 +411,13 @@ class Agent:
         record.seconds = round(outcome.seconds, 6)
         record.cut = True if outcome.cut else None
         record._value = outcome.result
-        self._count(record.name, "ok" if outcome.error is None else "error", outcome.seconds)
+        told = "ok" if outcome.error is None else "error"
+        self._metrics.tool(record.name, told, outcome.seconds)
         tell(record.model_copy())
 
     async def _ran(self, tool: Tool, call: Call, record: AgenticToolCall) -> ToolOutcome:
-        watched = self._watched
-        with watched.traces.begin(
-            "execute_tool", tool.name, parent=watched.span, tool_name=tool.name, call_id=record.id
+        with self._traces.begin(
+            "execute_tool", tool.name, parent=self._span, tool_name=tool.name, call_id=record.id
         ) as span:
             span.content("gen_ai.tool.call.arguments", lambda: record.arguments)
             outcome = await self._in_time(tool, call)
@@ -472,19 +452,16 @@ class Agent:
             ) from error
         return await asyncio.wrap_future(future)
 
-    def _failed(self, record: AgenticToolCall, why: str) -> AgenticToolCall:
-        record.status = "failed"
-        self._tell(record, why)
-        self._count(record.name if record.name in self._tools else "", "error", None)
-        return record
-
-    def _tell(self, record: AgenticToolCall, why: str) -> None:
+    def _barred(
+        self, record: AgenticToolCall, status: Literal["failed", "refused"], why: str
+    ) -> AgenticToolCall:
+        """The record of a call that does not run."""
+        record.status = status
         record.error, _ = shown(why, self._longest)
         record.result = f"Error: {record.error}"
-
-    def _count(self, name: str, outcome: str, seconds: float | None) -> None:
-        if self._watched.metrics is not None:
-            self._watched.metrics.tool(name, outcome, seconds)
+        name = record.name if record.name in self._tools else ""
+        self._metrics.tool(name, "error" if status == "failed" else status, None)
+        return record
 
     def _whole(self, response: ChatResponse) -> ChatResponse:
         response.usage = summed(self._usages)
@@ -575,8 +552,10 @@ class Conversations:
                     turn = self.sessions.turn(request.session_id)
                     request = _continued(request, await stack.enter_async_context(turn))
                 if request.max_tool_rounds is not None:
-                    watched = Watched(self.metrics, self.traces, span)
-                    pieces = Agent(request, loop, watched).answer(ask)
+                    agent = Agent(
+                        request, loop, metrics=self.metrics, traces=self.traces, span=span
+                    )
+                    pieces = agent.answer(ask)
                 else:
                     pieces = ask(plain(request))
                 async with aclosing(pieces) as made:

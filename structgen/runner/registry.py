@@ -255,42 +255,31 @@ class Registry:
             entry.bytes = max(host.memory, need)
         entry.held = 0 if entry.config.is_loaded else entry.bytes or 0
         self._tell()
-        await self._shrink(entry)
+        if self._budget is not None:  # it may have turned out to take more than its files do
+            await self._make_room(entry, entry.held, waits=False)
 
-    async def _make_room(self, entry: Entry, need: int) -> None:
-        """Unload who was used longest ago, until there is room."""
+    async def _make_room(self, entry: Entry, need: int, *, waits: bool = True) -> None:
+        """Unload who was used longest ago, until there is room, or nobody more can be."""
         budget = self._budget
         assert budget is not None
-        if need > budget:
+        if need > budget and waits:
             raise ModelError(
                 f"{entry.id} takes about {need / 1e9:.2f} GB, and memory_budget is "
                 f"{budget / 1e9:.2f} GB. Raise it."
             )
         while self._held(entry) + need > budget:
-            idle = self._idle(entry)
+            idle = [
+                one
+                for one in self.entries.values()
+                if one.status == "loaded" and not one.users and not one.wanted
+                if one is not entry and not one.config.is_loaded
+            ]
             if idle:
                 await self.unload(min(idle, key=lambda one: one.used))
-            else:  # all that have room are in use, or on their way in or out
+            elif waits:  # all that have room are in use, or on their way in or out
                 await self._wait()
-
-    async def _shrink(self, entry: Entry) -> None:
-        """Unload others where a model has turned out to take more than its files do."""
-        if self._budget is None:
-            return
-        while self._held(entry) + entry.held > self._budget:
-            idle = self._idle(entry)
-            if not idle:
+            else:
                 return
-            await self.unload(min(idle, key=lambda one: one.used))
-
-    def _idle(self, beside: Entry) -> list[Entry]:
-        """The models that may be unloaded, but for one."""
-        return [
-            one
-            for one in self.entries.values()
-            if one.status == "loaded" and not one.users and not one.wanted
-            if one is not beside and not one.config.is_loaded
-        ]
 
     def _held(self, beside: Entry) -> int:
         """Bytes of all models that are loaded or have room to be, but for one."""

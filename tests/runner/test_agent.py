@@ -14,7 +14,7 @@ from pydantic import BaseModel, field_validator
 
 from structgen import OptionError, RequestError
 from structgen.runner import Metrics, Tool
-from structgen.runner.agent import Agent, ToolRequest, Watched
+from structgen.runner.agent import Agent, ToolRequest
 from structgen.runner.constraints import wanted
 from structgen.runner.loops import Interrupted
 from structgen.runner.requests import ChatRequest
@@ -611,7 +611,7 @@ def test_calls_are_counted() -> None:
         "Done.",
     )
     asked = request(add, capital, approve=lambda asked: asked.arguments != {"country": "Italy"})
-    run(model, asked, watched=Watched(metrics))
+    run(model, asked, metrics=metrics)
     assert metrics.value("tool_calls", "add", "ok") == 1
     assert metrics.value("tool_calls", "add", "error") == 1
     assert metrics.value("tool_calls", "", "error") == 1
