@@ -17,7 +17,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from structgen.errors import ModelError, OptionError
 
@@ -216,7 +216,7 @@ def _meta(model: str, index: int, usage: Usage, details: dict[str, Any]) -> dict
 
 
 class Loading:
-    """A component whose model a Runner has.
+    """A component whose model a Runner has, and how it is written to files and read again.
 
     Attributes:
         model: an id, alias or source.
@@ -236,6 +236,27 @@ class Loading:
 
     def _of(self) -> Runner:
         return runner_of(self.runner, self.model)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the component, without the Runner; a class in it as its JSON Schema."""
+        names = inspect.signature(type(self).__init__).parameters
+        fields = {name: getattr(self, name) for name in names if name not in ("self", "runner")}
+        if fields.get("streaming_callback") is not None:
+            fields["streaming_callback"] = serialize_callable(fields["streaming_callback"])
+        if "generation_kwargs" in fields:
+            fields["generation_kwargs"] = _written(fields["generation_kwargs"])
+        if "tools" in fields:
+            fields["tools"] = serialize_tools_or_toolset(fields["tools"])
+        made: dict[str, Any] = default_to_dict(self, **fields)
+        return made
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read a component that `to_dict` wrote."""
+        if "tools" in data["init_parameters"]:
+            deserialize_tools_or_toolset_inplace(data["init_parameters"], key="tools")
+        made: Self = default_from_dict(cls, _read(data))
+        return made
 
 
 _TAKEN = (
@@ -283,25 +304,6 @@ class StructgenChatGenerator(Loading):
         self.streaming_callback = streaming_callback
         self.generation_kwargs = generation_kwargs or {}
         self.tools = tools
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write the component, without the Runner; a class in it as its JSON Schema."""
-        callback = self.streaming_callback
-        made: dict[str, Any] = default_to_dict(
-            self,
-            model=self.model,
-            streaming_callback=None if callback is None else serialize_callable(callback),
-            generation_kwargs=_written(self.generation_kwargs),
-            tools=serialize_tools_or_toolset(self.tools),
-        )
-        return made
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> StructgenChatGenerator:
-        """Read a component that `to_dict` wrote."""
-        deserialize_tools_or_toolset_inplace(data["init_parameters"], key="tools")
-        made: StructgenChatGenerator = default_from_dict(cls, _read(data))
-        return made
 
     @component.output_types(replies=list[ChatMessage])
     def run(
@@ -416,24 +418,6 @@ class StructgenGenerator(Loading):
         self.streaming_callback = streaming_callback
         self.generation_kwargs = generation_kwargs or {}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Write the component, without the Runner; a class in it as its JSON Schema."""
-        callback = self.streaming_callback
-        made: dict[str, Any] = default_to_dict(
-            self,
-            model=self.model,
-            system_prompt=self.system_prompt,
-            streaming_callback=None if callback is None else serialize_callable(callback),
-            generation_kwargs=_written(self.generation_kwargs),
-        )
-        return made
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> StructgenGenerator:
-        """Read a component that `to_dict` wrote."""
-        made: StructgenGenerator = default_from_dict(cls, _read(data))
-        return made
-
     @component.output_types(replies=list[str], meta=list[dict[str, Any]])
     def run(
         self,
@@ -502,14 +486,13 @@ def _written(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(data: dict[str, Any]) -> dict[str, Any]:
     """The same, read again, with the callback that is named."""
-    given = data["init_parameters"]
-    callback, fields = given.get("streaming_callback"), given.get("generation_kwargs") or {}
-    form = fields.get("response_format")
-    if isinstance(form, str):
-        fields = {**fields, "response_format": json.loads(form)}
-    if callback is not None:
-        callback = deserialize_callable(callback)
-    told = {**given, "streaming_callback": callback, "generation_kwargs": fields}
+    told = dict(data["init_parameters"])
+    if told.get("streaming_callback") is not None:
+        told["streaming_callback"] = deserialize_callable(told["streaming_callback"])
+    fields = told.get("generation_kwargs") or {}
+    if isinstance(fields.get("response_format"), str):
+        form = json.loads(fields["response_format"])
+        told["generation_kwargs"] = {**fields, "response_format": form}
     return {**data, "init_parameters": told}
 
 
@@ -518,8 +501,6 @@ def _read(data: dict[str, Any]) -> dict[str, Any]:
 
 class _Embedder(Loading):
     """What both embedders are made of."""
-
-    _WRITTEN: ClassVar[tuple[str, ...]] = ("model", "dimensions", "truncate")
 
     def __init__(
         self,
@@ -541,18 +522,6 @@ class _Embedder(Loading):
         self.runner = runner
         self.dimensions = dimensions
         self.truncate = truncate
-
-    def to_dict(self) -> dict[str, Any]:
-        """Write the component, without the Runner."""
-        fields = {name: getattr(self, name) for name in self._WRITTEN}
-        made: dict[str, Any] = default_to_dict(self, **fields)
-        return made
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read a component that `to_dict` wrote."""
-        made: Self = default_from_dict(cls, data)
-        return made
 
     def _request(self, texts: list[str], input_type: str) -> dict[str, Any]:
         return vector_request(self.model, self, texts, input_type)
@@ -587,8 +556,6 @@ class StructgenTextEmbedder(_Embedder):
 @component
 class StructgenDocumentEmbedder(_Embedder):
     """A local embedder of documents."""
-
-    _WRITTEN = (*_Embedder._WRITTEN, "meta_fields_to_embed", "embedding_separator")
 
     def __init__(
         self,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import json
 import logging
 import signal
@@ -26,6 +25,7 @@ from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 
+from structgen import __version__
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
 from structgen.runner import Choice, Many, Runner, few, in_slices, request_error
@@ -630,20 +630,13 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
 
     return Server(
         "structgen",
-        version=_version(),
+        version=__version__,
         title="structgen",
         instructions=_INSTRUCTIONS,
         get_tool_input_schema=schemas.get,
         on_list_tools=on_list_tools,
         on_call_tool=on_call_tool,
     )
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("structgen")
-    except importlib.metadata.PackageNotFoundError:  # run from its sources
-        return ""
 
 
 def _listed(tool: Tool[Any], models: Models) -> McpTool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import re
 import time
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from structgen import __version__
 from structgen.errors import StructgenError
 from structgen.runner import Runner, Trials
 
@@ -72,7 +72,7 @@ def create_app(
 
     app = Application(
         title="structgen",
-        version=_version(),
+        version=__version__,
         summary="Local language models whose answers have an exact form.",
         docs_url="/docs" if settings.docs else None,
         openapi_url="/openapi.json" if settings.docs else None,
@@ -114,13 +114,6 @@ def create_app(
             expose_headers=["x-request-id", "retry-after"],
         )
     return app
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("structgen")
-    except importlib.metadata.PackageNotFoundError:  # run from its sources
-        return "0"
 
 
 async def _load(app: FastAPI, runner: Runner, settings: Settings) -> None:

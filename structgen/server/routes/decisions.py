@@ -192,7 +192,7 @@ async def embeddings(request: Request) -> Response:
         check_many(texts, "input", settings_of(request).max_inputs)  # numbers are one text
     asked = await aside(request, lambda: EmbeddingRequest.of(given, {}))
     check_model(request, asked.model)
-    return await whole(request, runner_of(request).aembed(asked), _told_of("input"), is_large=True)
+    return await whole(request, runner_of(request).aembed(asked), told, is_large=True)
 
 
 @vectors_router.post(
@@ -207,14 +207,4 @@ async def rerank(request: Request) -> Response:
     check_many(given.get("documents"), "documents", settings_of(request).max_inputs)
     asked = await aside(request, lambda: RerankRequest.of(given, {}))
     check_model(request, asked.model)
-    return await whole(request, runner_of(request).arerank(asked), _told_of("documents"))
-
-
-def _told_of(name: str) -> Any:
-    def said(error: BaseException) -> ApiError:
-        api = told(error)
-        if api.param == "messages":
-            api.param = name
-        return api
-
-    return said
+    return await whole(request, runner_of(request).arerank(asked), told)
