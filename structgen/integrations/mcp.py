@@ -18,9 +18,9 @@ import json
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
@@ -354,8 +354,6 @@ class Embedded(Result):
 
 # -- a call as a request of the Runner's -----------------------------------------------------------
 
-ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
-
 Told: TypeAlias = "Callable[[float, str], Awaitable[None]]"
 """Is awaited with how far a call has come, which always grows, and what that means."""
 
@@ -375,23 +373,25 @@ class Models:
     embedding: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tool(Generic[ArgumentsT]):
+@dataclass(frozen=True, slots=True, eq=False)
+class Tool:
     """A tool.
 
     Attributes:
         name: the tool's.
         title: for people.
-        takes: the class of its
+        takes: the class of its arguments.
         returns: the class of its result.
         call: asks the Runner.
+        names: what the tool calls fields of the Runner's: of several that which is given.
     """
 
     name: str
     title: str
-    takes: type[ArgumentsT]
+    takes: type[Arguments]
     returns: type[BaseModel]
-    call: Callable[[Runner, str, ArgumentsT, Told], Awaitable[BaseModel]]
+    call: Callable[[Runner, str, Any, Told], Awaitable[BaseModel]]
+    names: Mapping[str, tuple[str, ...]]
 
 
 async def generate(runner: Runner, model: str, asked: Generate, told: Told) -> Generated:
@@ -517,68 +517,56 @@ async def embed(runner: Runner, model: str, asked: Embed, told: Told) -> Embedde
     )
 
 
-_WRITING: tuple[Tool[Any], ...] = (
-    Tool("generate", "Generate", Generate, Generated, generate),
-    Tool("extract", "Extract facts", Extract, Extracted, extract),
-    Tool("classify", "Classify", Classify, Classified, classify),
-    Tool("decide", "Decide", Decide, Decided, decide),
+_PROMPT = {"grammar": FORMS, "messages": ("prompt",)}
+_FACTS = {"grammar": ("json_schema",), "messages": ("text",)}
+_LABELS = {"questions": ("labels",), "state": ("text",)}
+_TEXTS = {"input": ("texts",), "truncate_sequence": ("truncate",)}
+
+_WRITING = (
+    Tool("generate", "Generate", Generate, Generated, generate, _PROMPT),
+    Tool("extract", "Extract facts", Extract, Extracted, extract, _FACTS),
+    Tool("classify", "Classify", Classify, Classified, classify, _LABELS),
+    Tool("decide", "Decide", Decide, Decided, decide, {"state": ("text",)}),
 )
-
-_EMBED: Tool[Any] = Tool("embed", "Embed", Embed, Embedded, embed)
-
-_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
-    "generate": {"grammar": FORMS, "messages": ("prompt",)},
-    "extract": {"grammar": ("json_schema",), "messages": ("text",)},
-    "classify": {"questions": ("labels",), "state": ("text",)},
-    "decide": {"state": ("text",)},
-    "embed": {"input": ("texts",), "truncate_sequence": ("truncate",)},
-}
-"""What the tools call fields of the Runner's."""
-
-
-def tools_of(models: Models) -> dict[str, Tool[Any]]:
-    """The tools that there are with these models, by name."""
-    found = (*(_WRITING if models.text else ()), *((_EMBED,) if models.embedding else ()))
-    return {tool.name: tool for tool in found}
-
-
-def models_of(tool: Tool[Any], models: Models) -> Sequence[str]:
-    """The models that may be asked by a tool."""
-    return models.embedding if tool is _EMBED else models.text
+_EMBED = Tool("embed", "Embed", Embed, Embedded, embed, _TEXTS)
 
 
 async def called(
-    runner: Runner, tool: Tool[Any], models: Models, given: Arguments, told: Told
+    runner: Runner, tool: Tool, known: Sequence[str], given: dict[str, Any], told: Told
 ) -> BaseModel:
     """The result of a tool.
+
+    Args:
+        runner: is asked.
+        tool: the tool.
+        known: the models that it may ask.
+        given: the arguments.
+        told: see `Told`.
 
     Raises:
         ModelNotFound: the arguments name a model that the tool has not.
         RequestError: an argument is wrong; the message calls it as the tool does.
         StructgenError: as the Runner raises.
     """
-    known = models_of(tool, models)
-    model = known[0] if given.model is None else given.model
+    try:
+        asked = tool.takes.model_validate(given)
+    except ValidationError as error:
+        raise request_error(tool.takes, error) from None
+    model = known[0] if asked.model is None else asked.model
     if model not in known:
         raise ModelNotFound(f"There is no model {model!r} here. There are: {', '.join(known)}.")
     if not runner.is_model_loaded(model):
         await told(0, f"loading {model}")
     try:
-        return await tool.call(runner, model, given, told)
+        return await tool.call(runner, model, asked, told)
     except RequestError as error:
-        raise _named(error, tool, given) from error
-
-
-def _named(error: RequestError, tool: Tool[Any], given: Arguments) -> RequestError:
-    """The error in the tool's words."""
-    param = error.param
-    said = str(error).replace("truncate_sequence=True", "truncate=true")
-    for ours, theirs in _NAMES[tool.name].items():
-        if param is not None and param.startswith(ours):
-            name = next((one for one in theirs if getattr(given, one) is not None), theirs[0])
-            renamed = name + param[len(ours) :]
-            return RequestError(said.replace(param, renamed), param=renamed)
-    return RequestError(said, param=param)
+        param = error.param
+        said = str(error).replace("truncate_sequence=True", "truncate=true")
+        for ours, theirs in tool.names.items():
+            if param is not None and param.startswith(ours):
+                name = next((one for one in theirs if getattr(asked, one) is not None), theirs[0])
+                said = said.replace(param, name + param.removeprefix(ours))
+        raise RequestError(said) from error
 
 
 # -- the tools as MCP lists and calls them ---------------------------------------------------------
@@ -598,8 +586,11 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
 
     Cost: loads nothing.
     """
-    tools = tools_of(models)
-    listed = [_listed(tool, models) for tool in tools.values()]
+    known = dict.fromkeys(_WRITING if models.text else (), models.text)
+    if models.embedding:
+        known[_EMBED] = models.embedding
+    tools = {tool.name: tool for tool in known}
+    listed = [_listed(tool, allowed) for tool, allowed in known.items()]
     schemas = {tool.name: tool.input_schema for tool in listed}
 
     async def on_list_tools(context: Any, params: Any) -> ListToolsResult:
@@ -616,8 +607,7 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
             await context.session.report_progress(progress, None, message)
 
         try:
-            given = _read(tool, params.arguments or {})
-            result = await called(runner, tool, models, given, told)
+            result = await called(runner, tool, known[tool], params.arguments or {}, told)
         except StructgenError as error:
             return _text(str(error), is_error=True)
         except Exception:
@@ -639,9 +629,9 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
     )
 
 
-def _listed(tool: Tool[Any], models: Models) -> McpTool:
+def _listed(tool: Tool, known: Sequence[str]) -> McpTool:
     takes = tool.takes.model_json_schema()
-    takes["properties"]["model"] |= {"enum": [*models_of(tool, models), None]}
+    takes["properties"]["model"] |= {"enum": [*known, None]}
     description = " ".join((tool.takes.__doc__ or "").split())
     takes.pop("description", None)
     return McpTool(
@@ -652,18 +642,6 @@ def _listed(tool: Tool[Any], models: Models) -> McpTool:
         output_schema=tool.returns.model_json_schema(mode="serialization"),
         annotations=ToolAnnotations(title=tool.title, read_only_hint=True, open_world_hint=False),
     )
-
-
-def _read(tool: Tool[Any], given: dict[str, Any]) -> Any:
-    """The arguments of a call.
-
-    Raises:
-        RequestError: one is unknown, missing or wrong.
-    """
-    try:
-        return tool.takes.model_validate(given)
-    except ValidationError as error:
-        raise request_error(tool.takes, error) from None
 
 
 def _text(text: str, *, is_error: bool = False) -> CallToolResult:

@@ -20,7 +20,7 @@ from typing import Any, final
 
 from structgen.automaton.core import GROW
 from structgen.automaton.work import Limits, sharing
-from structgen.decoding import Chunk, GenerationResult, TokenPrompt
+from structgen.decoding import Chunk, GenerationResult
 from structgen.errors import OptionError, OutputTypeError, RequestError, TokenNotAllowed
 from structgen.insight import TOP, TraceStep, ValueConfidence, why_barred
 from structgen.sampling import TokenLogprob as Scored
@@ -207,24 +207,16 @@ class Untold:
         self._n_added = 0
         self._scores: list[Scored] = []
 
-    def add(self, scores: Sequence[Scored]) -> None:
-        """Note those that come next."""
+    def add(self, piece: Chunk | GenerationResult[Any]) -> None:
+        """Note those of a piece; of the whole output, those that no piece had."""
+        scores = piece.logprobs[self._n_added if isinstance(piece, GenerationResult) else 0 :]
         self._n_added += len(scores)
         self._scores += scores
-
-    def end(self, scores: Sequence[Scored]) -> None:
-        """Note those that are left of the whole output's."""
-        self.add(scores[self._n_added :])
 
     def take(self) -> list[Scored]:
         """What is to be told now."""
         scores, self._scores = self._scores, []
         return scores
-
-
-def steps_of(steps: Iterable[TraceStep]) -> list[TokenStep]:
-    """Steps as answers have them."""
-    return [_step(step) for step in steps]
 
 
 def _step(step: TraceStep) -> TokenStep:
@@ -409,7 +401,7 @@ class _Output:
             if request.trace:
                 self._steps.add(piece.trace)
             if request.logprobs:
-                self._scores.end(piece.logprobs)
+                self._scores.add(piece)
             if not self._streams:
                 if piece.reasoning is not None:
                     deltas.append(Delta(reasoning_content=piece.reasoning))
@@ -417,7 +409,7 @@ class _Output:
             deltas += reader.finish(piece.text)
         elif piece.section == "answer":
             self._steps.add(piece.steps)
-            self._scores.add(piece.logprobs)
+            self._scores.add(piece)
             deltas += reader.feed(str(piece))
         elif piece.section == "reasoning":
             deltas.append(Delta(reasoning_content=str(piece)))
@@ -457,7 +449,7 @@ class _Steps:
 
     def take(self) -> list[TokenStep] | None:
         """What is to be told now."""
-        told = steps_of(self._news.values()) or None
+        told = [_step(step) for step in self._news.values()] or None
         self._news.clear()
         return told
 
@@ -521,11 +513,6 @@ class _Reader:
         return Delta(tool_calls=[call])
 
 
-def text_of(host: TextHost, prompt: str | TokenPrompt) -> str:
-    """The text of a prompt."""
-    return prompt if isinstance(prompt, str) else host.text_of(prompt.token_ids)
-
-
 async def complete(
     host: TextHost, request: CompletionRequest, model: str, began: float, *, streams: bool
 ) -> AsyncGenerator[CompletionResponse, None]:
@@ -546,7 +533,11 @@ async def complete(
         prompt, made = divmod(number, work.made)
         return range(prompt * work.n + made, (prompt + 1) * work.n, work.made)
 
-    before = [text_of(host, prompt) if request.echo else "" for prompt in work.prompts]
+    before = [""] * len(work.prompts)
+    if request.echo:
+        before = [
+            one if isinstance(one, str) else host.text_of(one.token_ids) for one in work.prompts
+        ]
     heads = [text for text in before for _ in range(work.n if request.echo else 0)]
     results: list[list[GenerationResult[Any]]] = [[] for _ in work.prompts]
     scores = [Untold() for _ in range(work.made * len(work.prompts))]
@@ -556,11 +547,15 @@ async def complete(
     def told(number: int, piece: Chunk | GenerationResult[Any]) -> CompletionChoice:
         if isinstance(piece, GenerationResult):
             if has_scores:
-                scores[number].end(piece.logprobs)
-            choice = _completed(piece, work)
-            choice.text = "" if streams else piece.text
+                scores[number].add(piece)
+            choice = CompletionChoice(
+                text="" if streams else piece.text,
+                finish_reason=reason_of(piece, work.asked),
+                shortened=list(piece.shortened) or None,
+            )
+            give_value(choice, piece, work.asked)
         else:
-            scores[number].add(piece.logprobs)
+            scores[number].add(piece)
             choice = CompletionChoice(text=str(piece))
         ours = scores[number].take()
         if ours or (has_scores and not streams):
@@ -596,13 +591,3 @@ async def collected(pieces: AsyncIterator[CompletionResponse]) -> CompletionResp
             choices[more.index] = more
     piece.choices = [choices[index] for index in sorted(choices)]
     return piece
-
-
-def _completed(result: GenerationResult[Any], work: Work) -> CompletionChoice:
-    choice = CompletionChoice(
-        text=result.text,
-        finish_reason=reason_of(result, work.asked),
-        shortened=list(result.shortened) or None,
-    )
-    give_value(choice, result, work.asked)
-    return choice
