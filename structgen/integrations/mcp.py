@@ -25,10 +25,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 
-from structgen import __version__
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
-from structgen.runner import Choice, Many, Runner, few, in_slices, request_error
+from structgen.runner import Choice, Many, Runner, few, in_slices, installed, request_error
 
 from .frameworks import Growing, vectors_of
 
@@ -620,7 +619,7 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
 
     return Server(
         "structgen",
-        version=__version__,
+        version=installed("structgen"),
         title="structgen",
         instructions=_INSTRUCTIONS,
         get_tool_input_schema=schemas.get,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from .agent import ToolRequest
 from .fields import MAX_VALUES, ByName, Many, check_json, check_values, few, in_slices
 from .fields import refused as request_error
-from .hosts import ModelConfig
+from .hosts import ModelConfig, installed
 from .loops import Aside, AsyncChunkStream, ChunkStream
 from .mcp import McpServer
 from .requests import (
@@ -91,6 +91,7 @@ __all__ = [
     "check_values",
     "few",
     "in_slices",
+    "installed",
     "request_error",
     "samples_how",
 ]

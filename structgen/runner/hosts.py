@@ -265,12 +265,7 @@ class TextHost:
         """Changes where the same seed may give another output: model, packages, machine."""
         folder = self.models[0].folder
         files = sorted((file.name, file.stat().st_size) for file in folder.iterdir())
-        versions = []
-        for package in ("structgen", "onnxruntime-genai"):
-            try:
-                versions.append(importlib.metadata.version(package))
-            except importlib.metadata.PackageNotFoundError:
-                versions.append("")
+        versions = [installed("structgen"), installed("onnxruntime-genai")]
         told = repr((folder.name, files, versions, platform.machine()))
         return f"fp_{hashlib.sha256(told.encode()).hexdigest()[:10]}"
 
@@ -523,6 +518,14 @@ def resident(pid: int | None) -> int:
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def installed(package: str) -> str:
+    """The version of a package; empty where it is run from its sources, or has another name."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _give_back() -> None:

@@ -17,9 +17,8 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from structgen import __version__
 from structgen.errors import StructgenError
-from structgen.runner import Runner, Trials
+from structgen.runner import Runner, Trials, installed
 
 from . import wire
 from .batches import Batches, Files
@@ -72,7 +71,7 @@ def create_app(
 
     app = Application(
         title="structgen",
-        version=__version__,
+        version=installed("structgen") or "0",
         summary="Local language models whose answers have an exact form.",
         docs_url="/docs" if settings.docs else None,
         openapi_url="/openapi.json" if settings.docs else None,
