@@ -45,22 +45,6 @@ _MANY_DIGITS = 256
 """Digit strings of which fewer are walked one by one."""
 
 
-class DigitWalk(NamedTuple):
-    """What a number does with the digits that tokens begin with.
-
-    Attributes:
-        ids: tokens that are digits.
-        ends: states in which they end.
-        exits: outcome → nodes behind digits where the number may end and tokens go on.
-        others: states after other bytes, with the nodes there.
-    """
-
-    ids: Int32
-    ends: list[int]
-    exits: dict[int, Int32]
-    others: list[tuple[int, int]]
-
-
 class _Level(NamedTuple):
     """The digit strings of one length, by value.
 
@@ -138,13 +122,12 @@ class Digits:
             others if others.any() else None,
         )
 
-    def walk(self, leaf: Leaf, q: int) -> DigitWalk:
-        """What ``leaf`` does from its state ``q`` at the root.
+    def walk(self, leaf: Leaf, q: int, out: WalkBuilder, nodes: NodeSets) -> list[tuple[int, int]]:
+        """Add what ``leaf`` does from its state ``q`` at the root with the digits that tokens begin
+        with; the states after other bytes, with the nodes there.
 
         Cost: some microseconds for each state that digits lead to, and what that takes to make.
         """
-        ids: list[Int32] = []
-        ends: list[int] = []
         exits: dict[int, list[Int32]] = {}
         others: list[tuple[int, int]] = []
         groups = {q: np.zeros(1, np.int64)}
@@ -154,8 +137,8 @@ class Digits:
                 if length:
                     found = self._tokens(level, values)
                     if len(found):
-                        ids.append(found)
-                        ends.append(state)
+                        out.parts.append(found.tobytes())
+                        out.ends[state] = None
                     outcome = leaf.label(state)
                     if outcome >= 0 and level.going_on is not None:
                         going_on = values[level.going_on[values]]
@@ -166,7 +149,11 @@ class Digits:
                     where = level.nodes[values[level.others[values]]]
                     others += self._others(leaf.row(state), where)
                 if length < self.longest:
-                    for to, digits in _by_target(leaf.row(state)):
+                    by_target: dict[int, list[int]] = {}
+                    for byte, to in sorted(leaf.row(state).items()):
+                        if 0 <= byte - _ZERO <= 9:
+                            by_target.setdefault(to, []).append(byte - _ZERO)
+                    for to, digits in by_target.items():
                         below.setdefault(to, []).append((values[:, None] * 10 + digits).ravel())
             groups = {}
             for to, parts in below.items():
@@ -175,12 +162,9 @@ class Digits:
                     values = values[self._levels[length + 1].nodes[values] >= 0]
                 if len(values):
                     groups[to] = values
-        return DigitWalk(
-            np.concatenate(ids) if ids else np.zeros(0, np.int32),
-            list(dict.fromkeys(ends)),
-            {outcome: np.sort(np.concatenate(parts)) for outcome, parts in exits.items()},
-            others,
-        )
+        for outcome, places in exits.items():
+            out.exits[outcome] = [nodes.of(np.sort(np.concatenate(places)))]
+        return others
 
     def _tokens(self, level: _Level, values: Int64) -> Int32:
         """The tokens that are digit strings of one length."""
@@ -202,15 +186,6 @@ class Digits:
                 found = child.get(node << 8 | byte)
                 if found is not None:
                     yield to, found
-
-
-def _by_target(row: dict[int, int]) -> list[tuple[int, Int64]]:
-    """Digits by the state that they lead to."""
-    found: dict[int, list[int]] = {}
-    for byte, to in row.items():
-        if 0 <= byte - _ZERO <= 9:
-            found.setdefault(to, []).append(byte - _ZERO)
-    return [(to, np.array(sorted(digits), np.int64)) for to, digits in found.items()]
 
 
 _MOST_VISITS = 400
@@ -439,7 +414,8 @@ class Walker:
             else:
                 found = self.strings.in_text(leaf, state, node, memo)
         if found is None:
-            if node == ROOT and self._has_digits(leaf):
+            digits = self._digits if node == ROOT and isinstance(leaf, NumberLeaf) else None
+            if digits is not None and digits.is_walked and digits.count > _MANY_DIGITS:
                 found = self._number_walk(leaf, q, memo)
             else:
                 found = self._walk_bytes(leaf, q, node, memo)
@@ -532,24 +508,11 @@ class Walker:
     def _digits(self) -> Digits:
         return Digits(self.store.trie)
 
-    def _has_digits(self, leaf: Leaf) -> bool:
-        """Whether ``leaf`` is a number, and the digit strings of tokens are many and short."""
-        return (
-            isinstance(leaf, NumberLeaf)
-            and self._digits.count > _MANY_DIGITS
-            and self._digits.is_walked
-        )
-
     def _number_walk(self, leaf: Leaf, q: int, memo: WalkMemo) -> LeafWalk:
         """The walk of a number from the root, all digit strings that it cannot tell apart at
         once."""
-        walk = self._digits.walk(leaf, q)
         found = WalkBuilder()
-        found.parts.append(walk.ids.tobytes())
-        found.ends.update(dict.fromkeys(walk.ends))
-        for outcome, nodes in walk.exits.items():
-            found.exits[outcome] = [self.store.nodes.of(nodes)]
-        for state, node in walk.others:
+        for state, node in self._digits.walk(leaf, q, found, self.store.nodes):
             ids = self.store.nodes.tokens_of(node)
             if ids:
                 found.ids += ids

@@ -184,6 +184,7 @@ class WalkStore:
         used: bytes charged since the last turn.
         held: bytes charged in the generation before, much of it dropped or used again since.
         turns: how often the caches have been turned.
+        when_rotated: what is called at each turn.
         masks: masks by the row and the token ids that they consist of; see `masks.MaskEngine`.
         met: in how many states those were met that are not in a row of their own.
         openings: masks before the first brace, by leaf and state; see `masks.MaskEngine`.
@@ -215,7 +216,7 @@ class WalkStore:
         )
         self.met: GenerationalCache[tuple[bytes | None, Tokens], int] = self.cache()
         self.openings: GenerationalCache[tuple[Leaf, int], tuple[Any, Any, Bits]] = self.cache()
-        self._when_rotated: list[Callable[[], None]] = []
+        self.when_rotated: list[Callable[[], None]] = []
         self.nodes = NodeSets(self.trie, self.cache, self.charge)
 
     # -- the budget -------------------------------------------------------------------------
@@ -260,15 +261,11 @@ class WalkStore:
                 self.held = 0
                 self._rotate()
 
-    def when_rotated(self, forget: Callable[[], None]) -> None:
-        """Have ``forget`` called at each turn of the caches."""
-        self._when_rotated.append(forget)
-
     def _rotate(self) -> None:
         self.turns += 1
         for cache in self._all_caches():
             cache.rotate()
-        for forget in self._when_rotated:
+        for forget in self.when_rotated:
             forget()
 
     def entries(self) -> int:

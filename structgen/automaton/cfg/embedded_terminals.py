@@ -11,14 +11,13 @@ two bytes that no text has; to what is demanded of the rest it is the end of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from structgen.automaton.core.frames import Alternative, NeedsText, TextHistory
 from structgen.automaton.core.leaf import Leaf, LiteralLeaf
 from structgen.automaton.core.machine import Machine
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import GROUND, Utf8
-from structgen.automaton.regex.lookarounds import Moves
 from structgen.automaton.texts import Text, put
 
 MARK = 0xFF
@@ -127,39 +126,23 @@ class EmbeddedTerminal:
             return self._machine.shortest_completion(state, tape)
 
 
-class Demands(Protocol):
-    """Conditions on the rest of the text, over minterms."""
-
-    anything: int
-
-    def steps(self, state: int) -> Moves:
-        """Disjoint ``(minterm mask, next condition)`` pairs."""
-        ...
-
-
 class GuardedLeaf(Leaf):
     """A leaf whose first character has to meet what the terminal before it demands.
 
     Args:
         leaf: the leaf.
         q: its state at the start.
-        demands: the conditions,
-        condition: the one that holds here,
-        encoding: and the bytes of their characters.
+        settling: the minterms that settle the demand, as a mask.
+        encoding: the bytes of their characters.
     """
 
     is_shared = False
 
-    def __init__(
-        self, leaf: Leaf, q: int, demands: Demands, condition: int, encoding: Utf8
-    ) -> None:
+    def __init__(self, leaf: Leaf, q: int, settling: int, encoding: Utf8) -> None:
         super().__init__()
         self._leaf = leaf
         self._encoding = encoding
-        self._settling = 0
-        for mask, to in demands.steps(condition):
-            if to == demands.anything:
-                self._settling |= mask
+        self._settling = settling
         self._alive: dict[tuple[int, int], bool] = {}
         self.start = self.state((q, GROUND))
 

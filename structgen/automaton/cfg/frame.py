@@ -351,12 +351,16 @@ class Neighbours:
         if self._left is None:
             return False
         follow, ignore = self._follow, self._ignore
+        terminals, exits = self._lexer.terminals, self._lexer.exits
 
         def fits(terminal: int, following: int) -> bool:
             for demand in self._left_by(terminal):
                 if demand != self._anything:
                     for t in bits(following & ~self._demands.meeting(demand)[0]):
-                        if not self._hands_on(demand, t):
+                        # A terminal of one text makes the demand itself.
+                        if demand < 0 or t not in terminals.literals:
+                            return False
+                        if not exits.from_state(t, terminals.starts[t], demand, _MAX_PENDING):
                             return False
             return True
 
@@ -369,14 +373,6 @@ class Neighbours:
                 return False
         last = [*bits(self._last), *ignore]
         return all(self._demands.settling(d)[1] for t in last for d in self._left_by(t))
-
-    def _hands_on(self, demand: int, terminal: int) -> bool:
-        """Whether a terminal of one text can be read under a demand, which then it makes itself."""
-        lexer = self._lexer
-        if demand < 0 or terminal not in lexer.terminals.literals:
-            return False
-        start = lexer.terminals.starts[terminal]
-        return bool(lexer.exits.from_state(terminal, start, demand, _MAX_PENDING))
 
     def _left_by(self, terminal: int) -> set[int]:
         assert self._left is not None
@@ -750,7 +746,7 @@ class CfgFrame(Frame):
                 if not first & ~settling:
                     ways.append(way)
                     continue
-                leaf = GuardedLeaf(way.leaf, way.q, self._lookahead, condition, self.lexer.encoding)
+                leaf = GuardedLeaf(way.leaf, way.q, settling, self.lexer.encoding)
                 if leaf.goes_on(leaf.start):
                     ways.append(Alternative(leaf, leaf.start, way.frames))
             found = self._guards[terminal, condition] = tuple(ways)
@@ -773,8 +769,13 @@ class CfgFrame(Frame):
 
     def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
         """See `frames.Frame`."""
-        ways = [self._complete_place(*to) for to in self._arrivals(at, outcome)]
-        known = [way for way in ways if way is not None]
+        known: list[Text] = []
+        for to in self._arrivals(at, outcome):
+            way = self._neighbours.rests.text_of(*to)
+            if way is None:
+                way = self._rests.text_of(*to)
+            if way is not None:
+                known.append(way)
         return min(known, key=lambda way: (len(way), way), default=None)
 
     def after(self, place: int, ended: tuple[int, ...]) -> int:
@@ -920,11 +921,6 @@ class CfgFrame(Frame):
         found = [goals.goal_of[top] for top, _ in self.graph.places[at >> 1]]
         return [names[goal if goal < len(names) else self.grammar.start] for goal in found]
 
-    def _complete_place(self, place: int, condition: int) -> Text | None:
-        """A short way to acceptance from a place."""
-        found = self._neighbours.rests.text_of(place, condition)
-        return self._rests.text_of(place, condition) if found is None else found
-
     def complete(self, q: int, at: int) -> Text | None:
         """A short way to the end of the text from lexer state ``q``.
 
@@ -934,17 +930,14 @@ class CfgFrame(Frame):
         place = at >> 1
         best: Text | None = None
         exits, inside = self.lexer.exits, self.lexer.threads(q)
-        for (terminal, condition), text in exits.inside(inside, near=True).items():
-            if best is not None and len(text) >= len(best):
-                continue
-            rest = self._neighbours.rests.text_of(self.after(place, (terminal,)), condition)
-            if rest is not None and (best is None or len(text) + len(rest) < len(best)):
-                best = put(text, rest)
-        if best is not None:
-            return best
-        # What is near does not do; look at everything.
-        for (terminal, condition), text in exits.inside(inside).items():
-            rest = self._rests.text_of(self.after(place, (terminal,)), condition)
-            if rest is not None and (best is None or len(text) + len(rest) < len(best)):
-                best = put(text, rest)
+        # Where what is near does not do, everything is looked at.
+        for is_near, rests in ((True, self._neighbours.rests), (False, self._rests)):
+            for (terminal, condition), text in exits.inside(inside, is_near).items():
+                if best is not None and len(text) >= len(best):
+                    continue
+                rest = rests.text_of(self.after(place, (terminal,)), condition)
+                if rest is not None and (best is None or len(text) + len(rest) < len(best)):
+                    best = put(text, rest)
+            if best is not None:
+                break
         return best

@@ -51,7 +51,9 @@ class AtomBytes:
         for byte, minterm in enumerate(ascii_minterms):
             ground.setdefault(minterm, []).append(byte)
         self._ground = ground
-        self.of_minterm = {minterm: _as_mask(found) for minterm, found in ground.items()}
+        self.of_minterm = {
+            minterm: sum([1 << byte for byte in found]) for minterm, found in ground.items()
+        }
         self.leads_of: dict[int, int] = {}
         row = encoding.row(GROUND)
         self.leads = [(byte, target) for byte, target in row.items() if target >= 0]
@@ -96,13 +98,6 @@ class AtomBytes:
         if found is None:
             found = self._widths[minterms] = sum(self._spellings.get(a, 4) for a in bits(minterms))
         return found
-
-
-def _as_mask(characters: list[int]) -> int:
-    first, last = characters[0], characters[-1]
-    if len(characters) == last - first + 1:
-        return (1 << last + 1) - (1 << first)
-    return sum([1 << byte for byte in characters])
 
 
 Outcome = tuple[tuple[int, tuple[int, ...]], ...]

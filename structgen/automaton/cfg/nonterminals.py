@@ -478,13 +478,6 @@ class NonterminalAutomata:
         WORK.spend(min(len(corners), len(by_rule)) >> 5)
         return [item for items in found for item in items]
 
-    def _ways_of(self, loop: int) -> list[int]:
-        """The cells with which a rule may go on at a loop."""
-        found = self._ways.get(loop)
-        if found is None:
-            found = self._ways[loop] = [self._cell(way) for way in self._loop_ways[loop]]
-        return found
-
     def _state(self, goal: int, items: Sequence[Item], accepts: bool = False) -> int:
         """The state in which ``items`` hold, and what follows from them without reading."""
         is_plain, followed = self._is_plain, self._followed[goal]
@@ -544,7 +537,11 @@ class NonterminalAutomata:
             else:
                 symbol, after = cells[cell]
                 if symbol < 0 and ~symbol >= n:
-                    more = [at - cell + way for way in self._ways_of(~symbol - n)]
+                    loop = ~symbol - n
+                    ways = self._ways.get(loop)
+                    if ways is None:
+                        ways = self._ways[loop] = [self._cell(w) for w in self._loop_ways[loop]]
+                    more = [at - cell + way for way in ways]
                 else:
                     open_items.append(at)
                     if is_plain[cell]:

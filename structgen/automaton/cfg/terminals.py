@@ -48,11 +48,20 @@ Item = tuple[int, int, int]
 
 
 class LookaheadAutomaton(RegexAutomaton):
-    """Conditions on the rest of the text: states are languages, closed under and, or, not."""
+    """Conditions on the rest of the text: states are languages, closed under and, or, not.
+
+    Attributes:
+        anything: the state that demands nothing.
+        contrary, then, one, times: the states of a complement, of one state and then another, of
+            one minterm of a mask, and of a state from ``least`` to ``most`` (-1: any) times.
+    """
 
     def __init__(self, alphabet: Alphabet) -> None:
         super().__init__(ir.EPSILON, alphabet)
-        self.anything = self.expressions.everything
+        expressions = self.expressions
+        self.anything = expressions.everything
+        self.contrary, self.then = expressions.complement, expressions.cat
+        self.one, self.times = expressions.set_of, expressions.repeat
         self._possible: dict[int, tuple[int, int]] = {}
         self._unless: dict[int, int] = {0: self.anything}
 
@@ -67,22 +76,6 @@ class LookaheadAutomaton(RegexAutomaton):
     def either(self, a: int, b: int) -> int:
         """Union."""
         return self.expressions.alt((a, b))
-
-    def contrary(self, a: int) -> int:
-        """Complement."""
-        return self.expressions.complement(a)
-
-    def then(self, a: int, b: int) -> int:
-        """Concatenation."""
-        return self.expressions.cat(a, b)
-
-    def one(self, mask: int) -> int:
-        """One of the minterms of ``mask``."""
-        return self.expressions.set_of(mask)
-
-    def times(self, a: int, least: int, most: int) -> int:
-        """Repetition; ``most`` -1: unbounded."""
-        return self.expressions.repeat(a, least, most)
 
     def is_possible(self, state: int) -> bool:
         """Whether any rest satisfies ``state``."""
@@ -500,13 +493,6 @@ def _text_of(regex: ir.Regex) -> str | None:
     return text
 
 
-def literal_of(parsed: ir.Regex, alphabet: Alphabet, writable: int) -> bytes:
-    """The one text that an expression matches, if it is one that may be written; else nothing."""
-    text = _text_of(parsed) or ""
-    is_written = all(alphabet.mask(((ord(c), ord(c)),)) & writable for c in text)
-    return text.encode() if is_written else b""
-
-
 def _plain_text(pattern: str | ir.Regex) -> str | None:
     return python_regex.plain_text(pattern) if isinstance(pattern, str) else _text_of(pattern)
 
@@ -635,12 +621,18 @@ class Terminals:
                 assert text is not None
                 is_dead = unwritable and not unwritable.isdisjoint(text)
                 node = DEAD if is_dead else self._threads.text([minterms[char] for char in text])
-                start = self._start_of_text(i, text, node)
+                self._nodes_of.append(node)
+                start = -1
+                if node != DEAD:
+                    self.literals[i] = text.encode()
+                    key: _Key = (((node, self.lookahead.anything),), (), 0, -1)
+                    start = self._state_of(key, i, True)
                 self._first[i] = 1 << minterms[text[0]]
             else:
-                literal = literal_of(parsed, self.alphabet, self._writable)
-                if literal:
-                    self.literals[i] = literal
+                literal = _text_of(parsed) or ""
+                masks = [self.alphabet.mask(((ord(char), ord(char)),)) for char in literal]
+                if literal and all(mask & self._writable for mask in masks):
+                    self.literals[i] = literal.encode()
                 is_language = not isinstance(terminal.pattern, str)
                 start = self._start_anywhere(parsed) if is_language else self._start(i, parsed)
             self.starts.append(start)
@@ -672,18 +664,12 @@ class Terminals:
         """The minterms a terminal can begin with."""
         found = self._first.get(terminal)
         if found is None:
-            found = self._first[terminal] = self._first_of(terminal)
+            inner = self.embedded.get(terminal)
+            found = 0 if inner is None else inner.first
+            for mask, _ in () if inner else self.moves(self.starts[terminal]):
+                found |= mask
+            self._first[terminal] = found
         return found
-
-    def _first_of(self, terminal: int) -> int:
-        literal = self.literals.get(terminal)
-        if literal is not None:
-            return 1 << self.alphabet.minterm(ord(literal.decode()[0]))
-        inner = self.embedded.get(terminal)
-        first = 0 if inner is None else inner.first
-        for mask, _ in () if inner else self.moves(self.starts[terminal]):
-            first |= mask
-        return first
 
     def demands(
         self, terminal: int, most: int | None = None
@@ -923,13 +909,6 @@ class Terminals:
             self._is_plain.append(is_plain)
             self._state_ids[key] = found
         return found
-
-    def _start_of_text(self, terminal: int, text: str, node: int) -> int:
-        self._nodes_of.append(node)
-        if node == DEAD:
-            return -1
-        self.literals[terminal] = text.encode()
-        return self._state_of((((node, self.lookahead.anything),), (), 0, -1), terminal, True)
 
     def _start_anywhere(self, parsed: ir.Regex) -> int:
         """The start of a terminal that may end wherever it matches: a language, without order."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -336,19 +336,15 @@ class Order:
             vocabulary = self._vocabulary()
             if vocabulary is not None and inside in self._common:
                 name = f"byte-run-{np.packbits(np.frombuffer(inside, np.uint8)).tobytes().hex()}"
-                found = self._of(
-                    vocabulary.cached_arrays(name, VERSION, lambda: self._make(inside).arrays())
+                arrays = vocabulary.cached_arrays(
+                    name, VERSION, lambda: self._make(inside).arrays()
                 )
+                found = ByteRuns(**arrays, order=self)
             else:
                 found = self._make(inside)
             self._known[inside] = found
             self._charge(found.nbytes)
         return found
-
-    def _of(self, arrays: Mapping[str, npt.NDArray[Any]]) -> ByteRuns:
-        return ByteRuns(
-            arrays["last"], arrays["token_last"], arrays["edges"], arrays["edge_up"], self
-        )
 
     def _make(self, inside: bytes) -> ByteRuns:
         trie = self._trie

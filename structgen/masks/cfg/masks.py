@@ -645,10 +645,6 @@ class CfgMaskEngine(MaskEngine):
     machine: CfgMachine
 
     @cached_property
-    def _eos(self) -> list[int]:
-        return [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
-
-    @cached_property
     def frames(self) -> CfgFrameWalks:
         """Walks of what follows leaves."""
         return CfgFrameWalks(self.machine, self._walker, self._caches, self.vocabulary, self.named)
@@ -706,7 +702,7 @@ class CfgMaskEngine(MaskEngine):
                 rows.append(np.zeros(store.n_words, np.uint32))
                 fill(super()._put_together(others, False, None), rows[0])
             if is_accepting:
-                ids += self._eos
+                ids += [t for t in self.vocabulary.eos_token_ids if t < self.vocabulary.size]
             for walk in walks.values():
                 ids += walk[0]
                 rows += walk[1]

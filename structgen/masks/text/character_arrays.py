@@ -589,18 +589,8 @@ class CharacterRun:
         """Of a run from the root, for all token ids: the characters of each token that ends within
         it and between two, and the largest value of the dtype for all others."""
         characters = self._characters
-        parts = self._token_depths()
         most = _most_of(characters.depth)
         by_rank = np.full(len(characters.token_ids) + 1, most, characters.depth.dtype)
-        for low, depths in parts:
-            by_rank[low : low + len(depths)] = depths
-        return by_rank.take(characters.rank_of_id)
-
-    def _token_depths(self) -> list[tuple[int, Depths]]:
-        """`Characters.token_depth` by spans, from some rank on; the largest value for tokens that
-        leave the run."""
-        characters = self._characters
-        found: list[tuple[int, Depths]] = []
         cuts = np.searchsorted(self.left, [x for span in self._spans for x in span]).tolist()
         for i, (a, b) in enumerate(self._spans):
             left = self.left[cuts[2 * i] : cuts[2 * i + 1]]
@@ -610,8 +600,8 @@ class CharacterRun:
             start, end = characters.token_start[left], characters.token_end[left]
             depths = _outside(low, high, start, end, characters.depth)
             depths |= characters.token_depth[low:high]
-            found.append((low, depths))
-        return found
+            by_rank[low:high] = depths
+        return by_rank.take(characters.rank_of_id)
 
     def nodes_after(self, count: int) -> npt.NDArray[np.int64]:
         """The nodes after exactly ``count`` characters of the run, ascending."""
@@ -619,7 +609,9 @@ class CharacterRun:
         depth = characters.depth
         nodes = ranges(self.places, characters.end[self.places])
         base = np.repeat(depth[self.places], characters.end[self.places] - self.places)
-        return self.within(nodes[depth[nodes] == base.astype(np.int64) + count])
+        nodes = nodes[depth[nodes] == base.astype(np.int64) + count]
+        found: npt.NDArray[np.int64] = nodes[~self._is_left(nodes)]
+        return found
 
     def _is_left(self, nodes: npt.NDArray[Any]) -> Bools:
         """Which of ``nodes`` are outside the set, or below one that is."""
@@ -627,11 +619,6 @@ class CharacterRun:
             return np.zeros(len(nodes), bool)
         above = np.searchsorted(self.left, nodes, "right") - 1
         found: Bools = (above >= 0) & (nodes < self._characters.end[self.left[above]])
-        return found
-
-    def within(self, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Those of some nodes below the places that are reached within the set."""
-        found: npt.NDArray[np.int64] = nodes[~self._is_left(nodes)]
         return found
 
     def steps_to(self, nodes: npt.NDArray[Any]) -> Depths:

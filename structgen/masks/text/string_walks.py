@@ -67,7 +67,7 @@ class LeafTexts:
 
     def __init__(self, store: WalkStore) -> None:
         self._store = store
-        store.when_rotated(self._forget)
+        store.when_rotated.append(self._forget)
         # What is made for a leaf holds its automaton, and goes with the leaf.
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
         self._cuts: weakref.WeakKeyDictionary[Utf8, dict[int, Cut]] = weakref.WeakKeyDictionary()
@@ -133,12 +133,12 @@ class LeafTexts:
         stands for all.
         """
         assert leaf.holds_text
-        symbols, encoding = leaf.symbols, leaf.encoding
+        symbols, encoding, walks = leaf.symbols, leaf.encoding, self.of(leaf)
         if most <= ANEW:
-            runs = self.of(leaf).runs_anew(state, ANEW - most)
+            runs = walks.runs_anew(state, ANEW - most)
             return [end for at, count in runs for end in self.run_ends(leaf, at, count)]
         if most < 0:
-            states = self.of(leaf).special_states(state, -1 - most)
+            states = walks.special_states(state, -1 - most)
             return [end for at in states for end in self.run_ends(leaf, at, 0)]
         cuts = self.cuts(encoding)
         chars, length = symbols.run(state)
@@ -149,9 +149,7 @@ class LeafTexts:
         # Where there are several outcomes, another one may be near.
         is_one = symbols.expression(state) is not None
         for count, at in enumerate(states):
-            live = 0
-            for mask, _ in symbols.moves(at):
-                live |= mask
+            live = walks.live(at)
             may_all_end = is_one and 0 < count < last and all(may_end[count - 1 : count + 2])
             if may_all_end and not live & ~chars:
                 continue
@@ -488,22 +486,12 @@ class StringWalks:
         if type(leaf) is TextLeaf:
             return False  # may end anywhere: exits are needed one by one
         state = leaf.text_state(q)
-        if state is None:
+        groups = None
+        if state is not None:
+            groups = self._places_at(self._texts.of(leaf).characters, at)
+        if state is None or groups is None:
             return False
-        characters = self._texts.of(leaf).characters
-        place = characters.arrays.place
-        if not isinstance(at, NodeSet):
-            where = characters.arrays.views.place[at]
-            if where < 0:
-                return False
-            texts.setdefault(state, []).append(where)
-            return True
-        members = at.members
-        places = place[members[self._store.trie.n_children[members] > 0]]
-        if len(places):
-            if int(places.min()) < 0:
-                return False
-            texts.setdefault(state, []).extend(places.tolist())
+        texts.setdefault(state, []).extend(place for group in groups for place in group)
         return True
 
     def walk_all(
