@@ -34,10 +34,9 @@ from .core.leaf import GROW
 from .core.machine import Machine
 from .core.text_leaf import TextLeaf
 from .json.document import around
-from .json.early_check import check, contradiction
 from .json.options import JsonOptions, json_options
 from .json.scalars import literal_leaf
-from .json.values import JsonLanguage
+from .json.values import JsonLanguage, check, contradiction
 from .regex.automaton import RegexAutomaton
 from .regex.encoding import Utf8
 from .regex.symbols import probe

@@ -50,7 +50,7 @@ def test_what_is_plainly_possible_has_a_value(r: random.Random) -> None:
     language = JsonLanguage(graph, OPTIONS)
     for number in range(1, len(graph.nodes)):
         conjunction = language.conjunctions.of([2 * number])
-        with suppress(CompileLimitExceeded):  # another alternative needs too much; see early_check
+        with suppress(CompileLimitExceeded):  # another alternative needs too much; see values.check
             if language.values.plainly_possible(conjunction):
                 assert language.values.shortest(conjunction) is not None, graph.nodes[number].path
             for room in (0, 1, 2):

@@ -23,8 +23,9 @@ from engine.walks import allowed, examples, minimum, seeds
 from structgen import JsonSchema, Vocabulary
 from structgen.automaton.core.leaf import ENDED
 from structgen.automaton.json.excluding import ExcludingLeaf, bytes_of_many
+from structgen.automaton.json.keys import NameLeaf
 from structgen.automaton.json.numbers import NumberSpec
-from structgen.automaton.json.scalars import name_leaf, number_leaf, string_leaf
+from structgen.automaton.json.scalars import number_leaf, string_leaf
 from structgen.constraint.constraint import Constraint
 from structgen.constraint.cursor import Cursor
 from structgen.errors import TokenNotAllowed
@@ -307,7 +308,7 @@ def test_a_leaf_without_some_of_its_texts(barred: list[str]) -> None:
     assert base is not None
     singles = []
     for text in barred:
-        single = name_leaf((text,), "canonical", frozenset())
+        single = NameLeaf((text,), "canonical")
         start = single.open(1)
         assert start is not None
         singles.append((single, start))

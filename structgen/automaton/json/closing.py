@@ -23,6 +23,7 @@ from structgen.automaton.schema.rules import Rule
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
+from structgen.grammar import ir
 
 from .keys import KeySymbols
 from .language import Language
@@ -163,7 +164,8 @@ def _spare_keys(table: MemberTable, most: int) -> Iterator[tuple[str, int]]:
         if name not in table.index and table.is_name_allowed(name):
             hits = (bit for regex, bit in table.bits.items() if evaluate.matches(regex, name))
             yield name, sum(hits)
-    parts = table.spare_parts(table.names)
+    barred = ir.Complement(ir.Alternate(tuple(map(ir.literal, sorted(table.names)))))
+    parts = [barred, *table.must_match]
     symbols = KeySymbols((), list(table.bits), parts, lambda matched: matched, 0)
     start = symbols.menu(0, True)
     seen: dict[int, int] = {}
@@ -281,7 +283,7 @@ class Closing:
             or count < table.least
             or rule.support & self._book.counting
             or not self.fits(left, count)
-            or not table.holds_now(rule)
+            or not rule.holds_without_facts
         ):
             return False
         touched = self._touched.get(rule.support)
@@ -311,7 +313,7 @@ class Closing:
         if self._counts and plain:
             count = min(count + len(plain), table.count_to)
             rule = table.counted(rule, count)
-        is_settled = table.holds_now(rule) and not left & table.required
+        is_settled = rule.holds_without_facts and not left & table.required
         if is_settled and count >= table.least and not rule.support & self._book.counting:
             return _merged(plain)
         before, self._memo = self._memo, found
@@ -374,7 +376,7 @@ class Closing:
                 labels = names.get(part)
                 if labels is None:
                     labels = names[part] = table.labels_of(part)
-                if table.holds_now(part):
+                if part.holds_without_facts:
                     rest.append((labels, part))
                 else:
                     mask |= labels
@@ -396,16 +398,14 @@ class Closing:
         """Where to begin with ``rule``."""
         step = self._first_steps.get(rule)
         if step is None:
-            step = self._first_steps[rule] = self._find_step(rule)
+            parts = rule.parts if rule.kind == "all" else (rule,)
+            named = (p for p in parts if p.kind == "some" and p.detail[0].name is not None)
+            wanted = next(named, None)
+            choices = [p for p in parts if p.is_choice]
+            clause = None if wanted else min(choices, key=lambda part: part.size, default=None)
+            others = tuple([part for part in parts if part is not clause])
+            step = self._first_steps[rule] = FirstStep(wanted, clause, others)
         return step
-
-    def _find_step(self, rule: Rule) -> FirstStep:
-        parts = rule.parts if rule.kind == "all" else (rule,)
-        for part in parts:
-            if part.kind == "some" and part.detail[0].name is not None:
-                return FirstStep(part)
-        clause = min([p for p in parts if p.is_choice], key=lambda part: part.size, default=None)
-        return FirstStep(None, clause, tuple([part for part in parts if part is not clause]))
 
     def _key(self, state: State) -> State:
         """What the answer depends on."""
@@ -424,7 +424,7 @@ class Closing:
         if left & table.required or count < table.least or self._counts:
             return None
         wanted = self._first_step(rule).wanted
-        if wanted is None or table.holds_now(rule):
+        if wanted is None or rule.holds_without_facts:
             return None
         label = table.index[wanted.detail[0].name]
         if not left >> label & 1:
@@ -463,7 +463,7 @@ class Closing:
                 best = self._take(label, None, state)
         else:
             best = self._fill((left & ~relevant, count, rule, keys)) if short else None
-            if not short and table.holds_now(rule):
+            if not short and rule.holds_without_facts:
                 best = ()
             if best is None and (table.most is None or count < table.most):
                 best = self._settle(relevant, state)
@@ -544,7 +544,7 @@ class Closing:
         for target in sorted(steps):
             if target < max(count, table.least) or (table.most is not None and target > table.most):
                 continue
-            if not table.holds_now(table.counted(rule, target)):
+            if not table.counted(rule, target).holds_without_facts:
                 continue
             found = self._any_members(target - count, left, rule, keys)
             if found is not None:

@@ -81,9 +81,7 @@ class OpeningLeaf(Leaf):
         return 0 if key == _READ else -1
 
 
-@lru_cache(maxsize=16)
-def _opening_leaf(space: Whitespace) -> OpeningLeaf:
-    return OpeningLeaf(space)
+_opening_leaf = lru_cache(maxsize=16)(OpeningLeaf)
 
 
 class PlainRoot(Frame):

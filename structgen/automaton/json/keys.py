@@ -562,7 +562,12 @@ class KeySymbols(SymbolAutomaton):
     def _is_alive(self, state: int) -> bool:
         if self._is_plainly_alive(state):
             return True
-        return liveness.is_alive(state, self._alive, self._names_or_ends, self._successors)
+        return liveness.is_alive(
+            state,
+            self._alive,
+            lambda at: self._is_plainly_alive(at) or self.label(at) >= 0,
+            lambda at: [to for _, to in self._raw(at)],
+        )
 
     def _is_plainly_alive(self, state: int) -> bool:
         """Whether a name may be read, or an unnamed key where no expressions are, or what one
@@ -589,12 +594,6 @@ class KeySymbols(SymbolAutomaton):
             return True  # however long a text has become, it can be ended
         n_texts: int = chars.bit_count() ** min(most, _MANY_CHARACTERS)
         return n_texts > len(self._texts)
-
-    def _names_or_ends(self, state: int) -> bool:
-        return self._is_plainly_alive(state) or self.label(state) >= 0
-
-    def _successors(self, state: int) -> list[int]:
-        return [to for _, to in self._raw(state)]
 
 
 _KEY_BEGINS = ENDED - ITEM
@@ -667,10 +666,7 @@ class AfterKey(Leaf):
         return 0 if key[0] == "value" and self._space.may_end[key[1]] else -1
 
 
-@lru_cache(maxsize=16)
-def after_key(space: Whitespace) -> AfterKey:
-    """The one `AfterKey` for ``space``."""
-    return AfterKey(space)
+_after_key = lru_cache(maxsize=16)(AfterKey)
 
 
 class KeyLeaf(Leaf):
@@ -704,7 +700,7 @@ class KeyLeaf(Leaf):
         self.symbols: KeySymbols = symbols
         self.encoding = json_string(symbols.alphabet, escapes, missing)
         self._steps: dict[int, int] = {}
-        self._before_key, self._after_key = before_key(space), after_key(space)
+        self._before_key, self._after_key = before_key(space), _after_key(space)
 
     @property
     def weight(self) -> int:

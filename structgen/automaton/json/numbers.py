@@ -1,20 +1,20 @@
 """JSON numbers as a leaf automaton: bounds, multiples and integrality on the decimal spelling.
 
 Numbers are plain decimals (RFC 8259) with at most ``max_digits`` digits before and after the point,
-or such a mantissa with an exponent. `NumberReader` reads one digit by digit, the most significant
+or such a mantissa with an exponent. `NumberLeaf` reads one digit by digit, the most significant
 first: after ``k`` digits it knows ``k``, and whether the digits so far are less than, equal to or
 greater than the first ``k`` of each bound (`Mark`). Multiples (`Step`) keep a remainder. The
 exponents that a mantissa allows are an interval, settled when the ``e`` is read.
 
-`NumberLeaf` adds what is to come: whether a prefix can still become a number that satisfies the
-spec, and how soon. That is arithmetic on the integers that further digits may stand for (`Window`),
-never a search. Which schema keywords lead here, `scalars` decides.
+Whether a prefix can still become a number that satisfies the spec, and how soon, is arithmetic on
+the integers that further digits may stand for (`Window`), never a search. Which schema keywords
+lead here, `scalars` decides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -87,10 +87,11 @@ class Step(NamedTuple):
         _, digits, power = value.as_tuple()
         assert isinstance(power, int)
         modulus = int("".join(map(str, digits))) * 10 ** max(power, 0)
-        return cls._reduced(modulus, max(-power, 0))
+        return cls.reduced(modulus, max(-power, 0))
 
     @classmethod
-    def _reduced(cls, modulus: int, places: int) -> Step:
+    def reduced(cls, modulus: int, places: int) -> Step:
+        """``modulus / 10 ** places``."""
         while places and modulus % 10 == 0:
             modulus, places = modulus // 10, places - 1
         return cls(modulus, places)
@@ -111,15 +112,6 @@ class Step(NamedTuple):
                 return k
             remainder = remainder * 10 % self.modulus
         return None
-
-
-def common_step(steps: Iterable[Step]) -> Step | None:
-    """The least step that all ``steps`` divide, or None when there are none."""
-    all_steps = list(steps)
-    if not all_steps:
-        return None
-    places = max(step.places for step in all_steps)
-    return Step._reduced(math.lcm(*(step.scaled(places) for step in all_steps)), places)
 
 
 class Window:
@@ -277,8 +269,8 @@ class State(NamedTuple):
 BEGIN, SIGN, LONE_ZERO, WHOLE, DOT, FRACTION, E, E_SIGN, EXPONENT = range(9)
 
 
-class NumberReader:
-    """Transitions and acceptance of the numbers of a `NumberSpec`.
+class NumberLeaf(Leaf):
+    """Numbers that satisfy a `NumberSpec`.
 
     Attributes:
         must: the step that the number must be a multiple of, or None.
@@ -295,11 +287,15 @@ class NumberReader:
     """
 
     def __init__(self, spec: NumberSpec) -> None:
+        super().__init__()
         self.spec = spec
         multiples = [Step.of(m) for m in spec.multiples]
         if spec.form == "digits":
             multiples.append(Step(1, 0))
-        must = common_step(multiples)
+        must = None
+        if multiples:  # the least step that all of them divide
+            places = max(step.places for step in multiples)
+            must = Step.reduced(math.lcm(*(step.scaled(places) for step in multiples)), places)
         barred = {Step.of(m) for m in spec.non_multiples}
         avoid = [s for s in sorted(barred) if not any(o != s and o.divides(s) for o in barred)]
         check_limit(
@@ -328,6 +324,10 @@ class NumberReader:
         self.most_exponent = max(spec.max_digits, 3)
         # Digits are compared with bounds, and counted, and that is all.
         self.is_plain = not self.has_exponents and all(s.modulus == 1 for s in self.steps)
+        self._completions: dict[State, bytes | None] = {}
+        self._alive: dict[State, bool] = {}
+        self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self.sides]
+        self.start = self.state(State(BEGIN))
 
     def _side(self, negative: bool) -> Side:
         spec = self.spec
@@ -365,7 +365,11 @@ class NumberReader:
         elif phase == WHOLE and s.digits < self.most_digits:
             yield from self._by_digit(s, s.digits, self._whole_digit)
         if phase in (LONE_ZERO, WHOLE) and self.most_fraction:
-            yield _POINT, self._at_point(s)
+            lead = None
+            if phase == WHOLE:
+                lead = s.digits - 1 if self.has_exponents else 0
+            compared = self._compared_at_point(s)
+            yield _POINT, s._replace(phase=DOT, digits=0, compared=compared, lead=lead)
         elif phase in (DOT, FRACTION) and s.digits < self.most_fraction:
             yield from self._by_digit(s, s.digits, self._fraction_digit)
         if phase in (LONE_ZERO, WHOLE, FRACTION) and self.has_exponents:
@@ -413,22 +417,6 @@ class NumberReader:
         for digit in _DIGITS:
             yield _ZERO + digit, read(s, digit)
 
-    def far(self, s: State, most: int) -> State:
-        """A state like ``s`` for texts that go on with at most so many digits: where no bound is
-        left to compare with, only the room for digits tells states apart."""
-        if not self.is_plain or self._counts_zeros:
-            return s
-        marks = self.sides[s.negative].marks
-        if s.phase == WHOLE:
-            digits = 1 + max([len(m.whole) for m in marks], default=0)
-            if digits < s.digits <= self.most_digits - most:
-                return s._replace(digits=digits)
-        elif s.phase == FRACTION and EQUAL not in s.compared and not self.steps:
-            digits = 1
-            if digits < s.digits <= self.most_fraction - most:
-                return s._replace(digits=digits)
-        return s
-
     def _first(self, s: State, digit: int) -> State:
         negative = s.negative
         side = self.sides[negative]
@@ -468,13 +456,6 @@ class NumberReader:
                 for m, c in zip(self.sides[s.negative].marks, s.compared, strict=True)
             ]
         )
-
-    def _at_point(self, s: State) -> State:
-        compared = self._compared_at_point(s)
-        lead = None
-        if s.phase == WHOLE:
-            lead = s.digits - 1 if self.has_exponents else 0
-        return s._replace(phase=DOT, digits=0, compared=compared, lead=lead)
 
     def _fraction_digit(self, s: State, digit: int) -> State:
         marks = self.sides[s.negative].marks
@@ -594,27 +575,11 @@ class NumberReader:
                 most = least - 1
         return Exponents(least, most, frozenset(h for h in holes if least <= h <= most))
 
-
-class NumberLeaf(NumberReader, Leaf):
-    """Numbers that satisfy a `NumberSpec`.
-
-    Raises:
-        CompileLimitExceeded: the spec has too many ``non_multiples``; see `NumberReader`.
-    """
-
-    def __init__(self, spec: NumberSpec) -> None:
-        Leaf.__init__(self)
-        NumberReader.__init__(self, spec)
-        self._completions: dict[State, bytes | None] = {}
-        self._alive: dict[State, bool] = {}
-        self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self.sides]
-        self.start = self.state(State(BEGIN))
+    # -- Leaf -------------------------------------------------------------------------------
 
     def is_empty(self) -> bool:
         """Whether no number satisfies the spec."""
         return not holds_a_whole(self.spec) and self._completion(State(BEGIN)) is None
-
-    # -- Leaf -------------------------------------------------------------------------------
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
         assert isinstance(key, State)
@@ -632,10 +597,21 @@ class NumberLeaf(NumberReader, Leaf):
         return 0 if self.complete(key) else -1
 
     def alike(self, q: int, most_digits: int) -> int:
-        """See `Leaf.alike`."""
-        s = self._keys[q]
-        to = self.far(s, most_digits)
-        return q if to is s else self.state(to)
+        """See `Leaf.alike`: where no bound is left to compare with, only the room for digits tells
+        states apart."""
+        s: State = self._keys[q]
+        if not self.is_plain or self._counts_zeros:
+            return q
+        if s.phase == WHOLE:
+            digits = 1 + max([len(m.whole) for m in self.sides[s.negative].marks], default=0)
+            room = self.most_digits
+        elif s.phase == FRACTION and EQUAL not in s.compared and not self.steps:
+            digits, room = 1, self.most_fraction
+        else:
+            return q
+        if digits < s.digits <= room - most_digits:
+            return self.state(s._replace(digits=digits))
+        return q
 
     def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
         text = self._completion(self._keys[q])

@@ -339,7 +339,7 @@ class ObjectPlan(Frame):
         missing = left & table.required
         may_close = not missing
         if self._is_involved:
-            may_close &= count >= table.least and table.holds_now(rule)
+            may_close &= count >= table.least and rule.holds_without_facts
         allowed = left
         first = missing & table.ordered if self._in_order else 0
         others = not first

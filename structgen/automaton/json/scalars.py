@@ -136,11 +136,6 @@ def literal_leaf(texts: tuple[bytes, ...]) -> LiteralLeaf:
     return AUTOMATA.get(LiteralLeaf, texts)
 
 
-def name_leaf(names: tuple[str, ...], escapes: Escapes, missing: frozenset[int]) -> NameLeaf:
-    """A shared leaf for the JSON strings of a finite set."""
-    return AUTOMATA.get(NameLeaf, names, escapes, missing)
-
-
 def key_leaf(
     names: tuple[str, ...], space: Whitespace, escapes: Escapes, missing: frozenset[int]
 ) -> KeyLeaf:
@@ -247,7 +242,7 @@ class Scalars:
 
         All are listed in it, so that one automaton serves whatever is barred.
         """
-        named = name_leaf(tuple(strings), self.options.named, self.missing)
+        named = AUTOMATA.get(NameLeaf, tuple(strings), self.options.named, self.missing)
         mask = (1 << len(strings)) - 1
         if not all(strings.values()):
             mask = int("".join("01"[allowed] for allowed in reversed(strings.values())), 2)

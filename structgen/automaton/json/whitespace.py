@@ -130,10 +130,7 @@ def _automaton(style: str, max_run: int) -> RegexAutomaton:
     return automaton
 
 
-@lru_cache(maxsize=64)
-def whitespace(style: str, max_run: int) -> Whitespace:
-    """A shared `Whitespace`; see there."""
-    return Whitespace(style, max_run)
+whitespace = lru_cache(maxsize=64)(Whitespace)
 
 
 CLOSE, ITEM = 0, 1

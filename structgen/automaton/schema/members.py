@@ -101,7 +101,13 @@ class MemberTable:
                 dict.fromkeys(keys.but_patterns if keys.pattern is None else [keys.pattern])
             )
         self.bits = dict(zip(regexes, [1 << i for i in range(len(regexes))], strict=True))
-        self.conjunctions = self._owed_by_names()
+        # The conjunctions that the values of all names are owed to.
+        plain = None if len(self._nodes) != 1 or self._every or self._facts else self._nodes[0]
+        if plain and not plain.pattern_properties and plain.property_names == TRUE:
+            owed = [plain.properties.get(name, plain.additional) for name in self.names]
+        else:
+            owed = [self._named(name) for name in self.names]
+        self.conjunctions = owed
         self.matched = [0] * len(self.names)
         self.counts = self.most is not None or self.least > 0
         if rules:
@@ -157,14 +163,6 @@ class MemberTable:
         return self._nodes[0].path if self._nodes else "$"
 
     # -- labels and what their values owe ---------------------------------------------------
-
-    def _owed_by_names(self) -> list[int]:
-        """The conjunctions that the values of all names are owed to."""
-        if len(self._nodes) == 1 and not self._every and not self._facts:
-            (node,) = self._nodes
-            if not node.pattern_properties and node.property_names == TRUE:
-                return [node.properties.get(name, node.additional) for name in self.names]
-        return [self._named(name) for name in self.names]
 
     def _named(self, name: str) -> int:
         """The conjunction that the value of ``name`` is owed to."""
@@ -276,11 +274,6 @@ class MemberTable:
         return mask
 
     @cached_property
-    def _facts_mask(self) -> int:
-        """Bit mask of the facts about members, not their number, that the rule depends on."""
-        return self.rule.support & ~self._book.counting
-
-    @cached_property
     def _labels_by_fact(self) -> dict[int, int]:
         """For each fact about keys that it does not name, by support, the names that are such."""
         found: dict[int, int] = {}
@@ -334,7 +327,8 @@ class MemberTable:
 
     def asks_of_values(self, label: int) -> bool:
         """Whether the value of a member with this label can settle anything, beside its key."""
-        return self.touching(label) & self._facts_mask & ~self._book.presence != 0
+        settled_by_keys = self._book.counting | self._book.presence
+        return self.touching(label) & self.rule.support & ~settled_by_keys != 0
 
     def labels_of(self, rule: Rule) -> int:
         """Bit mask of the names that can settle something in ``rule``."""
@@ -403,10 +397,6 @@ class MemberTable:
         self.counts |= bool(self.rule.support & self._book.counting)
         self.speaks_of_unnamed = self.counts or bool(self._broad)
 
-    def holds_now(self, rule: Rule) -> bool:
-        """Whether ``rule`` holds if no further member comes."""
-        return rule.holds_without_facts
-
     def required_members(self) -> list[tuple[str, int]]:
         """The required names, and what their values owe; first "", where nothing can be."""
         nothing = [("", self._language.conjunctions.of([FALSE]))]
@@ -415,11 +405,6 @@ class MemberTable:
             for i, name in enumerate(self.names)
             if self.required >> i & 1
         ]
-
-    def spare_parts(self, taken: list[str]) -> list[ir.Regex]:
-        """Expressions that together match the keys outside ``taken`` that names may be."""
-        barred = ir.Complement(ir.Alternate(tuple(map(ir.literal, sorted(taken)))))
-        return [barred, *self.must_match]
 
     def is_name_allowed(self, name: str) -> bool:
         """Whether ``propertyNames`` allows ``name``."""
