@@ -11,9 +11,9 @@ compatibility. Here every draft has it, as in other validators: an author who wr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from structgen.errors import OptionError
@@ -102,12 +102,7 @@ def by_name(name: str) -> Dialect:
 
 def by_uri(uri: object) -> Dialect | None:
     """The dialect whose metaschema ``uri`` is, or None."""
-    return _by_uri(uri) if isinstance(uri, str) else None
-
-
-@lru_cache(maxsize=64)
-def _by_uri(uri: str) -> Dialect | None:
-    match = _URI.fullmatch(uri)
+    match = _URI.fullmatch(uri) if isinstance(uri, str) else None
     if match is None:
         return None
     # Draft 5 changed the prose of draft 4 only.
@@ -185,17 +180,11 @@ _MAPS = frozenset(
 )
 
 
-def subschemas(raw: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
+def subschemas(raw: Mapping[str, Any], path: str) -> list[tuple[Any, str]]:
     """What stands under the keywords, of any draft, that hold schemas: each with its path."""
-    for keyword, value in raw.items():
-        if keyword in _SINGLE and isinstance(value, Mapping):
-            yield value, child_path(path, keyword)
-        elif keyword in _LISTS and isinstance(value, list):
-            for i, item in enumerate(value):
-                yield item, child_path(path, keyword, i)
-        elif keyword in _MAPS and isinstance(value, Mapping):
-            for name, item in value.items():
-                yield item, child_path(path, keyword, name)
+    found: list[tuple[Any, str]] = []
+    rewritten(raw, lambda part, *steps: found.append((part, child_path(path, *steps))))
+    return found
 
 
 def rewritten(raw: Mapping[str, Any], rewrite: Callable[..., Any]) -> dict[str, Any]:

@@ -315,7 +315,7 @@ class Documents:
         fragment = unquote(fragment)
         if not fragment or fragment.startswith("/"):
             return self._pointer(target, fragment, reference, place, keyword)
-        self._scan(target)
+        self.scan(target)
         found = self._anchors.get((target.uri, fragment))
         if found is None:
             known = [name for uri_, name in self._anchors if uri_ == target.uri]
@@ -337,7 +337,7 @@ class Documents:
 
     def dynamic_anchor(self, resource: Resource, name: str) -> Target | None:
         """The place in ``resource`` that has ``$dynamicAnchor`` ``name``, or None."""
-        self._scan(resource)
+        self.scan(resource)
         return self._dynamic.get((resource.uri, name))
 
     def _resource(
@@ -345,13 +345,13 @@ class Documents:
     ) -> Resource:
         if uri == near.uri:
             return near
-        self._scan(self.root)
+        self.scan(self.root)
         found = self._resources.get(uri)
         if found is not None:
             self._check_doubled(uri, keyword, reference, path)
             return found
         for url, document in self._given.items():
-            self._scan(self._document(url, document))
+            self.scan(self._document(url, document))
         found = self._resources.get(uri)
         if found is None:
             metaschema = _metaschemas().get(uri) if "json-schema.org" in uri else None
@@ -375,7 +375,7 @@ class Documents:
             found = Resource(uri, document, dialect, f"{url}#", is_stated)
             self._claim(url, found)
             self._claim(uri, found)
-            self._scan(found)
+            self.scan(found)
         return found
 
     def _pointer(
@@ -403,16 +403,12 @@ class Documents:
 
     # -- anchors and identifiers --------------------------------------------------------------
 
-    def scan(self) -> None:
-        """Find all identifiers and anchors of the schema itself.
+    def scan(self, resource: Resource) -> None:
+        """Find all identifiers and anchors below ``resource``, once.
 
         Raises:
             SchemaError: one resource has an anchor twice.
         """
-        self._scan(self.root)
-
-    def _scan(self, resource: Resource) -> None:
-        """Find all identifiers and anchors below ``resource``, once."""
         if resource.root in self._scanned:
             return
         stack: list[tuple[Any, Resource, str]] = [(resource.root, resource, resource.path)]

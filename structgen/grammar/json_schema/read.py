@@ -241,7 +241,7 @@ class Reader:
         if "$schema" in raw and not (raw is self._document and self._documents.is_known):
             self._documents.check_dialect(raw, place)
         if "$anchor" in raw or "$dynamicAnchor" in raw:
-            self._documents.scan()
+            self._documents.scan(self._documents.root)
         return place
 
     def leads_to_all(self, raw: Mapping[str, Any]) -> bool:
@@ -750,15 +750,11 @@ def _additional(reader: Reader, node: Node, value: Any, place: Place) -> None:
     node.evaluates_all_properties = True
 
 
-def _required(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.required = checks.names("required", value, place)
-
-
 def _items(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> None:
     """``prefixItems``, ``items`` and ``additionalItems``, which depend on each other."""
     items = raw.get("items", True)
     if "prefixItems" in raw and "prefixItems" in place.dialect.assertions:
-        node.prefix = _schemas("prefixItems", reader, raw["prefixItems"], place)
+        node.prefix = _schemas(reader, raw["prefixItems"], place, "prefixItems")
         node.items = reader.each(items, place, "items")
         node.evaluates_all_items |= "items" in raw
     elif isinstance(items, list):
@@ -788,22 +784,14 @@ def _contains(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) 
 # -- in place -----------------------------------------------------------------------------------
 
 
-def _schemas(keyword: str, reader: Reader, value: Any, place: Place) -> tuple[int, ...]:
+def _schemas(reader: Reader, value: Any, place: Place, keyword: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not value:
         raise checks.wrong(keyword, "a non-empty array of schemas", value, place)
     return tuple(reader.below(v, place, keyword, i) for i, v in enumerate(value))
 
 
 def _all_of(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.all_of += _schemas("allOf", reader, value, place)
-
-
-def _any_of(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.any_of = _schemas("anyOf", reader, value, place)
-
-
-def _one_of(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    node.one_of = _schemas("oneOf", reader, value, place)
+    node.all_of += _schemas(reader, value, place, "allOf")
 
 
 def _not(reader: Reader, node: Node, value: Any, place: Place) -> None:
@@ -820,47 +808,29 @@ def _if(reader: Reader, node: Node, raw: Mapping[str, Any], place: Place) -> Non
     )
 
 
-def _dependent_required(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    keyword = "dependentRequired"
-    checks.members(keyword, value, place)
-    for name, item in value.items():
-        if not isinstance(item, list):
-            raise checks.no_names(keyword, item, place, name)
-        _depend_on_names(node, name, checks.names(keyword, item, place, name))
+def _dependencies(keyword: str) -> Handler:
+    """``dependencies``, or a successor, beside which it may say something of the same name."""
 
+    def read(reader: Reader, node: Node, value: Any, place: Place) -> None:
+        checks.members(keyword, value, place)
+        for name, item in value.items():
+            if isinstance(item, str) and keyword == "dependencies" and place.dialect.year == 4:
+                names: tuple[str, ...] = (item,)
+            elif isinstance(item, list) and keyword != "dependentSchemas":
+                names = checks.names(keyword, item, place, name)
+            elif keyword == "dependentRequired":
+                raise checks.no_names(keyword, item, place, name)
+            else:
+                wanted = reader.below(item, place, keyword, name)
+                schemas = vars(node).setdefault("dependent_schemas", {})
+                if name in schemas:
+                    wanted = reader.both(schemas[name], wanted, place)
+                schemas[name] = wanted
+                continue
+            required = vars(node).setdefault("dependent_required", {})
+            required[name] = (*required.get(name, ()), *names)
 
-def _dependent_schemas(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    keyword = "dependentSchemas"
-    checks.members(keyword, value, place)
-    for name, item in value.items():
-        _depend_on_schema(reader, node, name, reader.below(item, place, keyword, name), place)
-
-
-def _dependencies(reader: Reader, node: Node, value: Any, place: Place) -> None:
-    keyword = "dependencies"
-    checks.members(keyword, value, place)
-    for name, item in value.items():
-        if isinstance(item, list):
-            _depend_on_names(node, name, checks.names(keyword, item, place, name))
-        elif isinstance(item, str) and place.dialect.year == 4:
-            _depend_on_names(node, name, (item,))
-        else:
-            _depend_on_schema(reader, node, name, reader.below(item, place, keyword, name), place)
-
-
-# `dependencies` may stand beside its successors, and say something of the same name.
-
-
-def _depend_on_names(node: Node, name: str, wanted: tuple[str, ...]) -> None:
-    own = vars(node).setdefault("dependent_required", {})
-    own[name] = (*own.get(name, ()), *wanted)
-
-
-def _depend_on_schema(reader: Reader, node: Node, name: str, wanted: int, place: Place) -> None:
-    own = vars(node).setdefault("dependent_schemas", {})
-    if name in own:
-        wanted = reader.both(own[name], wanted, place)
-    own[name] = wanted
+    return read
 
 
 def _unevaluated_properties(reader: Reader, node: Node, value: Any, place: Place) -> None:
@@ -880,9 +850,9 @@ def _reference(keyword: str) -> Handler:
     return read
 
 
-def _single(keyword: str, field: str) -> Handler:
+def _held(keyword: str, field: str, held: Callable[[Reader, Any, Place, str], Any]) -> Handler:
     def read(reader: Reader, node: Node, value: Any, place: Place) -> None:
-        setattr(node, field, reader.below(value, place, keyword))
+        setattr(node, field, held(reader, value, place, keyword))
 
     return read
 
@@ -924,20 +894,20 @@ _HANDLERS: dict[str, Handler] = {
     DIGITS_ONLY: _digits_only,
     "properties": _properties,
     "additionalProperties": _additional,
-    "propertyNames": _single("propertyNames", "property_names"),
-    "required": _required,
+    "propertyNames": _held("propertyNames", "property_names", Reader.below),
+    "required": _checked("required", "required", checks.names),
     "minProperties": _checked("minProperties", "min_properties"),
     "maxProperties": _checked("maxProperties", "max_properties"),
     "minItems": _checked("minItems", "min_items"),
     "maxItems": _checked("maxItems", "max_items"),
     "uniqueItems": _checked("uniqueItems", "unique", checks.boolean),
     "allOf": _all_of,
-    "anyOf": _any_of,
-    "oneOf": _one_of,
+    "anyOf": _held("anyOf", "any_of", _schemas),
+    "oneOf": _held("oneOf", "one_of", _schemas),
     "not": _not,
-    "dependentRequired": _dependent_required,
-    "dependentSchemas": _dependent_schemas,
-    "dependencies": _dependencies,
+    "dependentRequired": _dependencies("dependentRequired"),
+    "dependentSchemas": _dependencies("dependentSchemas"),
+    "dependencies": _dependencies("dependencies"),
     "unevaluatedProperties": _unevaluated_properties,
     "unevaluatedItems": _unevaluated_items,
     **{keyword: _reference(keyword) for keyword in ("$ref", "$dynamicRef", "$recursiveRef")},
