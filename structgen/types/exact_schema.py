@@ -108,11 +108,6 @@ class Limits:
         )
 
     @property
-    def is_free(self) -> bool:
-        """Whether there are none."""
-        return self == Limits()
-
-    @property
     def whole_digits(self) -> int | None:
         """Most digits before the point; Pydantic keeps places for those after it."""
         if self.max_digits is None:
@@ -140,7 +135,14 @@ def _tightest(found: Iterable[tuple[Any, bool]], best: Any) -> tuple[Decimal | N
 
 def float_schema(limits: Limits) -> Schema:
     """JSON numbers that satisfy ``limits`` after they have been read as floats, for a float."""
-    return {"type": "number", **_read_bounds(limits), **_float_multiple(limits.multiple_of)}
+    found = {"type": "number", **_read_bounds(limits)}
+    step = limits.multiple_of
+    if step is not None:
+        # Multiples of such a float are floats; of others, Pydantic forgives what rounding does.
+        is_exact = Fraction(float(step)) == Fraction(step)
+        most = step * 2**52 if is_exact else max(step, Decimal(1)) * _TOLERANT
+        found["allOf"] = [_multiple_within(step, most)]
+    return found
 
 
 def _read_bounds(limits: Limits) -> Schema:
@@ -177,15 +179,6 @@ def _plain(value: Decimal) -> float | Decimal:
     """``value`` as a float where that is written alike."""
     number = _written(float(value))
     return number if Decimal(repr(number)) == value else value
-
-
-def _float_multiple(step: Decimal | None) -> Schema:
-    if step is None:
-        return {}
-    # Whole multiples of such a float are floats; of others, Pydantic forgives what rounding does.
-    is_exact = Fraction(float(step)) == Fraction(step)
-    most = step * 2**52 if is_exact else max(step, Decimal(1)) * _TOLERANT
-    return {"allOf": [_multiple_within(step, most)]}
 
 
 def _multiple_within(step: Decimal, most: Decimal) -> Schema:
@@ -237,22 +230,23 @@ def decimal_numbers(limits: Limits) -> list[Schema]:
 
 def decimal_text(limits: Limits) -> Schema | None:
     """Plain decimal numbers in a string; None if that is no pattern of bearable size."""
-    parts = [_shape(limits)]
+    shape = _shape(limits)
+    rules: list[Any] = []
     if limits.max_digits is not None:
-        parts.append(rf"-?(?:0(?:\.[0-9]+)?|(?:\.?[0-9]){{1,{limits.max_digits}}})")
+        digits = rf"-?(?:0(?:\.[0-9]+)?|(?:\.?[0-9]){{1,{limits.max_digits}}})"
+        rules.append(["regex", digits, 0])
     if limits.lower is not None:
-        parts.append(_at_least(limits.lower, limits.exclusive_lower))
+        rules.append(_from(limits.lower, limits.exclusive_lower, "", "-"))
     if limits.upper is not None:
-        parts.append(_at_most(limits.upper, limits.exclusive_upper))
+        rules.append(_from(-limits.upper, limits.exclusive_upper, "-", ""))
     if limits.multiple_of is not None:
         multiples = _multiples(limits.multiple_of)
         if multiples is None:
             return None
-        parts.append(multiples)
-    if len(parts) == 1:
-        return {"type": "string", "pattern": f"^{parts[0]}$"}
-    expression = ["and", *(["regex", part, 0] for part in parts)]
-    return {"type": "string", regex_algebra.KEYWORD: expression}
+        rules.append(["regex", multiples, 0])
+    if not rules:
+        return text_of(f"^{shape}$")
+    return networks.expression(["and", ["regex", shape, 0], *rules])
 
 
 def _exponent(value: Decimal) -> int:
@@ -275,34 +269,17 @@ def _shape(limits: Limits) -> str:
     return f"-?(?:0|[1-9][0-9]{more}){optional}"
 
 
-def _at_least(bound: Decimal, is_exclusive: bool) -> str:
-    """Numbers from ``bound`` on."""
-    if bound > 0:
-        return _above(bound, is_exclusive)
-    below = f"-{_below(-bound, is_exclusive)}"
-    if bound == 0 and is_exclusive:
-        return _above(bound, is_exclusive)
-    return rf"{below}|[0-9.]+"
-
-
-def _at_most(bound: Decimal, is_exclusive: bool) -> str:
-    """Numbers up to ``bound``."""
-    if bound < 0:
-        return f"-{_above(-bound, is_exclusive)}"
-    if bound == 0 and is_exclusive:
-        return f"-{_above(bound, is_exclusive)}"
-    return rf"{_below(bound, is_exclusive)}|-[0-9.]+"
-
-
-def _digits(bound: Decimal) -> tuple[str, str]:
-    """The digits of a number that is not negative, before and after its point."""
-    whole, _, fraction = format(bound, "f").partition(".")
-    return whole.lstrip("0") or "0", fraction.rstrip("0")
+def _from(bound: Decimal, is_exclusive: bool, sign: str, other: str) -> list[Any]:
+    """Numbers from ``bound`` on, those that are greater than 0 having ``sign``, not ``other``."""
+    if bound > 0 or (bound == 0 and is_exclusive):
+        return ["regex", sign + _above(bound, is_exclusive), 0]
+    return ["not", ["regex", other + _above(-bound, not is_exclusive), 0]]
 
 
 def _above(bound: Decimal, is_exclusive: bool) -> str:
     """Numbers without a sign from ``bound``, which is not negative, on."""
-    whole, fraction = _digits(bound)
+    whole, _, fraction = format(bound, "f").partition(".")
+    whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
     forms = [rf"[1-9][0-9]{{{0 if whole == '0' else len(whole)},}}(?:\.[0-9]+)?"]
     if whole != "0":
         forms += [
@@ -319,31 +296,6 @@ def _above(bound: Decimal, is_exclusive: bool) -> str:
     optional = "" if fraction or is_exclusive else "?"
     forms.append(rf"{whole}(?:\.(?:{'|'.join(rest)})){optional}")
     return f"(?:{'|'.join(forms)})"
-
-
-def _below(bound: Decimal, is_exclusive: bool) -> str:
-    """Numbers without a sign up to ``bound``, which is not negative."""
-    whole, fraction = _digits(bound)
-    forms: list[str] = []
-    if len(whole) > 1:
-        forms.append(rf"(?:0|[1-9][0-9]{{0,{len(whole) - 2}}})(?:\.[0-9]+)?")
-    for i, digit in enumerate(whole):
-        least = "1" if i == 0 and len(whole) > 1 else "0"
-        if digit > least:
-            least_to = f"[{least}-{int(digit) - 1}]"
-            forms.append(rf"{whole[:i]}{least_to}[0-9]{{{len(whole) - i - 1}}}(?:\.[0-9]+)?")
-    rest = [
-        rf"{fraction[:i]}(?:[0-{int(digit) - 1}][0-9]*)?" if i else rf"[0-{int(digit) - 1}][0-9]*"
-        for i, digit in enumerate(fraction)
-        if digit > "0"
-    ]
-    rest += [fraction[:i] for i in range(1, len(fraction))]
-    if not is_exclusive:
-        rest.append(rf"{fraction}0*")
-    if rest:
-        optional = "?" if fraction or not is_exclusive else ""
-        forms.append(rf"{whole}(?:\.(?:{'|'.join(rest)})){optional}")
-    return f"(?:{'|'.join(forms)})" if forms else r"[^\s\S]"
 
 
 def _multiples(step: Decimal) -> str | None:
@@ -391,7 +343,8 @@ def date_pattern(first: dt.date = dt.date.min, last: dt.date = dt.date.max) -> s
 
 def time_pattern(zone: Zone = "optional") -> str:
     """Pattern of ISO times of day, ``HH:MM:SS`` with up to six decimals and perhaps an offset."""
-    return f"^{_CLOCK}{_zone_pattern(zone)}$"
+    offset = {"optional": f"{_OFFSET}?", "required": _OFFSET, "forbidden": ""}[zone]
+    return f"^{_CLOCK}{offset}$"
 
 
 def datetime_pattern(
@@ -401,7 +354,7 @@ def datetime_pattern(
 
     The days are those from ``first`` to ``last``, as `date_pattern` has them.
     """
-    return f"^{_date(first, last)}T{_CLOCK}{_zone_pattern(zone)}$"
+    return f"^{_date(first, last)}T{time_pattern(zone)[1:]}"
 
 
 def duration_pattern() -> str:
@@ -453,19 +406,12 @@ def uuid_pattern(version: int | None = None) -> str:
     return f"^{_HEX}{{8}}-{_HEX}{{4}}-{third}-{fourth}-{_HEX}{{12}}$"
 
 
-def complex_pattern() -> str:
-    """Pattern of complex numbers as Python writes them without brackets: ``1.5+2j``."""
-    number = "(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?"
-    return f"^-?(?:{number}[+-])?{number}j$"
+_NUMBER = "(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?"
+COMPLEX = f"^-?(?:{_NUMBER}[+-])?{_NUMBER}j$"
+"""Pattern of complex numbers as Python writes them without brackets: ``1.5+2j``."""
 
-
-def integer_pattern() -> str:
-    """Pattern of integers as JSON spells them."""
-    return "^(?:0|-?[1-9][0-9]*)$"
-
-
-def _zone_pattern(zone: Zone) -> str:
-    return {"optional": f"{_OFFSET}?", "required": _OFFSET, "forbidden": ""}[zone]
+INTEGER = "^(?:0|-?[1-9][0-9]*)$"
+"""Pattern of integers as JSON spells them."""
 
 
 @lru_cache(maxsize=64)
@@ -578,7 +524,6 @@ def closed(schema: JsonSchemaValue) -> JsonSchemaValue:
     return schema
 
 
-_BOUNDS = ("le", "ge", "lt", "gt")
 _KEYWORDS = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -705,10 +650,9 @@ class ExactSchema(GenerateJsonSchema):
         )
 
     def fraction_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: D102
-        limits = [key for key in (*_BOUNDS, "multiple_of") if schema.get(key) is not None]
-        return (
-            refused("Bounds on a Fraction are not masked", _CHECK_AFTER) if limits else fraction()
-        )
+        if any(schema.get(key) is not None for key in _KEYWORDS):
+            return refused("Bounds on a Fraction are not masked", _CHECK_AFTER)
+        return fraction()
 
     # Classes: closed unless they ask for more.
 
@@ -716,11 +660,7 @@ class ExactSchema(GenerateJsonSchema):
         with self._under(schema.get("config")):
             return checked(closed(self._as_pydantic(schema)), schema)
 
-    model_schema = dataclass_schema = _class
-
-    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:  # noqa: D102
-        with self._under(schema.get("config")):
-            return closed(super().typed_dict_schema(schema))
+    model_schema = dataclass_schema = typed_dict_schema = _class
 
     def _field(self, schema: Any) -> JsonSchemaValue:
         return _nested_alias(schema) or self._as_pydantic(schema)
@@ -737,30 +677,22 @@ class ExactSchema(GenerateJsonSchema):
         return object_of(properties, required)
 
     def arguments_schema(self, schema: core_schema.ArgumentsSchema) -> JsonSchemaValue:  # noqa: D102
-        metadata = dict(schema.get("metadata", {}))
-        metadata.pop("pydantic_js_prefer_positional_arguments", None)
-        unbiased: Any = {**schema, "metadata": metadata}
+        keep = {"pydantic_js_prefer_positional_arguments": False}
+        unbiased: Any = {**schema, "metadata": schema.get("metadata", {}) | keep}
         return super().arguments_schema(unbiased)
 
     # Text with a fixed spelling.
 
     def date_schema(self, schema: core_schema.DateSchema) -> JsonSchemaValue:  # noqa: D102
-        first, last = dt.date.min, dt.date.max
-        if (ge := schema.get("ge")) is not None:
-            first = max(first, ge)
-        if (gt := schema.get("gt")) is not None:
-            if gt == dt.date.max:
-                return {"not": {}}
-            first = max(first, gt + dt.timedelta(days=1))
-        if (le := schema.get("le")) is not None:
-            last = min(last, le)
-        if (lt := schema.get("lt")) is not None:
-            if lt == dt.date.min:
-                return {"not": {}}
-            last = min(last, lt - dt.timedelta(days=1))
-        if first > last:
+        day = dt.timedelta(days=1)
+        try:
+            after = schema["gt"] + day if schema.get("gt") else dt.date.min
+            before = schema["lt"] - day if schema.get("lt") else dt.date.max
+        except OverflowError:
             return {"not": {}}
-        return checked(text_of(date_pattern(first, last)), schema)
+        first = max(after, schema.get("ge") or after)
+        last = min(before, schema.get("le") or before)
+        return checked(text_of(date_pattern(first, last)), schema) if first <= last else {"not": {}}
 
     def time_schema(self, schema: core_schema.TimeSchema) -> JsonSchemaValue:  # noqa: D102
         return checked(text_of(time_pattern(_zone(schema))), schema)
@@ -776,7 +708,7 @@ class ExactSchema(GenerateJsonSchema):
         return text_of(uuid_pattern(schema.get("version")))
 
     def complex_schema(self, schema: core_schema.ComplexSchema) -> JsonSchemaValue:  # noqa: D102
-        return text_of(complex_pattern())
+        return text_of(COMPLEX)
 
     # Numbers and strings.
 
@@ -912,7 +844,7 @@ class ExactSchema(GenerateJsonSchema):
         if names is not None and all(isinstance(name, str) for name in names):
             return object_of({name: dict(values) for name in names}, []) | sizes
         if kind == "integer" and keys.keys() <= {"type", "title", DIGITS_ONLY}:
-            keys = text_of(integer_pattern())
+            keys = text_of(INTEGER)
         elif kind != "string" and "anyOf" not in keys and keys:
             return refused(
                 "Keys of a JSON object are strings, and this mapping's key type is not masked",

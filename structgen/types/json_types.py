@@ -192,10 +192,6 @@ def _chained(schema: Any, restore: Callable[[Any], Any]) -> Any:
     return chain
 
 
-def _decimal_as_written(value: Decimal) -> Decimal:
-    return value if value.is_nan() else _TOLD.get().decimals.get(value, value)
-
-
 def _float_as_written(value: float) -> float:
     return _TOLD.get().floats.get(value, value)
 
@@ -211,7 +207,7 @@ def _any_as_written(value: Any) -> Any:
 
 
 _RESTORED: Mapping[Any, Callable[[Any], Any]] = {
-    "decimal": _decimal_as_written,
+    "decimal": lambda value: value if value.is_nan() else _TOLD.get().decimals.get(value, value),
     "float": _float_as_written,
     "any": _any_as_written,
 }
@@ -272,9 +268,9 @@ def json_type(output_type: Any, name: str) -> JsonType:
     checked = _without_marks(schema, name)
 
     config = _core_config(adapter)
-    validate = exactly(
-        _validator(adapter, core, config), core, lambda one: _anew(one, config).validate_json
-    )
+    # The adapter's own validator, where its schema is as it was.
+    own = adapter if core is adapter.core_schema else _anew(core, config)
+    validate = exactly(own.validate_json, core, lambda one: _anew(one, config).validate_json)
 
     def parse(text: str) -> Any:
         return _parse(validate, text, text, name)
@@ -293,13 +289,6 @@ def json_type(output_type: Any, name: str) -> JsonType:
 
     values = ValueSchema(core, config, parser)
     return JsonType(schema, checked, parse, parse_string, values)
-
-
-def _validator(adapter: TypeAdapter[Any], core: Any, config: Any) -> Callable[[str], Any]:
-    """What turns JSON into a value by ``core``, the adapter's schema or one made of it."""
-    if core is adapter.core_schema:
-        return adapter.validate_json
-    return _anew(core, config).validate_json
 
 
 def _anew(core: Any, config: Any) -> SchemaValidator:
@@ -361,9 +350,7 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
             f"{culprit} is not a type that structgen can generate{inside}. Make it a dataclass or "
             f"a Pydantic model, or see docs/output-types.md.{hint}"
         ) from error
-    except pydantic.errors.PydanticUserError as error:
-        raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
-    except ImportError as error:  # of what only some types need
+    except (pydantic.errors.PydanticUserError, ImportError) as error:  # of what only some need
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
     except (TypeError, AttributeError, RecursionError, SyntaxError) as error:
         raise OutputTypeError(f"{name} cannot be understood as a type: {error}.") from error

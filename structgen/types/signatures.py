@@ -276,13 +276,9 @@ def _reading(schema: Any, *, is_named: bool) -> CoreSchema:
         "arguments": core_schema.typed_dict_field(arguments),
     }
     return core_schema.no_info_after_validator_function(
-        functools.partial(_from_named, function),
+        lambda value: Call(function, value["arguments"]),
         core_schema.typed_dict_schema(fields, extra_behavior="forbid"),
     )
-
-
-def _from_named(function: Callable[..., Any], value: Mapping[str, Any]) -> Call:
-    return Call(function, value["arguments"])
 
 
 def _arguments(schema: Any, function: Callable[..., Any]) -> CoreSchema:
@@ -309,13 +305,10 @@ def _arguments(schema: Any, function: Callable[..., Any]) -> CoreSchema:
             inner = without_calls(schema["var_kwargs_schema"])
             is_required = False
             if schema.get("var_kwargs_mode") == "unpacked-typed-dict":
-                is_required = _has_required(inner)
+                held: Mapping[str, Any] = inner.get("fields", {})
+                by_default = inner.get("total", True)
+                is_required = any(one.get("required", by_default) for one in held.values())
             else:
                 inner = core_schema.dict_schema(core_schema.str_schema(), inner)
             fields[parameter.name] = core_schema.typed_dict_field(inner, required=is_required)
     return core_schema.typed_dict_schema(fields, extra_behavior="forbid")
-
-
-def _has_required(schema: Any) -> bool:
-    fields: Mapping[str, Any] = schema.get("fields", {})
-    return any(field.get("required", schema.get("total", True)) for field in fields.values())

@@ -48,8 +48,8 @@ UTC = dt.timezone.utc
         (exact_schema.uuid_pattern(4), pydantic.UUID4),
         (exact_schema.uuid_pattern(7), pydantic.UUID7),
         (exact_schema.decimal_text(exact_schema.Limits())["pattern"], Decimal),  # type: ignore[index]
-        (exact_schema.complex_pattern(), complex),
-        (exact_schema.integer_pattern(), int),
+        (exact_schema.COMPLEX, complex),
+        (exact_schema.INTEGER, int),
     ],
 )
 @settings(max_examples=60)
