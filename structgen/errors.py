@@ -13,7 +13,7 @@
     ├── BudgetTooSmall           fewer tokens than any valid output needs  (minimum, budget)
     ├── ModelError
     │   ├── RemoteError          a server cannot be reached, or fails      (status)
-    │   ├── ModelNotFound        no such folder, catalogue name or repository
+    │   ├── ModelNotFound        no such folder, catalogue name or repository (is_of_runner)
     │   ├── DownloadError        fetching failed or a digest did not match
     │   ├── ConversionError      weights cannot be converted
     │   └── WorkerDied           the process that runs a model ended by itself
@@ -323,7 +323,13 @@ class RemoteError(ModelError):
 
 
 class ModelNotFound(ModelError):
-    """No folder, catalogue entry or repository has this name."""
+    """No folder, catalogue entry or repository has this name.
+
+    Attributes:
+        is_of_runner: whether it is a Runner that has no model of this name.
+    """
+
+    is_of_runner = False
 
 
 class DownloadError(ModelError):

@@ -125,6 +125,11 @@ class ModelConfig:
             "AsyncModel or an Embedder."
         )
 
+    def options(self, *names: str) -> dict[str, Any]:
+        """Some of it by name, and what both kinds of models are loaded with."""
+        both = ("providers", "session_options", "threads")
+        return {name: getattr(self, name) for name in (*both, *names)}
+
     @property
     def is_loaded(self) -> bool:
         """Whether the source is a loaded model, which belongs to somebody else."""
@@ -200,18 +205,8 @@ class TextHost:
                 made.append(source.to_async(batch_size=config.batch_size))
             else:
                 for _ in range(config.processes):
-                    made.append(
-                        await AsyncModel.load(
-                            source,
-                            providers=config.providers,
-                            session_options=config.session_options,
-                            threads=config.threads,
-                            prefix_cache=config.prefix_cache,
-                            batch_size=config.batch_size,
-                            in_process=config.in_process,
-                            max_silence=config.max_silence,
-                        )
-                    )
+                    more = ("prefix_cache", "batch_size", "in_process", "max_silence")
+                    made.append(await AsyncModel.load(source, **config.options(*more)))
             for model in made:
                 for name, path in config.adapters.items():
                     await model.load_adapter(path, name)
@@ -539,11 +534,4 @@ def _embedder(config: ModelConfig) -> Embedder:
     place = Path(config.source).expanduser()
     if not place.exists():
         place = models.path(config.source, task="embed")
-    return embedding.load(
-        place,
-        pooling=config.pooling,
-        max_length=config.max_length,
-        providers=config.providers,
-        session_options=config.session_options,
-        threads=config.threads,
-    )
+    return embedding.load(place, **config.options("pooling", "max_length"))

@@ -150,7 +150,9 @@ class Registry:
         found = self.entries.get(self.aliases.get(name, name))
         if found is None:
             known = ", ".join([*self.entries, *self.aliases]) or "none"
-            raise ModelNotFound(f"There is no model {name!r}. There are: {known}.")
+            error = ModelNotFound(f"There is no model {name!r}. There are: {known}.")
+            error.is_of_runner = True
+            raise error
         return found
 
     def embedders(self) -> str:
@@ -354,7 +356,9 @@ class Registry:
         await self._change.wait()
 
     def told(self, entry: Entry) -> dict[str, Any]:
-        """What is known of a model."""
+        """What is known of a model; how a text model samples where a request does not say."""
+        defaults = getattr(entry.host, "search_defaults", None)
+        known = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
         return {
             "id": entry.id,
             "status": entry.status,
@@ -365,14 +369,7 @@ class Registry:
             "error": None if entry.error is None else str(entry.error),
             "aliases": sorted(a for a, id_ in [*self.aliases.items()] if id_ == entry.id),
             "is_default": self.default == entry.id,
-            "search_defaults": _search_of(entry),
+            "search_defaults": None
+            if defaults is None
+            else {name: defaults[name] for name in known if name in defaults},
         }
-
-
-def _search_of(entry: Entry) -> dict[str, Any] | None:
-    """How a text model samples where a request does not say; None: it is not loaded."""
-    defaults = getattr(entry.host, "search_defaults", None)
-    if defaults is None:
-        return None
-    known = ("do_sample", "temperature", "top_p", "top_k", "repetition_penalty")
-    return {name: defaults[name] for name in known if name in defaults}

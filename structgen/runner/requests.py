@@ -170,13 +170,6 @@ def _arguments(text: str) -> Any:
         return text
 
 
-def as_dict(message: Any) -> Any:
-    """An answer's message, or one of another library, as a dict."""
-    if isinstance(message, BaseModel) and not isinstance(message, Message):
-        return message.model_dump(exclude_none=True)
-    return message
-
-
 _TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 Stop = Annotated[StrictStr, Field(max_length=1_000)]
@@ -384,7 +377,13 @@ class ChatRequest(Sampled):
         if isinstance(messages, str):
             return [{"role": "user", "content": messages}]
         if isinstance(messages, (list, tuple)):
-            return [as_dict(message) for message in messages]
+            # An answer's message, or one of another library, may be among them.
+            return [
+                one.model_dump(exclude_none=True)
+                if isinstance(one, BaseModel) and not isinstance(one, Message)
+                else one
+                for one in messages
+            ]
         return messages
 
     @field_validator("messages")

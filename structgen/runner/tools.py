@@ -126,8 +126,12 @@ class Tool:
         if callback is not None and not callable(callback):
             raise OptionError(f"Tool: callback={callback!r} cannot be called. Pass a function.")
         check_seconds("Tool: timeout", timeout)
-        if isinstance(source, Mapping):
-            source = _of_mapping(source)
+        if isinstance(source, Mapping):  # as OpenAI's API has it, or a schema with a title
+            function = source.get("function", source)
+            if isinstance(function, Mapping) and "name" in function:
+                source = {"type": "function", "function": closed_function(function)}
+            else:
+                source = JsonSchema(closed_schema(source))
         (self._definition,) = read_tools([source], lower)
         self.source = source
         self.timeout = timeout
@@ -298,14 +302,6 @@ class Tool:
                 is_left = not has_ended
                 self._left_running += is_left
             raise
-
-
-def _of_mapping(source: Mapping[str, Any]) -> Any:
-    """A tool as OpenAI's API has it, or a schema with a title; its arguments are closed."""
-    function = source.get("function", source)
-    if isinstance(function, Mapping) and "name" in function:
-        return {"type": "function", "function": closed_function(function)}
-    return JsonSchema(closed_schema(source))
 
 
 def _since(started: float) -> float:

@@ -77,7 +77,7 @@ async def _embedded(
     ]
     if embedder.is_cross_encoder:
         raise RequestError(f"{model} ranks documents and makes no vectors.", param="model")
-    options: dict[str, Any] = {"on_truncation": _on_truncation(cuts)}
+    options: dict[str, Any] = {"on_truncation": "ignore" if cuts else "error"}
     for name in ("dimensions", "prompt_name"):
         if getattr(request, name) is not None:
             options[name] = getattr(request, name)
@@ -107,10 +107,6 @@ def in_bounds(embedder: Embedder, text: str, where: str, *, cuts: bool) -> str:
         "tokens. Split it, or let it be cut: truncate_sequence=True.",
         param=where.partition("[")[0],
     )
-
-
-def _on_truncation(truncates: bool) -> str:
-    return "ignore" if truncates else "error"
 
 
 def _told(error: OptionError | PromptError) -> str:
@@ -161,9 +157,10 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
     if not documents:
         raise RequestError("documents: there are none.", param="documents")
     query = in_bounds(embedder, request.query, "query", cuts=cuts)
+    told: Any = "ignore" if cuts else "error"
     try:
         async with host.turn():
-            ranked = await embedder.arerank(query, documents, on_truncation=_on_truncation(cuts))
+            ranked = await embedder.arerank(query, documents, on_truncation=told)
     except (OptionError, PromptError) as error:
         raise RequestError(_told(error), param="documents") from error
     tokens = await host.aside(partial(embedder.tokenize, [query, *documents]))

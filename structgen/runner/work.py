@@ -187,7 +187,10 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
     limit, think = limits(request, host.context_length)
     place = host.place_for((owner(), _beginning(request)))
     try:
-        generator = await host.generator(asked.key, asked.type, _of_type(request, think), place)
+        of_type = {} if think is None else {"think": think}
+        if isinstance(request, ChatRequest) and request.with_schema_hint:
+            of_type["with_schema_hint"] = True
+        generator = await host.generator(asked.key, asked.type, of_type, place)
     except OutputTypeError as error:
         raise await host.aside(partial(refusal, error, asked)) from error
     except OptionError as error:
@@ -226,14 +229,6 @@ def _scores(options: Mapping[str, Any], n_outputs: int, context_length: int) -> 
             param="logprobs" if options.get("logprobs") else "trace",
         )
     return scores
-
-
-def _of_type(request: Sampled, think: Any) -> dict[str, Any]:
-    """Options that go with the form."""
-    options = {} if think is None else {"think": think}
-    if isinstance(request, ChatRequest) and request.with_schema_hint:
-        options["with_schema_hint"] = True
-    return options
 
 
 def _beginning(request: Sampled) -> Hashable:

@@ -17,6 +17,7 @@ from structgen.errors import (
     BudgetTooSmall,
     IncompleteOutput,
     ModelError,
+    ModelNotFound,
     OptionError,
     OutputTypeError,
     Overloaded,
@@ -124,6 +125,8 @@ def told(error: BaseException) -> ApiError:
         return ApiError(400, message)
     if isinstance(error, WorkerDied):
         return ApiError(503, message, code="worker_died", headers={"Retry-After": "1"})
+    if isinstance(error, ModelNotFound) and error.is_of_runner:
+        return ApiError(404, message, param="model", code="model_not_found")
     if isinstance(error, ModelError):
         return ApiError(503, message, code="model_unavailable", headers={"Retry-After": "5"})
     if isinstance(error, StructgenError):

@@ -101,15 +101,46 @@ class Store:
         Raises:
             ApiError: the file cannot be written.
         """
-        await self.aside(stored.owner, lambda: self._put(stored))
+
+        def put() -> None:
+            texts = stored.texts()
+            size = sum(len(text.encode()) for text in texts)
+            with self._transaction() as connection:
+                row = (stored.response["id"], stored.owner, self._clock(), size, *texts)
+                connection.execute(
+                    "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)", row
+                )
+                self._make_room(connection)
+
+        await self.aside(stored.owner, put)
 
     async def get(self, id_: str, owner: str) -> Stored | None:
         """One, for whose it is."""
-        return await self.aside(owner, lambda: self._get(id_, owner))
+
+        def get() -> Stored | None:
+            with self._transaction() as connection:
+                row = connection.execute(
+                    "SELECT response, items, messages FROM responses WHERE id = ? AND owner = ?",
+                    (id_, owner),
+                ).fetchone()
+            if row is None:
+                return None
+            response, items, messages = map(json.loads, row)
+            return Stored(response, items, messages, owner)
+
+        return await self.aside(owner, get)
 
     async def remove(self, id_: str, owner: str) -> bool:
         """Forget one; whether it was there."""
-        return await self.aside(owner, lambda: self._remove(id_, owner))
+
+        def remove() -> bool:
+            with self._transaction() as connection:
+                done = connection.execute(
+                    "DELETE FROM responses WHERE id = ? AND owner = ?", (id_, owner)
+                )
+                return done.rowcount == 1
+
+        return await self.aside(owner, remove)
 
     async def aside(self, owner: str, work: Callable[[], T]) -> T:
         """Do something with the file, in a thread for which owners take turns."""
@@ -119,43 +150,18 @@ class Store:
         """Close the file."""
         self._file.close()
 
-    def _put(self, stored: Stored) -> None:
-        texts = stored.texts()
-        size = sum(len(text.encode()) for text in texts)
-        with self._transaction() as connection:
-            row = (stored.response["id"], stored.owner, self._clock(), size, *texts)
-            connection.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-            count, total = connection.execute(
-                "SELECT count(*), sum(size) FROM responses"
+    def _make_room(self, connection: sqlite3.Connection) -> None:
+        count, total = connection.execute("SELECT count(*), sum(size) FROM responses").fetchone()
+        while count > self._most or total > _MOST_BYTES:
+            # Of whoever has most, so that nobody drives out what is another's.
+            most = "count(*)" if count > self._most else "sum(size)"
+            oldest, less = connection.execute(
+                "SELECT id, size FROM responses WHERE owner = (SELECT owner FROM responses "
+                f"GROUP BY owner ORDER BY {most} DESC, min(written) LIMIT 1) "
+                "ORDER BY written, rowid LIMIT 1"
             ).fetchone()
-            while count > self._most or total > _MOST_BYTES:
-                # Of whoever has most, so that nobody drives out what is another's.
-                most = "count(*)" if count > self._most else "sum(size)"
-                oldest, less = connection.execute(
-                    "SELECT id, size FROM responses WHERE owner = (SELECT owner FROM responses "
-                    f"GROUP BY owner ORDER BY {most} DESC, min(written) LIMIT 1) "
-                    "ORDER BY written, rowid LIMIT 1"
-                ).fetchone()
-                connection.execute("DELETE FROM responses WHERE id = ?", (oldest,))
-                count, total = count - 1, (total - less)
-
-    def _get(self, id_: str, owner: str) -> Stored | None:
-        with self._transaction() as connection:
-            row = connection.execute(
-                "SELECT response, items, messages FROM responses WHERE id = ? AND owner = ?",
-                (id_, owner),
-            ).fetchone()
-        if row is None:
-            return None
-        response, items, messages = map(json.loads, row)
-        return Stored(response, items, messages, owner)
-
-    def _remove(self, id_: str, owner: str) -> bool:
-        with self._transaction() as connection:
-            done = connection.execute(
-                "DELETE FROM responses WHERE id = ? AND owner = ?", (id_, owner)
-            )
-            return done.rowcount == 1
+            connection.execute("DELETE FROM responses WHERE id = ?", (oldest,))
+            count, total = count - 1, (total - less)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

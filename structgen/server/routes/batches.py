@@ -149,13 +149,13 @@ async def list_files(request: Request) -> dict[str, Any]:
 @router.get("/v1/files/{file_id}", responses=answers(FileAnswer))
 async def file(file_id: str, request: Request) -> dict[str, Any]:
     """What is known of a file."""
-    return await _known(request, _is_file(file_id))
+    return await _known(request, _of_kind(file_id, "file-"))
 
 
 @router.get("/v1/files/{file_id}/content", responses=answers())
 async def content(file_id: str, request: Request) -> Response:
     """A file's content."""
-    await _known(request, _is_file(file_id))
+    await _known(request, _of_kind(file_id, "file-"))
     path = _files(request).content(request.state.owner, file_id)
     if not path.is_file():
         raise none(file_id)
@@ -166,7 +166,7 @@ async def content(file_id: str, request: Request) -> Response:
 async def remove(file_id: str, request: Request) -> dict[str, Any]:
     """Delete a file."""
     files, owner = _files(request), request.state.owner
-    await files.aside(owner, lambda: files.remove(owner, _is_file(file_id)))
+    await files.aside(owner, lambda: files.remove(owner, _of_kind(file_id, "file-")))
     return {"id": file_id, "object": "file", "deleted": True}
 
 
@@ -191,7 +191,7 @@ async def create(request: Request) -> dict[str, Any]:
     """Answer all requests of a file, when nobody else waits."""
     batches = _batches(request)
     given = read(BatchBody, await json_object(request))
-    _is_file(given.input_file_id)
+    _of_kind(given.input_file_id, "file-")
     known = {name: getattr(given, name) for name in BatchBody.model_fields}
     return await batches.create(request.state.owner, known)
 
@@ -205,21 +205,13 @@ async def list_batches(request: Request) -> dict[str, Any]:
 @router.get("/v1/batches/{batch_id}", responses=answers(BatchAnswer))
 async def batch(batch_id: str, request: Request) -> dict[str, Any]:
     """What has become of a batch."""
-    return await _known(request, _is_batch(batch_id))
+    return await _known(request, _of_kind(batch_id, "batch-"))
 
 
 @router.post("/v1/batches/{batch_id}/cancel", responses=answers(BatchAnswer))
 async def cancel(batch_id: str, request: Request) -> dict[str, Any]:
     """End a batch; what has been answered is its output."""
-    return await _batches(request).cancel(request.state.owner, _is_batch(batch_id))
-
-
-def _is_file(id_: str) -> str:
-    return _of_kind(id_, "file-")
-
-
-def _is_batch(id_: str) -> str:
-    return _of_kind(id_, "batch-")
+    return await _batches(request).cancel(request.state.owner, _of_kind(batch_id, "batch-"))
 
 
 def _of_kind(id_: str, kind: str) -> str:

@@ -37,7 +37,7 @@ from ..items import items_of, messages_in, text_of, usage_of
 from ..openapi import answers, body
 from ..shapes import DOCUMENTS, INPUT, DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
 from ..wire import aside, check_many, json_object, read, refused
-from .text import check_model, note, runner_of, whole
+from .text import note, runner_of, whole
 
 router = APIRouter(tags=["decisions"])
 
@@ -120,7 +120,6 @@ async def _decided(
         made.param = names.get(made.param or "", made.param)
         return made
 
-    check_model(request, asked.model)
     made = await answered(request, runner_of(request).adecide(asked), api)
     note(request, made)
     return made
@@ -191,7 +190,6 @@ async def embeddings(request: Request) -> Response:
     if not isinstance(texts, list) or not all(isinstance(one, int) for one in texts):
         check_many(texts, "input", settings_of(request).max_inputs)  # numbers are one text
     asked = await aside(request, lambda: EmbeddingRequest.of(given, {}))
-    check_model(request, asked.model)
     return await whole(request, runner_of(request).aembed(asked), told, is_large=True)
 
 
@@ -206,5 +204,4 @@ async def rerank(request: Request) -> Response:
     given = await json_object(request)
     check_many(given.get("documents"), "documents", settings_of(request).max_inputs)
     asked = await aside(request, lambda: RerankRequest.of(given, {}))
-    check_model(request, asked.model)
     return await whole(request, runner_of(request).arerank(asked), told)

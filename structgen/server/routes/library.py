@@ -23,7 +23,7 @@ from ..exchange import answered, settings_of
 from ..openapi import answers, body
 from ..shapes import Explanation, FormProblems, GrammarList, GrammarText, Picture, Strictly
 from ..wire import Asked, aside, asked, check_sizes, json_object, read
-from .text import check_model, runner_of, tried
+from .text import runner_of, tried
 
 router = APIRouter(tags=["operation"])
 
@@ -85,7 +85,6 @@ async def explain(request: Request) -> dict[str, Any]:
         return work, ExplainRequest.of(given, {})
 
     work, about = await aside(request, asks)
-    check_model(request, about.model)
     await tried(request, work)
     return {"reason": await answered(request, runner_of(request).aexplain(about))}
 

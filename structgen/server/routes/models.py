@@ -25,7 +25,7 @@ from ..shapes import (
     TokenizeAnswer,
 )
 from ..wire import aside, json_object, read, refused
-from .text import check_model, runner_of
+from .text import runner_of
 
 router = APIRouter(tags=["models"])
 
@@ -57,7 +57,6 @@ async def list_models(request: Request) -> dict[str, Any]:
 @router.get("/v1/models/{model:path}/status", responses=answers(ModelState))
 async def model_status(model: str, request: Request) -> dict[str, Any]:
     """What is known of a model: whether it is loaded, what it takes, why loading failed."""
-    check_model(request, model)
     info = runner_of(request).get_model_info(model)
     info.pop("source")  # a path of this machine, maybe
     return info
@@ -66,7 +65,6 @@ async def model_status(model: str, request: Request) -> dict[str, Any]:
 @router.post("/v1/models/{model:path}/load", responses=answers(ModelState))
 async def load_model(model: str, request: Request) -> dict[str, Any]:
     """Load a model, and answer when it is there."""
-    check_model(request, model)
     await answered(request, runner_of(request).aload(model))
     return await model_status(model, request)
 
@@ -82,7 +80,6 @@ async def unload_model(model: str, request: Request) -> dict[str, Any]:
             "it. Start the server with allow_unload=true where all of them may.",
             code="unload_not_allowed",
         )
-    check_model(request, model)
     await answered(request, runner_of(request).aunload(model))
     return await model_status(model, request)
 
@@ -90,7 +87,6 @@ async def unload_model(model: str, request: Request) -> dict[str, Any]:
 @router.get("/v1/models/{model:path}", responses=answers(ModelEntry))
 async def one_model(model: str, request: Request) -> dict[str, Any]:
     """One model, by id or alias."""
-    check_model(request, model)
     return described(runner_of(request), model, request.app.state.created)
 
 
@@ -132,7 +128,6 @@ async def tokenize(request: Request) -> Response:
     """Token ids of a text or a chat, and how many the model takes."""
     given = await json_object(request)
     asked = await aside(request, lambda: read(TokenizeBody, given))
-    check_model(request, asked.model)
     runner = runner_of(request)
     text: Any = asked.prompt if asked.text is None else asked.text
     if asked.messages is not None:
@@ -162,7 +157,6 @@ async def detokenize(request: Request) -> dict[str, Any]:
     """The text of token ids."""
     given = await json_object(request)
     asked = await aside(request, lambda: read(DetokenizeBody, given))
-    check_model(request, asked.model)
 
     def of_tokens(error: BaseException) -> ApiError:
         api = told(error)

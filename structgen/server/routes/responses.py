@@ -40,7 +40,7 @@ from ..settings import Settings
 from ..shapes import CHAT_FIELDS, Deleted, InputItemList, ResponseAnswer, ResponsesBody
 from ..store import Job, Jobs, Store, Stored
 from ..wire import Asked, aside, asked, check_many, json_object, named, read, refused
-from .text import check_model, check_sure, note, runner_of, tried
+from .text import check_sure, note, runner_of, tried
 
 SAME = (
     *(FIELDS.keys() - {"max_tokens", "truncate_sequence", "best", "retries"}),
@@ -399,7 +399,6 @@ async def create(request: Request) -> Any:
     before, settings = await _before(request, given), settings_of(request)
     turn = await aside(request, lambda: turn_of(given, before, settings), is_large=bool(before))
     chat = turn.asked.request
-    check_model(request, chat.model)
     await tried(request, turn.asked)
     runner = runner_of(request)
     model = runner.get_model_info(chat.model)["id"]

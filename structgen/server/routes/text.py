@@ -1,8 +1,8 @@
-"""Chats and completions, and what all endpoints share: models by name, whole answers, streams."""
+"""Chats and completions, and what all endpoints share: whole answers, streams."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -21,7 +21,6 @@ from structgen.runner import (
     Trials,
 )
 
-from ..errors import ApiError
 from ..exchange import DONE, EventStream, Told, answered, begun, event, settings_of
 from ..openapi import answers, body
 from ..shapes import CHAT_FIELDS, INPUT, TEXT_FIELDS
@@ -34,25 +33,6 @@ def runner_of(request: Request) -> Runner:
     """The server's Runner."""
     runner: Runner = request.app.state.runner
     return runner
-
-
-def check_model(request: Request, name: Any) -> None:
-    """Refuse a model that there is not.
-
-    Raises:
-        ApiError: so it is.
-    """
-    runner = runner_of(request)
-    if name is None:
-        return
-    known = [*runner.list_models(), *runner.list_aliases()]
-    if name not in known:
-        raise ApiError(
-            404,
-            f"There is no model {name!r}. There are: {', '.join(known) or 'none'}.",
-            param="model",
-            code="model_not_found",
-        )
 
 
 async def tried(request: Request, work: Asked[Any]) -> None:
@@ -114,6 +94,23 @@ def note(request: Request, made: BaseModel) -> None:
         log["completion_tokens"] = getattr(usage, "completion_tokens", None)
 
 
+async def _answered(
+    request: Request,
+    kind: Any,
+    ask: Callable[[Any], Awaitable[BaseModel]],
+    stream: Callable[[Any], AsyncChunkStream[PieceT]],
+) -> Response:
+    """The answer to a request for text of some kind, whole or piece by piece."""
+    given, settings = await json_object(request), settings_of(request)
+    work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings))
+    await tried(request, work)
+    if work.streams:
+        return await streamed(request, stream(work.request), work.told)
+    scores = [given.get(name) for name in ("logprobs", "trace")]
+    has_scores = any(one is not None and one is not False for one in scores)
+    return await whole(request, ask(work.request), work.told, is_large=has_scores)
+
+
 router = APIRouter(tags=["text"])
 
 
@@ -124,15 +121,8 @@ router = APIRouter(tags=["text"])
 )
 async def chat_completions(request: Request) -> Response:
     """Answer a chat."""
-    given, settings = await json_object(request), settings_of(request)
-    work = await aside(request, lambda: asked(ChatRequest, given, settings))
-    check_model(request, work.request.model)
-    await tried(request, work)
     runner = runner_of(request)
-    if work.streams:
-        return await streamed(request, runner.astream_chat(work.request), work.told)
-    has_scores = bool(work.request.logprobs or work.request.trace)
-    return await whole(request, runner.achat(work.request), work.told, is_large=has_scores)
+    return await _answered(request, ChatRequest, runner.achat, runner.astream_chat)
 
 
 @router.post(
@@ -144,12 +134,5 @@ async def chat_completions(request: Request) -> Response:
 )
 async def completions(request: Request) -> Response:
     """Go on from a prompt."""
-    given, settings = await json_object(request), settings_of(request)
-    work = await aside(request, lambda: asked(CompletionRequest, given, settings))
-    check_model(request, work.request.model)
-    await tried(request, work)
     runner = runner_of(request)
-    if work.streams:
-        return await streamed(request, runner.astream_complete(work.request), work.told)
-    has_scores = work.request.logprobs is not None
-    return await whole(request, runner.acomplete(work.request), work.told, is_large=has_scores)
+    return await _answered(request, CompletionRequest, runner.acomplete, runner.astream_complete)
