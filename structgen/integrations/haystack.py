@@ -51,17 +51,7 @@ from pydantic import BaseModel
 
 from structgen.runner import ChatChunk, ChatResponse, EmbeddingResponse, Runner, Usage
 
-from .frameworks import (
-    Growing,
-    call_of,
-    chat_request,
-    check_free,
-    details_of,
-    joined,
-    runner_of,
-    vector_request,
-    vectors_of,
-)
+from . import frameworks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,7 +73,7 @@ def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     Raises:
         OptionError: one has what no model that reads texts can be shown.
     """
-    return joined(told for message in messages for told in _told(message))
+    return frameworks.joined(told for message in messages for told in _told(message))
 
 
 def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
@@ -105,7 +95,8 @@ def _told(message: ChatMessage) -> Iterator[dict[str, Any]]:
         told["reasoning_content"] = message.reasoning.reasoning_text
     if message.tool_calls:
         told["tool_calls"] = [
-            call_of(call.id, call.tool_name, call.arguments) for call in message.tool_calls
+            frameworks.call_of(call.id, call.tool_name, call.arguments)
+            for call in message.tool_calls
         ]
     yield told
 
@@ -124,7 +115,7 @@ def replies_of(answer: ChatResponse) -> list[ChatMessage]:
             choice.message.content,
             choice.message.reasoning_content,
             [call.model_dump(mode="json") for call in choice.message.tool_calls or ()],
-            _meta(answer.model, choice.index, answer.usage, details_of(choice)),
+            _meta(answer.model, choice.index, answer.usage, frameworks.details_of(choice)),
         )
         for choice in answer.choices
     ]
@@ -138,7 +129,7 @@ class Pieces:
 
     def __init__(self, component: ComponentInfo) -> None:
         self._component = component
-        self._made = Growing()
+        self._made = frameworks.Growing()
         self._block: Any = None
         self._index = -1
         self._began: str | None = None
@@ -235,7 +226,7 @@ class Loading:
         await self._of().aload(self.model)
 
     def _of(self) -> Runner:
-        return runner_of(self.runner, self.model)
+        return frameworks.runner_of(self.runner, self.model)
 
     def to_dict(self) -> dict[str, Any]:
         """Write the component, without the Runner; a class in it as its JSON Schema."""
@@ -379,7 +370,7 @@ class StructgenChatGenerator(Loading):
     ) -> dict[str, Any]:
         """The request that a run is."""
         fields = {**self.generation_kwargs, **(given or {})}
-        check_free(fields, _TAKEN, "the component")
+        frameworks.check_free(fields, _TAKEN, "the component")
         known = flatten_tools_or_toolsets(self.tools if tools is None else tools)
         if known:
             fields["tools"] = [{"type": "function", "function": tool.tool_spec} for tool in known]
@@ -387,7 +378,7 @@ class StructgenChatGenerator(Loading):
             messages = [ChatMessage.from_user(messages)]
         fields["model"] = self.model
         several = "with a streaming callback." if streams else None
-        return chat_request(fields, chat_of(messages), several)
+        return frameworks.chat_request(fields, chat_of(messages), several)
 
 
 @component
@@ -524,7 +515,7 @@ class _Embedder(Loading):
         self.truncate = truncate
 
     def _request(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return vector_request(self.model, self, texts, input_type)
+        return frameworks.vector_request(self.model, self, texts, input_type)
 
 
 @component
@@ -539,13 +530,13 @@ class StructgenTextEmbedder(_Embedder):
             ``embedding``, and ``meta``: the model and its usage.
         """
         made = self._of().embed(self._fields(text))
-        return {"embedding": vectors_of(made)[0], "meta": _usage_of(made)}
+        return {"embedding": frameworks.vectors_of(made)[0], "meta": _usage_of(made)}
 
     @component.output_types(embedding=list[float], meta=dict[str, Any])
     async def run_async(self, text: str) -> dict[str, Any]:
         """`run`, for asynchronous code."""
         made = await self._of().aembed(self._fields(text))
-        return {"embedding": vectors_of(made)[0], "meta": _usage_of(made)}
+        return {"embedding": frameworks.vectors_of(made)[0], "meta": _usage_of(made)}
 
     def _fields(self, text: str) -> dict[str, Any]:
         if not isinstance(text, str):
@@ -614,7 +605,7 @@ class StructgenDocumentEmbedder(_Embedder):
 
 
 def _with_vectors(documents: Sequence[Document], made: EmbeddingResponse) -> dict[str, Any]:
-    pairs = zip(documents, vectors_of(made), strict=True)
+    pairs = zip(documents, frameworks.vectors_of(made), strict=True)
     return {
         "documents": [replace(document, embedding=vector) for document, vector in pairs],
         "meta": _usage_of(made),

@@ -19,23 +19,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, Literal
 
-from structgen.errors import (
-    BudgetTooSmall,
-    IncompleteOutput,
-    ModelError,
-    ModelNotFound,
-    OptionError,
-    OutputTypeError,
-    Overloaded,
-    PromptError,
-    StructgenError,
-    WorkerDied,
-)
+from structgen import errors as ours
 
 try:
     from langchain_core import exceptions
 except ImportError as error:
-    raise ModelError(
+    raise ours.ModelError(
         "structgen.integrations.langchain needs the package langchain-core. Install it: "
         "pip install 'structgen[langchain]'."
     ) from error
@@ -71,17 +60,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from structgen.decisions import Question, answer_of_system_one, question_of_system_one
 from structgen.runner import ChatChunk, ChatResponse, DecisionResponse, Runner, Usage
 
-from .frameworks import (
-    Growing,
-    call_of,
-    chat_request,
-    check_free,
-    details_of,
-    joined,
-    runner_of,
-    vector_request,
-    vectors_of,
-)
+from . import frameworks
 
 try:
     import langchain_core.decisions as theirs
@@ -105,7 +84,7 @@ def chat_of(messages: Iterable[BaseMessage]) -> list[dict[str, Any]]:
     Raises:
         OptionError: one has what no model that reads texts can be shown.
     """
-    return joined(_told(message) for message in messages)
+    return frameworks.joined(_told(message) for message in messages)
 
 
 def _told(message: BaseMessage) -> dict[str, Any]:
@@ -117,7 +96,8 @@ def _told(message: BaseMessage) -> dict[str, Any]:
             told["reasoning_content"] = thoughts
         if message.tool_calls:
             told["tool_calls"] = [
-                call_of(one["id"], one["name"], one["args"]) for one in message.tool_calls
+                frameworks.call_of(one["id"], one["name"], one["args"])
+                for one in message.tool_calls
             ]
     elif isinstance(message, ToolMessage):
         told["tool_call_id"] = message.tool_call_id
@@ -139,7 +119,7 @@ def _role(message: BaseMessage) -> str:
             return role
     kinds = (FunctionMessage, RemoveMessage)
     what = type(message).__name__ if isinstance(message, kinds) else repr(message.type)
-    raise OptionError(f"A message of the kind {what} is nothing that a model can be shown.")
+    raise ours.OptionError(f"A message of the kind {what} is nothing that a model can be shown.")
 
 
 def _texts(message: BaseMessage) -> tuple[str, str]:
@@ -157,7 +137,7 @@ def _texts(message: BaseMessage) -> tuple[str, str]:
         elif kind in _THOUGHTS:
             thoughts.append(str(block.get(_THOUGHTS[kind]) or ""))
         elif not (kind in _CALLS and isinstance(message, AIMessage) and message.tool_calls):
-            raise OptionError(
+            raise ours.OptionError(
                 f"A block of the type {kind!r} is not supported: models of structgen read text."
             )
     return "".join(texts), "\n\n".join(thoughts)
@@ -195,7 +175,7 @@ def result_of(answer: ChatResponse) -> ChatResult:
             tool_calls=calls,
             invalid_tool_calls=broken,
             usage_metadata=usage_of(answer.usage) if index == 0 else None,
-            response_metadata=_metadata(answer.model, details_of(choice)),
+            response_metadata=_metadata(answer.model, frameworks.details_of(choice)),
         )
         found.append(ChatGeneration(message=message))
     return ChatResult(generations=found)
@@ -205,7 +185,7 @@ class Pieces:
     """The chunks of one answer, as LangChain's."""
 
     def __init__(self) -> None:
-        self._made = Growing()
+        self._made = frameworks.Growing()
 
     def of(self, chunk: ChatChunk) -> Iterator[ChatGenerationChunk]:
         """What a chunk says: nothing, or a piece."""
@@ -267,21 +247,21 @@ def errors() -> Iterator[None]:
     """Raise LangChain's error for each of structgen's, which is its cause."""
     try:
         yield
-    except Overloaded as error:
+    except ours.Overloaded as error:
         raise exceptions.ModelRateLimitError(str(error)) from error
-    except ModelNotFound as error:
+    except ours.ModelNotFound as error:
         raise exceptions.ModelNotFoundError(str(error)) from error
-    except WorkerDied as error:
+    except ours.WorkerDied as error:
         raise exceptions.ModelConnectionError(str(error)) from error
-    except IncompleteOutput as error:
+    except ours.IncompleteOutput as error:
         raise exceptions.ModelTimeoutError(str(error)) from error
-    except PromptError as error:
+    except ours.PromptError as error:
         if error.is_too_long:
             raise exceptions.ContextOverflowError(str(error)) from error
         raise exceptions.ModelInvalidRequestError(str(error)) from error
-    except (BudgetTooSmall, OptionError, OutputTypeError) as error:
+    except (ours.BudgetTooSmall, ours.OptionError, ours.OutputTypeError) as error:
         raise exceptions.ModelInvalidRequestError(str(error)) from error
-    except StructgenError as error:
+    except ours.StructgenError as error:
         raise exceptions.ModelError(str(error)) from error
 
 
@@ -326,7 +306,7 @@ def structured(
             parser = PydanticOutputParser(pydantic_object=schema) if is_class else reader
         bound = model.bind(**{**form, **fields, **told})
     else:
-        raise OptionError(
+        raise ours.OptionError(
             f"method={method!r} is none of json_schema, function_calling and json_mode."
         )
     if not include_raw:
@@ -363,7 +343,7 @@ def _json_schema(schema: Any) -> dict[str, Any]:
     try:
         return convert_to_json_schema(schema)
     except (TypeError, ValueError) as error:
-        raise OptionError(
+        raise ours.OptionError(
             f"schema={schema!r} is no Pydantic class, TypedDict or JSON Schema with a title. For "
             "other types there is model.bind(output_type=...), whose answers are texts."
         ) from error
@@ -558,12 +538,12 @@ class ChatStructgen(BaseChatModel):
         """The Runner, and the request that a call is."""
         fields = {**self._identifying_params, **kwargs}
         fields.pop("stream", None)  # LangChain's, for itself
-        check_free(fields, _TAKEN, "LangChain")
+        frameworks.check_free(fields, _TAKEN, "LangChain")
         if stop is not None:
             fields["stop"] = stop
         several = "for streams. Call generate." if streams else None
-        fields = chat_request(fields, chat_of(messages), several)
-        return runner_of(self.runner, fields["model"]), fields
+        fields = frameworks.chat_request(fields, chat_of(messages), several)
+        return frameworks.runner_of(self.runner, fields["model"]), fields
 
     # -- tools and types --------------------------------------------------------------------
 
@@ -588,7 +568,7 @@ class ChatStructgen(BaseChatModel):
             OptionError: ``tool_choice`` names no tool, or asks for a call of none.
         """
         if not tools and tool_choice not in (None, False, "auto", "none"):
-            raise OptionError(
+            raise ours.OptionError(
                 f"tool_choice={tool_choice!r} asks for a call, and there are no tools."
             )
         if tools:
@@ -628,7 +608,7 @@ class ChatStructgen(BaseChatModel):
     def get_token_ids(self, text: str) -> list[int]:
         """Return the token ids of a text."""
         with errors():
-            runner = runner_of(self.runner, self.model)
+            runner = frameworks.runner_of(self.runner, self.model)
             return runner.tokenize_text(text, model=self.model, add_special_tokens=False)
 
     def get_num_tokens_from_messages(
@@ -647,7 +627,9 @@ class ChatStructgen(BaseChatModel):
                 chat.append({"role": "user", "content": "."})
             made = [tool_of(tool) for tool in tools or ()]
             fields: dict[str, Any] = {"messages": chat, "tools": made or None}
-            return runner_of(self.runner, self.model).count_tokens(fields, model=self.model)
+            return frameworks.runner_of(self.runner, self.model).count_tokens(
+                fields, model=self.model
+            )
 
 
 def _choice(given: Any, tools: Sequence[Mapping[str, Any]]) -> Any:
@@ -657,7 +639,7 @@ def _choice(given: Any, tools: Sequence[Mapping[str, Any]]) -> Any:
             return {"type": "function", "function": {"name": given}}
         choice: Literal["auto", "none", "required"] | str = _CHOICES.get(given, str(given))
         if choice not in ("auto", "none", "required"):
-            raise OptionError(
+            raise ours.OptionError(
                 f"tool_choice={given!r} is none of auto, none, any and the tools: "
                 f"{', '.join(names)}."
             )
@@ -690,31 +672,33 @@ class StructgenEmbeddings(BaseModel, Embeddings):
         if not texts:
             return []
         with errors():
-            return vectors_of(self._runner.embed(self._fields(texts, "document")))
+            return frameworks.vectors_of(self._runner.embed(self._fields(texts, "document")))
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """Make the vectors of documents."""
         if not texts:
             return []
         with errors():
-            return vectors_of(await self._runner.aembed(self._fields(texts, "document")))
+            return frameworks.vectors_of(await self._runner.aembed(self._fields(texts, "document")))
 
     def embed_query(self, text: str) -> list[float]:
         """Make the vector of a query."""
         with errors():
-            return vectors_of(self._runner.embed(self._fields([text], "query")))[0]
+            made = self._runner.embed(self._fields([text], "query"))
+            return frameworks.vectors_of(made)[0]
 
     async def aembed_query(self, text: str) -> list[float]:
         """Make the vector of a query."""
         with errors():
-            return vectors_of(await self._runner.aembed(self._fields([text], "query")))[0]
+            made = await self._runner.aembed(self._fields([text], "query"))
+            return frameworks.vectors_of(made)[0]
 
     @property
     def _runner(self) -> Runner:
-        return runner_of(self.runner, self.model)
+        return frameworks.runner_of(self.runner, self.model)
 
     def _fields(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return vector_request(self.model, self, texts, input_type)
+        return frameworks.vector_request(self.model, self, texts, input_type)
 
 
 # -- decisions ---------------------------------------------------------------------------------
@@ -749,14 +733,16 @@ if theirs is not None:
 
         def _classify(self, state: Any, questions: dict[str, Any]) -> theirs.ClassifierResponse:
             with errors():
-                made = runner_of(self.runner, self.model).decide(self._asked(state, questions))
+                made = frameworks.runner_of(self.runner, self.model).decide(
+                    self._asked(state, questions)
+                )
             return _answers_of(made, questions)
 
         async def _aclassify(
             self, state: Any, questions: dict[str, Any]
         ) -> theirs.ClassifierResponse:
             with errors():
-                made = await runner_of(self.runner, self.model).adecide(
+                made = await frameworks.runner_of(self.runner, self.model).adecide(
                     self._asked(state, questions)
                 )
             return _answers_of(made, questions)
@@ -772,7 +758,7 @@ if theirs is not None:
 
 def __getattr__(name: str) -> Any:
     if name == "StructgenDecisions":
-        raise ModelError(
+        raise ours.ModelError(
             "StructgenDecisions needs langchain-core 1.8 or newer. Update it: "
             "pip install -U langchain-core."
         )
@@ -805,7 +791,7 @@ def _question(name: str, given: Any) -> Question:
         one = given.criteria
         criteria = None if one is None else {"true": one.true, "false": one.false}
         return question_of_system_one("noul", given.instructions, criteria)
-    raise OptionError(
+    raise ours.OptionError(
         f"The question {name!r} is a {type(given).__name__}, which is not supported: models of "
         "structgen read text."
     )

@@ -55,17 +55,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from structgen import runner
 from structgen.runner import Runner
 
-from .frameworks import (
-    Growing,
-    call_of,
-    chat_request,
-    check_free,
-    details_of,
-    joined,
-    runner_of,
-    vector_request,
-    vectors_of,
-)
+from . import frameworks
 
 __all__ = ["StructgenEmbedding", "StructgenLLM"]
 
@@ -81,7 +71,7 @@ def chat_of(messages: Iterable[ChatMessage]) -> list[dict[str, Any]]:
     Raises:
         OptionError: one has what no model that reads texts can be shown.
     """
-    return joined(_told(message) for message in messages)
+    return frameworks.joined(_told(message) for message in messages)
 
 
 def _told(message: ChatMessage) -> dict[str, Any]:
@@ -95,7 +85,7 @@ def _told(message: ChatMessage) -> dict[str, Any]:
         elif isinstance(block, ThinkingBlock):
             thoughts.append(block.content or "")
         elif isinstance(block, ToolCallBlock):
-            calls.append(call_of(block.tool_call_id, block.tool_name, block.tool_kwargs))
+            calls.append(frameworks.call_of(block.tool_call_id, block.tool_name, block.tool_kwargs))
         elif not isinstance(block, CachePoint):  # prompts are kept by themselves
             raise OptionError(
                 f"A {type(block).__name__} is not supported: models of structgen read text."
@@ -124,7 +114,7 @@ def response_of(answer: runner.ChatResponse) -> ChatResponse:
         message=_message(message.content or "", message.reasoning_content or "", calls),
         raw=answer.model_dump(mode="json"),
         logprobs=_logprobs(choice.logprobs),
-        additional_kwargs={**_usage(answer.usage), **details_of(choice)},
+        additional_kwargs={**_usage(answer.usage), **frameworks.details_of(choice)},
     )
 
 
@@ -143,7 +133,7 @@ class Pieces:
     """The answer that the chunks so far make."""
 
     def __init__(self) -> None:
-        self._made = Growing()
+        self._made = frameworks.Growing()
 
     def of(self, chunk: runner.ChatChunk) -> Iterator[ChatResponse]:
         """What there is after a chunk: nothing that is new, or a piece."""
@@ -379,13 +369,13 @@ class StructgenLLM(FunctionCallingLLM):
         return (completion_of(one) async for one in made)
 
     def _runner(self, model: str) -> Runner:
-        return runner_of(self.runner, model)
+        return frameworks.runner_of(self.runner, model)
 
     def _fields(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         own = {name: getattr(self, name) for name in _FIELDS}
         given = {name: value for name, value in own.items() if value is not None}
         fields = {**given, **self.additional_kwargs, **kwargs}
-        check_free(fields, _TAKEN, "LlamaIndex")
+        frameworks.check_free(fields, _TAKEN, "LlamaIndex")
         return fields
 
     def _asked(
@@ -393,7 +383,7 @@ class StructgenLLM(FunctionCallingLLM):
     ) -> tuple[Runner, dict[str, Any]]:
         """The Runner, and the request that a call is."""
         several = "for streams." if streams else None
-        fields = chat_request(self._fields(kwargs), chat_of(messages), several)
+        fields = frameworks.chat_request(self._fields(kwargs), chat_of(messages), several)
         return self._runner(fields["model"]), fields
 
     def _completed(self, prompt: str, kwargs: Mapping[str, Any]) -> tuple[Runner, dict[str, Any]]:
@@ -593,12 +583,12 @@ class StructgenEmbedding(BaseEmbedding):
         return await self._amade(texts, "document")
 
     def _made(self, texts: list[str], input_type: str) -> list[list[float]]:
-        runner = runner_of(self.runner, self.model_name)
-        return vectors_of(runner.embed(self._fields(texts, input_type)))
+        runner = frameworks.runner_of(self.runner, self.model_name)
+        return frameworks.vectors_of(runner.embed(self._fields(texts, input_type)))
 
     async def _amade(self, texts: list[str], input_type: str) -> list[list[float]]:
-        runner = runner_of(self.runner, self.model_name)
-        return vectors_of(await runner.aembed(self._fields(texts, input_type)))
+        runner = frameworks.runner_of(self.runner, self.model_name)
+        return frameworks.vectors_of(await runner.aembed(self._fields(texts, input_type)))
 
     def _fields(self, texts: list[str], input_type: str) -> dict[str, Any]:
-        return vector_request(self.model_name, self, texts, input_type)
+        return frameworks.vector_request(self.model_name, self, texts, input_type)

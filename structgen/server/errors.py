@@ -12,22 +12,7 @@ from typing import Any
 
 from fastapi.responses import JSONResponse
 
-from structgen.errors import (
-    Abstained,
-    BudgetTooSmall,
-    IncompleteOutput,
-    ModelError,
-    ModelNotFound,
-    OptionError,
-    OutputTypeError,
-    Overloaded,
-    ParseError,
-    PromptError,
-    RequestError,
-    SessionError,
-    StructgenError,
-    WorkerDied,
-)
+from structgen import errors as known
 
 TYPES = {
     400: "invalid_request_error",
@@ -105,31 +90,31 @@ def told(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     message = str(error)
-    if isinstance(error, Overloaded):
+    if isinstance(error, known.Overloaded):
         return ApiError(
             429, message, code="overloaded", headers={"Retry-After": seconds(error.retry_after)}
         )
-    if isinstance(error, RequestError):
+    if isinstance(error, known.RequestError):
         return ApiError(400, message, param=error.param, code=_code(error))
-    if isinstance(error, BudgetTooSmall):
+    if isinstance(error, known.BudgetTooSmall):
         return ApiError(400, message, param="max_tokens", code="budget_too_small")
-    if isinstance(error, PromptError):
+    if isinstance(error, known.PromptError):
         return ApiError(400, message, param="messages", code=_PROMPTS[error.is_too_long])
-    if isinstance(error, Abstained):
+    if isinstance(error, known.Abstained):
         return ApiError(422, message, param="abstain_below", code="abstained")
-    if isinstance(error, (ParseError, IncompleteOutput)):
+    if isinstance(error, (known.ParseError, known.IncompleteOutput)):
         return ApiError(422, message, code="no_valid_output")
-    if isinstance(error, SessionError):
+    if isinstance(error, known.SessionError):
         return ApiError(400, message, param="session_id", code="session")
-    if isinstance(error, (OptionError, OutputTypeError)):
+    if isinstance(error, (known.OptionError, known.OutputTypeError)):
         return ApiError(400, message)
-    if isinstance(error, WorkerDied):
+    if isinstance(error, known.WorkerDied):
         return ApiError(503, message, code="worker_died", headers={"Retry-After": "1"})
-    if isinstance(error, ModelNotFound) and error.is_of_runner:
+    if isinstance(error, known.ModelNotFound) and error.is_of_runner:
         return ApiError(404, message, param="model", code="model_not_found")
-    if isinstance(error, ModelError):
+    if isinstance(error, known.ModelError):
         return ApiError(503, message, code="model_unavailable", headers={"Retry-After": "5"})
-    if isinstance(error, StructgenError):
+    if isinstance(error, known.StructgenError):
         return ApiError(422, message)
     return ApiError(
         500,
@@ -139,8 +124,8 @@ def told(error: BaseException) -> ApiError:
     )
 
 
-def _code(error: RequestError) -> str | None:
-    if isinstance(error.__cause__, OutputTypeError):
+def _code(error: known.RequestError) -> str | None:
+    if isinstance(error.__cause__, known.OutputTypeError):
         return "invalid_schema"
     return "invalid_value" if error.kind == "invalid" else f"{error.kind}_field"
 
