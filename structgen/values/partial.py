@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, NamedTuple, Protocol, final
+from typing import Any, Generic, NamedTuple, final
 
 from structgen.errors import IncompleteOutput, ParseError
 from structgen.grammar import ir
@@ -22,17 +22,6 @@ from structgen.types import OutputType, PartReader, T_co
 
 from .document import MISSING, Document, Node
 from .shapes import ANYTHING, Place, Shapes
-
-
-class Grows(Protocol):
-    """A value that grows, see `growing.GrowingValue`."""
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the value is the text."""
-
-    def feed(self, text: str) -> Any:
-        """The text goes on; returns what there is, or None where nothing is new."""
 
 
 class Seen(NamedTuple):
@@ -65,13 +54,11 @@ class GrowingParts:
 
     Args:
         reader: what divides the text.
-        begin: begins the value of a part.
     """
 
-    def __init__(self, reader: PartReader, begin: Callable[[OutputType], Grows]) -> None:
+    def __init__(self, reader: PartReader) -> None:
         self._reader = reader
-        self._begin = begin
-        self._open: Grows | None = None
+        self._open: GrowingValue[Any] | None = None
         self._pieces: list[str] = []
         self.seen: dict[str | int, Seen] = {}
 
@@ -80,8 +67,8 @@ class GrowingParts:
         before = self.seen
         for part, more, is_closed in self._reader.feed(text):
             self._pieces.append(more)
-            value: Any = None
             if is_closed:
+                value: Any
                 try:
                     value = part.output.parse("".join(self._pieces))
                 except ParseError as error:
@@ -89,12 +76,11 @@ class GrowingParts:
                 self._open, self._pieces = None, []
             else:
                 if self._open is None:
-                    self._open = self._begin(part.output)
-                value = self._open.feed(more)
-                if value is None:
+                    self._open = GrowingValue(part.output)
+                found = self._open.feed(more)
+                if found is None:
                     continue
-                if self._open.is_text:  # a str grows as it does in JSON
-                    value = value.so_far
+                value = found.so_far if self._open.is_text else found  # a str grows as in JSON
             self.seen = {**self.seen, part.step: Seen(value, is_closed)}
         return self.seen is not before
 
@@ -488,7 +474,7 @@ class GrowingValue(Generic[T_co]):
             if isinstance(output.grammar, ir.Json):
                 self._document = Document(shapes)
             elif output.growing is not None:
-                self._parts = GrowingParts(output.growing(), GrowingValue)
+                self._parts = GrowingParts(output.growing())
             else:
                 parse: Any = output.parse
                 is_text = isinstance(output.grammar, ir.Pattern) and output.values is not None
