@@ -258,16 +258,15 @@ def remove(name: str) -> int:
 
 
 @contextmanager
-def installing(name: str, progress: Progress, *, resume: bool = False) -> Iterator[Path]:
+def installing(name: str, progress: Progress) -> Iterator[Path]:
     """A folder to work in, for one process at a time; other processes wait for this one.
 
-    Check `find` again inside: the process waited for may just have finished the model.
+    Check `find` again inside: the process waited for may just have finished the model. The folder
+    has what an earlier, interrupted run left in it, which stays there if this one fails too.
 
     Args:
         name: the model.
         progress: told when there is another process to wait for.
-        resume: keep what an earlier, interrupted run left in the folder, and leave it there if this
-            one fails too. Otherwise the folder starts empty and is deleted in any case.
 
     Raises:
         DownloadError: the cache cannot be written, or the disk is full.
@@ -277,14 +276,10 @@ def installing(name: str, progress: Progress, *, resume: bool = False) -> Iterat
         try:
             with disk_errors():
                 _clean_abandoned()
-                if not resume:
-                    shutil.rmtree(work, ignore_errors=True)
                 make(work)
                 os.utime(work)  # It is not abandoned, however old.
             yield work
         except BaseException:
-            if not resume:
-                shutil.rmtree(work, ignore_errors=True)
             with suppress(OSError):
                 work.rmdir()  # Nothing had arrived.
             raise

@@ -48,7 +48,7 @@ def fetch(entry: Entry, progress: Progress) -> Path:
 
     Cost: the download, and the conversion.
     """
-    with cache.installing(entry.name, progress, resume=True) as work:
+    with cache.installing(entry.name, progress) as work:
         folder = cache.find(entry.name)
         if folder is not None:
             return folder

@@ -215,7 +215,7 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
     huggingface_hub.
     """
     repo_id, subfolder = _parts(name)
-    with cache.installing(name, progress, resume=True) as work:
+    with cache.installing(name, progress) as work:
         folder = cache.find(name)
         if folder is not None:
             return folder

@@ -101,11 +101,11 @@ def watching(size: Callable[[], int], stage: str, total: int, progress: Progress
     progress(stage, total, total)
 
 
-def bytes_under(folder: Path, pattern: str = "*") -> int:
-    """Bytes of the files below a folder whose names match; what vanishes meanwhile counts as 0."""
+def bytes_under(folder: Path) -> int:
+    """Bytes of the files below a folder; what vanishes meanwhile counts as 0."""
     total = 0
     try:
-        for file in folder.rglob(pattern):
+        for file in folder.rglob("*"):
             try:
                 if file.is_file() and not file.is_symlink():
                     total += file.stat().st_size
