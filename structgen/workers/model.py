@@ -22,18 +22,17 @@ from typing_extensions import TypedDict
 
 from structgen.asking import AskedAsync
 from structgen.constraint import compile as compile_constraint
-from structgen.decoding import SearchOptions, Task, tool_syntax
+from structgen.decoding import SearchOptions, Task
 from structgen.decoding import options as search_options
 from structgen.errors import ModelError, OptionError
 from structgen.insight import Passes
 from structgen.models.base import Model
 from structgen.options import CancelEvent
-from structgen.types import ToolSyntax
 from structgen.vocabulary import Vocabulary
 
 from .generator import WorkerGenerator
 from .process import CALLERS, Host, RunningCall, owner, raised
-from .protocol import Adapter, Ended, Errand, ErrandCall, Load, LoweredType
+from .protocol import Adapter, Ended, Errand, ErrandCall, Load, LoweredType, Ready
 
 if TYPE_CHECKING:
     from structgen.models import genai
@@ -60,23 +59,13 @@ class AsyncModel(AskedAsync):
         search_defaults: its own search settings.
     """
 
-    def __init__(
-        self,
-        host: Host,
-        *,
-        name: str,
-        folder: Path,
-        vocabulary: Vocabulary,
-        context_length: int,
-        search_defaults: Mapping[str, Any],
-        tool_syntax: ToolSyntax,
-    ) -> None:
-        self.name = name
-        self.folder = folder
+    def __init__(self, host: Host, ready: Ready, vocabulary: Vocabulary) -> None:
+        self.name = ready.name
+        self.folder = Path(ready.folder)
         self.vocabulary = vocabulary
-        self.context_length = context_length
-        self.search_defaults = dict(search_defaults)
-        self._tool_syntax = tool_syntax
+        self.context_length = ready.context_length
+        self.search_defaults = dict(ready.search_defaults)
+        self._tool_syntax = ready.tool_syntax
         self._host = host
         weakref.finalize(self, host.end)
 
@@ -99,15 +88,7 @@ class AsyncModel(AskedAsync):
         except BaseException:
             host.end()
             raise
-        return cls(
-            host,
-            name=ready.name,
-            folder=Path(ready.folder),
-            vocabulary=vocabulary,
-            context_length=ready.context_length,
-            search_defaults=ready.search_defaults,
-            tool_syntax=ready.tool_syntax,
-        )
+        return cls(host, ready, vocabulary)
 
     @classmethod
     def like(cls, model: genai.TextModel, batch_size: int | None = None) -> AsyncModel:
@@ -127,15 +108,7 @@ class AsyncModel(AskedAsync):
             ),
             model.vocabulary,
         )
-        return cls(
-            host,
-            name=model.name,
-            folder=model.folder,
-            vocabulary=model.vocabulary,
-            context_length=model.context_length,
-            search_defaults=model.search_defaults,
-            tool_syntax=tool_syntax(model),
-        )
+        return cls(host, Ready.of(model), model.vocabulary)
 
     def __repr__(self) -> str:
         return (

@@ -457,19 +457,20 @@ class Host:
 
     def close(self) -> None:
         """End the process, and start none any more. Waits until it has ended."""
-        with self._lock:
-            self._is_closed = True
-            process, self._process = self._process, None
-        if process is not None:
+        if (process := self._closed()) is not None:
             process.stop()
 
     def end(self) -> None:
         """The same, without waiting: for a model that has been dropped."""
+        if (process := self._closed()) is not None:
+            process.end()
+
+    def _closed(self) -> WorkerProcess | None:
+        """Start no process any more; the one that there is."""
         with self._lock:
             self._is_closed = True
             process, self._process = self._process, None
-        if process is not None:
-            process.end()
+        return process
 
 
 CALLERS = itertools.count(1)

@@ -12,13 +12,16 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, final
 
-from structgen.decoding import SearchOptions, SectionName
+from structgen.decoding import SearchOptions, SectionName, tool_syntax
 from structgen.insight import Passes, TraceStep
 from structgen.models.base import Model
 from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
+
+if TYPE_CHECKING:
+    from structgen.models import genai
 
 _LENGTH = struct.Struct("<Q")
 
@@ -184,6 +187,20 @@ class Ready:
     size: int
     vocabulary_uid: str
     tool_syntax: ToolSyntax
+
+    @classmethod
+    def of(cls, model: genai.TextModel) -> Ready:
+        """What there is to say of a model."""
+        return cls(
+            name=model.name,
+            folder=str(model.folder),
+            context_length=model.context_length,
+            search_defaults=dict(model.search_defaults),
+            eos_token_ids=model.vocabulary.eos_token_ids,
+            size=model.vocabulary.size,
+            vocabulary_uid=model.vocabulary.uid,
+            tool_syntax=tool_syntax(model),
+        )
 
 
 @dataclass(frozen=True, slots=True)

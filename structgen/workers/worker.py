@@ -36,7 +36,6 @@ from structgen.decoding import (
     Run,
     Task,
     Timings,
-    tool_syntax,
 )
 from structgen.errors import (
     Abstained,
@@ -140,19 +139,7 @@ class _Worker:
         self._scheduler = Scheduler(self._model, batch_size=load.batch_size)
         begin("structgen-listen", self._listen)
         self._tell(Ping())  # from now on it answers; what is left runs the chat template
-        model = self._model
-        self._tell(
-            Ready(
-                name=model.name,
-                folder=str(model.folder),
-                context_length=model.context_length,
-                search_defaults=dict(model.search_defaults),
-                eos_token_ids=model.vocabulary.eos_token_ids,
-                size=model.vocabulary.size,
-                vocabulary_uid=model.vocabulary.uid,
-                tool_syntax=tool_syntax(model),
-            )
-        )
+        self._tell(Ready.of(self._model))
         begin("structgen-prepare", self._prepare_all)
         parent = os.getppid()
         while not self._is_over:
