@@ -47,10 +47,10 @@ from .sections import Run
 from .stream import AsyncStream, AsyncValueStream, Stream, ValueStream, pieces
 from .tasks import (
     Prepared,
+    Several,
     Task,
     checks_for,
     checks_of_constraint,
-    gathered,
     make_outputs,
     probabilities,
 )
@@ -79,6 +79,7 @@ __all__ = [
     "Run",
     "SearchOptions",
     "SectionName",
+    "Several",
     "Stream",
     "Take",
     "Task",
@@ -99,7 +100,6 @@ __all__ = [
     "checks_of_constraint",
     "encode",
     "encode_pieces",
-    "gathered",
     "made",
     "make_outputs",
     "options",

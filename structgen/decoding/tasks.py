@@ -13,7 +13,7 @@ from __future__ import annotations
 import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -331,28 +331,22 @@ def make_outputs(
     began = time.perf_counter()
     model, constraint = task.model, task.constraint
     search = search_options.parse(options)
-    is_batch = chat.are_several(prompt)
-    if not is_batch and search.n is None:
+    if not Several.are_asked(prompt, search):
         run = task.run(task.prepare(prompt, search), search)
         for _ in made(model, run):
             pass
         return convert(run)
-    prompts: Sequence[Any] = prompt if is_batch else [prompt]
-    n = search.n or 1
+    several, n = Several(prompt, search), search.n or 1
     settings = search_options.resolve(search, model.search_defaults)
     search_options.check_samples(search, settings)
     runs: dict[int, Run] = {}
-    errors: dict[int, Exception] = {}
-    for i, one in enumerate(prompts):
+    for i in range(0, len(several.asks), n):
+        places = range(i, i + n)
         try:
-            prepared = task.prepare(one, search)
-            for k in range(n):
-                runs[i * n + k] = task.run(prepared, search, index=k)
+            prepared = task.prepare(several.asks[i][0], search)
+            runs |= {place: task.run(prepared, search, index=place - i) for place in places}
         except StructgenError as error:
-            errors.update((i * n + k, error) for k in range(n))
-            for k in range(n):
-                runs.pop(i * n + k, None)
-    places = list(runs)
+            several.errors |= dict.fromkeys(places, error)
     forces = constraint is not None and search.forced
     batch_size = search.batch_size
     if batch_size is None and settings.get("random_seed", -1) >= 0:
@@ -361,61 +355,73 @@ def make_outputs(
         batch_size = 1
     if search.retries or search.best:
         batch_size = 1  # no row of a batch can be rewound
-    failed = make_all(
-        model,
-        [runs[place] for place in places],
-        batch_size,
-        forces=forces,
-        began=began,
-    )
-    errors.update((places[i], error) for i, error in failed.items())
-    outputs: list[Any] = [None] * (len(prompts) * n)
+    in_order = list(runs)
+    failed = make_all(model, [*runs.values()], batch_size, forces=forces, began=began)
+    several.errors |= {in_order[i]: error for i, error in failed.items()}
     for place, run in runs.items():
-        if place not in errors:
-            try:
-                outputs[place] = convert(run)
-            except StructgenError as error:
-                errors[place] = error
-    results = gathered(outputs, errors, len(prompts), search)
-    return results if is_batch else results[0]
+        if place not in several.errors:
+            several.put(place, partial(convert, run))
+    return several.result()
 
 
-def gathered(
-    outputs: list[Any], errors: Mapping[int, Exception], n_prompts: int, search: SearchOptions
-) -> list[Any]:
-    """What a call for several returns: by prompt, and with ``n=`` a list for each.
+@final
+class Several:
+    """The outputs of a call for several, whoever makes them: by prompt, ``n`` for each.
 
-    Args:
-        outputs: what was made, ``n`` for each prompt.
+    Attributes:
+        asks: for each output its prompt, and which output for that prompt it is.
         errors: what failed, by its place among them.
-        n_prompts: how many prompts there were.
-        search: the options of the call.
-
-    Raises:
-        StructgenError: some failed, and ``return_errors`` was not asked for.
     """
-    n = search.n or 1
-    if search.return_errors:
-        for place in errors:
-            outputs[place] = errors[place]
-    results = outputs
-    if search.n is not None:
-        results = [outputs[i * n : (i + 1) * n] for i in range(n_prompts)]
-    if not errors or search.return_errors:
-        return results
-    first = errors[min(errors)]
-    if len(errors) == len(outputs) and isinstance(first, (OptionError, BudgetTooSmall)):
-        said = {(type(error), str(error)) for error in errors.values()}
-        if len(said) == 1:  # it is the call that is wrong, and not any of its outputs
-            raise first
-    raise BatchError(
-        _what_failed(errors, len(outputs)),
-        results=results,
-        errors={
-            (place if search.n is None else divmod(place, n)): errors[place]
-            for place in sorted(errors)
-        },
-    ) from first
+
+    def __init__(self, prompt: Any, search: SearchOptions) -> None:
+        """None is made yet; ``search`` are the options of the call."""
+        self._is_batch = chat.are_several(prompt)
+        self._search = search
+        prompts = prompt if self._is_batch else [prompt]
+        self.asks = [(one, index) for one in prompts for index in range(search.n or 1)]
+        self.errors: dict[int, Exception] = {}
+        self._outputs: list[Any] = [None] * len(self.asks)
+
+    @staticmethod
+    def are_asked(prompt: Any, search: SearchOptions) -> bool:
+        """Whether a call is for several."""
+        return search.n is not None or chat.are_several(prompt)
+
+    def put(self, place: int, make: Callable[[], Any]) -> None:
+        """Take an output, or what failed."""
+        try:
+            self._outputs[place] = make()
+        except StructgenError as error:
+            self.errors[place] = error
+
+    def result(self) -> Any:
+        """What the call returns: by prompt, and with ``n=`` a list for each.
+
+        Raises:
+            StructgenError: some failed, and ``return_errors`` was not asked for.
+        """
+        search, outputs, errors = self._search, self._outputs, self.errors
+        if search.return_errors:
+            for place in errors:
+                outputs[place] = errors[place]
+        results, n = outputs, search.n or 1
+        if search.n is not None:
+            results = [outputs[i : i + n] for i in range(0, len(outputs), n)]
+        if not errors or search.return_errors:
+            return results if self._is_batch else results[0]
+        first = errors[min(errors)]
+        if len(errors) == len(outputs) and isinstance(first, (OptionError, BudgetTooSmall)):
+            said = {(type(error), str(error)) for error in errors.values()}
+            if len(said) == 1:  # it is the call that is wrong, and not any of its outputs
+                raise first
+        raise BatchError(
+            _what_failed(errors, len(outputs)),
+            results=results,
+            errors={
+                (place if search.n is None else divmod(place, n)): errors[place]
+                for place in sorted(errors)
+            },
+        ) from first
 
 
 def _what_failed(errors: Mapping[int, Exception], n_outputs: int) -> str:

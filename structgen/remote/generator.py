@@ -1,8 +1,9 @@
-"""Generators of remote models, synchronous and asynchronous: the same calls as of any other.
+"""Models behind servers that speak OpenAI's API, and their generators, with the calls of any other.
 
-Owns the calls, how several outputs are asked for side by side, the two loops that send what an
-`Exchange` says, with a synchronous client of ``openai`` and with an asynchronous one, and what
-errors of the client become. What is asked is `Task`'s, all else of an output the exchange's.
+Owns what such a model is, a client, a name and a dialect, and `from_openai`, which makes one; the
+calls, how several outputs are asked for side by side, the two loops that send what an `Exchange`
+says, with a synchronous client of ``openai`` and with an asynchronous one, and what errors of the
+client become. What is asked is `Task`'s, all else of an output the exchange's.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from collections.abc import Generator as Pieces
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
+from structgen.asking import Asked, AskedAsync
 from structgen.decoding import (
-    AsyncMaker,
     AsyncStream,
     AsyncTypedGenerator,
     AsyncValueStream,
@@ -26,20 +27,20 @@ from structgen.decoding import (
     GenerationResult,
     Output,
     Prompt,
+    Several,
     Stream,
     Take,
     ValueStream,
-    chat,
     check_by_name,
-    gathered,
 )
-from structgen.errors import OptionError, RemoteError, StructgenError
-from structgen.generator import Generator, Maker
+from structgen.errors import ModelError, OptionError, RemoteError, StructgenError
+from structgen.generator import Generator
 from structgen.options import CallOptions
 from structgen.types import T_co
 from structgen.values import shapes_of
 
 from .bounds import bounded
+from .dialects import DialectName, dialect_of
 from .exchange import Exchange
 from .task import Served, Task
 
@@ -50,6 +51,14 @@ if TYPE_CHECKING:
 _SHOWN = 300
 _POLL_SECONDS = 0.05
 """How often it is looked whether a call is cancelled, while nothing comes."""
+
+_OURS = frozenset(
+    (
+        *("model", "messages", "stream", "stream_options", "response_format", "tools"),
+        *("tool_choice", "n", "timeout"),
+    )
+)
+"""What structgen says of a request itself."""
 
 
 def make(client: openai.OpenAI, exchange: Exchange) -> None:
@@ -273,22 +282,6 @@ SIDE_BY_SIDE = 8
 """Most requests at once of a call for several outputs, where ``batch_size`` does not say."""
 
 
-class Asked(Served, Maker, Protocol):
-    """A model that is asked by a synchronous client."""
-
-    @property
-    def client(self) -> openai.OpenAI:
-        """The client."""
-
-
-class AskedAsync(Served, AsyncMaker, Protocol):
-    """A model that is asked by an asynchronous client."""
-
-    @property
-    def client(self) -> openai.AsyncOpenAI:
-        """The client."""
-
-
 @final
 class RemoteGenerator(Generator[T_co]):
     """What ``Generator(model, output_type)`` is for the model of a synchronous client.
@@ -298,10 +291,12 @@ class RemoteGenerator(Generator[T_co]):
         constraint: the output type, compiled to validate answers; None: free text.
     """
 
-    model: Asked
+    model: RemoteModel
     _asks: Task
 
-    def __new__(cls, model: Asked, output_type: Any = None, **options: Any) -> RemoteGenerator[Any]:
+    def __new__(
+        cls, model: RemoteModel, output_type: Any = None, **options: Any
+    ) -> RemoteGenerator[Any]:
         """See `structgen.Generator`; of its options those are possible that say what a type is."""
         self: RemoteGenerator[Any] = object.__new__(cls)
         self._asks = Task(model, output_type, options)
@@ -343,21 +338,18 @@ class RemoteGenerator(Generator[T_co]):
     ) -> Any:
         search = self._asks.search(options)
         client = self.model.client
-        is_batch = chat.are_several(prompt)
-        if not is_batch and search.n is None:
-            exchange = self._asks.one(prompt, options)
+
+        def made(exchange: Exchange) -> Any:
             make(client, exchange)
             return convert(exchange)
-        prompts = prompt if is_batch else [prompt]
-        exchanges, errors = self._asks.many(prompts, search, options)
-        outputs: list[Any] = [None] * (len(prompts) * (search.n or 1))
+
+        if not Several.are_asked(prompt, search):
+            return made(self._asks.one(prompt, options))
+        several = Several(prompt, search)
+        exchanges = self._asks.many(several, search, options)
 
         def work(place: int) -> None:
-            try:
-                make(client, exchanges[place])
-                outputs[place] = convert(exchanges[place])
-            except StructgenError as error:
-                errors[place] = error
+            several.put(place, partial(made, exchanges[place]))
 
         if exchanges:
             most = min(search.batch_size or SIDE_BY_SIDE, len(exchanges))
@@ -369,8 +361,7 @@ class RemoteGenerator(Generator[T_co]):
                         exchange.cancel()
                     pool.shutdown(wait=False, cancel_futures=True)
                     raise
-        results = gathered(outputs, errors, len(prompts), search)
-        return results if is_batch else results[0]
+        return several.result()
 
 
 @final
@@ -382,7 +373,7 @@ class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
         constraint: the output type, compiled to validate answers; None: free text.
     """
 
-    def __init__(self, model: AskedAsync, output_type: Any = None, **options: Any) -> None:
+    def __init__(self, model: AsyncRemoteModel, output_type: Any = None, **options: Any) -> None:
         """See `structgen.Generator`; of its options those are possible that say what a type is."""
         self._asks = Task(model, output_type, options)
         self.model, self.constraint = model, self._asks.constraint
@@ -395,23 +386,22 @@ class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
         self, prompt: Any, options: Mapping[str, Any], take: Take, *, is_sure: bool
     ) -> Any:
         search = self._asks.search(options)
-        is_batch = chat.are_several(prompt)
-        if not is_batch and search.n is None:
+        if not Several.are_asked(prompt, search):
             exchange = self._asks.one(prompt, options)
             await make_async(self.model.client, exchange)
             return take(exchange.result)
-        prompts = prompt if is_batch else [prompt]
-        exchanges, errors = self._asks.many(prompts, search, options)
-        outputs: list[Any] = [None] * (len(prompts) * (search.n or 1))
+        several = Several(prompt, search)
+        exchanges = self._asks.many(several, search, options)
         room = asyncio.Semaphore(search.batch_size or SIDE_BY_SIDE)
 
         async def work(place: int) -> None:
             async with room:
                 try:
                     await make_async(self.model.client, exchanges[place])
-                    outputs[place] = take(exchanges[place].result)
                 except StructgenError as error:
-                    errors[place] = error
+                    several.errors[place] = error
+                else:
+                    several.put(place, lambda: take(exchanges[place].result))
 
         tasks = [asyncio.ensure_future(work(place)) for place in exchanges]
         try:
@@ -421,8 +411,7 @@ class AsyncRemoteGenerator(AsyncTypedGenerator[T_co]):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
-        results = gathered(outputs, errors, len(prompts), search)
-        return results if is_batch else results[0]
+        return several.result()
 
     def stream(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
@@ -487,3 +476,114 @@ class RemoteStream(AsyncStream[T_co]):
     def result(self) -> GenerationResult[T_co]:
         """What came; see `AsyncStream`."""
         return self._exchange.result if self._is_over else super().result
+
+
+@final
+class RemoteModel(Served, Asked):
+    """A model behind a server, asked by a synchronous client. Safe to share by threads.
+
+    Make one with `structgen.from_openai`. Ask it for values directly, ``model(prompt, T)``, or make
+    a `structgen.Generator` of it and an output type.
+
+    Attributes:
+        client: the client.
+        name: what the server calls the model.
+        dialect: how the server is told of types and options.
+        request: what every request has beside.
+    """
+
+    client: openai.OpenAI
+
+    def make_generator(self, output_type: Any = None, **options: Any) -> Generator[Any]:
+        """What ``Generator(model, output_type)`` returns."""
+        return RemoteGenerator(self, output_type, **options)
+
+    _make = make_generator
+
+
+@final
+class AsyncRemoteModel(Served, AskedAsync):
+    """A model behind a server, asked by an asynchronous client; see `RemoteModel`."""
+
+    client: openai.AsyncOpenAI
+
+    def make_generator(self, output_type: Any = None, **options: Any) -> AsyncTypedGenerator[Any]:
+        """What ``Generator(model, output_type)`` returns."""
+        return AsyncRemoteGenerator(self, output_type, **options)
+
+    _make = make_generator  # a model of sockets may be held
+
+    def _mine(self, generator: Any) -> Any:
+        return generator
+
+
+@overload
+def from_openai(
+    client: openai.OpenAI,
+    model: str,
+    *,
+    dialect: DialectName = "openai",
+    request: Mapping[str, Any] | None = None,
+) -> RemoteModel: ...
+
+
+@overload
+def from_openai(
+    client: openai.AsyncOpenAI,
+    model: str,
+    *,
+    dialect: DialectName = "openai",
+    request: Mapping[str, Any] | None = None,
+) -> AsyncRemoteModel: ...
+
+
+def from_openai(
+    client: Any,
+    model: str,
+    *,
+    dialect: DialectName = "openai",
+    request: Mapping[str, Any] | None = None,
+) -> RemoteModel | AsyncRemoteModel:
+    """Return a model behind a server that speaks OpenAI's API, for `structgen.Generator`.
+
+    Args:
+        client: an ``openai.OpenAI`` or ``openai.AsyncOpenAI``, with the server's ``base_url`` and
+            key; with an asynchronous one generators are `structgen.AsyncTypedGenerator`.
+        model: what the server calls the model.
+        dialect: which server it is, which says how output types travel and what it enforces:
+            ``"openai"``, ``"openai-non-strict"``, ``"json-schema"`` (any other that takes JSON
+            Schema as ``response_format``), ``"vllm"``, ``"vllm-guided"`` (before 0.12),
+            ``"sglang"``, ``"llama.cpp"``, ``"ollama"`` or ``"none"`` (it is told nothing).
+        request: arguments that each request has beside, such as ``{"reasoning_effort": "low"}``;
+            ``extra_body`` and ``extra_headers`` among them.
+
+    Raises:
+        ModelError: ``openai`` is not installed, or ``client`` is none of its clients.
+        OptionError: there is no such dialect, or ``request`` has what structgen says itself.
+
+    Nothing is sent.
+    """
+    try:
+        import openai
+    except ImportError as error:
+        raise ModelError(
+            "from_openai needs the package openai. Install it: pip install 'structgen[openai]'."
+        ) from error
+    found = dialect_of(dialect)
+    if not isinstance(model, str) or not model:
+        raise OptionError(f"model={model!r} is not a name. Pass what the server calls the model.")
+    others = dict(request or {})
+    for name in others:
+        if name in _OURS:
+            raise OptionError(
+                f"request has {name!r}, which structgen says itself: by the output type, the "
+                "prompt and the options of a call."
+            )
+    if isinstance(client, openai.OpenAI):
+        return RemoteModel(client, model, found, others)
+    if isinstance(client, openai.AsyncOpenAI):
+        return AsyncRemoteModel(client, model, found, others)
+    raise ModelError(
+        f"The client is a {type(client).__name__}, none of the package openai. Pass "
+        "openai.OpenAI(base_url=..., api_key=...) or openai.AsyncOpenAI(...)."
+    )

@@ -10,12 +10,12 @@ prompt.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from structgen.constraint import Constraint
 from structgen.constraint import compile as compile_constraint
-from structgen.decoding import SearchOptions, chat
+from structgen.decoding import SearchOptions, Several, chat
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError, StructgenError
 from structgen.options import OPTIONS
@@ -184,20 +184,19 @@ def _bias(token: int, added: float) -> float:
 MAX_RETRIES = 20
 
 
-class Served(Protocol):
-    """A model behind a server, as far as it matters to what is asked."""
+class Served:
+    """A model behind a server."""
 
-    @property
-    def name(self) -> str:
-        """What the server calls it."""
+    def __init__(
+        self, client: Any, name: str, dialect: Dialect, request: Mapping[str, Any]
+    ) -> None:
+        self.client = client
+        self.name = name
+        self.dialect = dialect
+        self.request = request
 
-    @property
-    def dialect(self) -> Dialect:
-        """How the server is told of types and options."""
-
-    @property
-    def request(self) -> Mapping[str, Any]:
-        """What every request has beside."""
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, dialect={self.dialect.name!r})"
 
 
 class Task:
@@ -292,24 +291,21 @@ class Task:
         return Exchange(self.question(prompt, search, options, 0), is_stream=is_stream)
 
     def many(
-        self, prompts: Sequence[Any], search: SearchOptions, given: Mapping[str, Any]
-    ) -> tuple[dict[int, Exchange], dict[int, Exception]]:
-        """The exchanges of a call for several, by their places; and what failed at once."""
+        self, several: Several, search: SearchOptions, given: Mapping[str, Any]
+    ) -> dict[int, Exchange]:
+        """The exchanges of a call for several, by their places, but for what failed at once."""
         n = search.n or 1
         if n > 1 and (search.do_sample is False or search.temperature == 0):
             raise OptionError(
                 f"n={n} outputs of a greedy call would be the same. Pass temperature= to sample."
             )
         exchanges: dict[int, Exchange] = {}
-        errors: dict[int, Exception] = {}
-        for i, prompt in enumerate(prompts):
-            for k in range(n):
-                try:
-                    question = self.question(prompt, search, given, k)
-                    exchanges[i * n + k] = Exchange(question)
-                except StructgenError as error:
-                    errors[i * n + k] = error
-        return exchanges, errors
+        for place, (prompt, index) in enumerate(several.asks):
+            try:
+                exchanges[place] = Exchange(self.question(prompt, search, given, index))
+            except StructgenError as error:
+                several.errors[place] = error
+        return exchanges
 
     def __repr__(self) -> str:
         what = "free text" if self.output is None else self.output.name

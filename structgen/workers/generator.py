@@ -25,13 +25,13 @@ from structgen.decoding import (
     Draft,
     GenerationResult,
     Prompt,
+    Several,
     Take,
     Think,
     TokenPrompt,
     chat,
     checks_for,
     checks_of_constraint,
-    gathered,
     written_in,
 )
 from structgen.decoding import options as search_options
@@ -138,7 +138,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         """
         search_options.check_by_name(more)
         search = self._search(options)
-        if chat.are_several(prompt) or search.n is not None:
+        if Several.are_asked(prompt, search):
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
         return WorkerStream(self, self._call(prompt, search, wants_chunks=True))
 
@@ -181,49 +181,44 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         self, prompt: Any, options: Mapping[str, Any], take: Take, *, is_sure: bool
     ) -> Any:
         search = self._search(options)
-        is_batch = chat.are_several(prompt)
-        if not is_batch and search.n is None:
+        if not Several.are_asked(prompt, search):
             call = self._call(prompt, search, checks_sure=is_sure)
             try:
                 await call.begin(self._host)
-                return take(self._here(raised(await call.end()), call))
+                return self._taken(take, await call.end(), call)
             finally:
                 call.drop()
-        prompts = prompt if is_batch else [prompt]
-        n = search.n or 1
+        several = Several(prompt, search)
         settings = search_options.resolve(search, self.model.search_defaults)
         search_options.check_samples(search, settings)
         caller = next(CALLERS)
-        errors: dict[int, Exception] = {}
-        outputs: list[Any] = [None] * (len(prompts) * n)
         calls: dict[int, RunningCall] = {}
         try:
-            for place in range(len(outputs)):
-                i, k = divmod(place, n)
+            for place, (one, index) in enumerate(several.asks):
                 try:
                     calls[place] = self._call(
-                        prompts[i], search, checks_sure=is_sure, caller=caller, index=k
+                        one, search, checks_sure=is_sure, caller=caller, index=index
                     )
                     await calls[place].begin(self._host)
                 except StructgenError as error:
-                    errors[place] = error
+                    several.errors[place] = error
                 if place % _AT_A_TIME == 0:
                     await asyncio.sleep(0)
             for place, call in calls.items():
-                if place in errors:
+                if place in several.errors:
                     continue
                 ended = await call.end()
                 if place % _AT_A_TIME == 0:
                     await asyncio.sleep(0)
-                try:
-                    outputs[place] = take(self._here(raised(ended), call))
-                except StructgenError as error:
-                    errors[place] = error
+                several.put(place, functools.partial(self._taken, take, ended, call))
         finally:
             for call in calls.values():
                 call.drop()
-        results = gathered(outputs, errors, len(prompts), search)
-        return results if is_batch else results[0]
+        return several.result()
+
+    def _taken(self, take: Take, ended: Ended, call: RunningCall) -> Any:
+        """What a call that has ended gives; raises what it failed with."""
+        return take(self._here(raised(ended), call))
 
     def _here(self, result: GenerationResult[Any], call: RunningCall) -> GenerationResult[T_co]:
         """A result of the process, with what makes values of it."""
