@@ -8,7 +8,7 @@ output is made is `structgen.decoding.generation`'s business.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from structgen.constraint import Constraint
@@ -19,11 +19,9 @@ from structgen.decoding.options import SearchOptions
 from structgen.decoding.tools import told, with_calls, with_tools
 from structgen.errors import OptionError, PromptError
 from structgen.insight import (
-    OpenSequence,
     Passes,
     Scores,
     may_have_sites,
-    run_passes,
     suggestion,
 )
 from structgen.models.base import Model, after_start, joined, most_characters, passes
@@ -119,23 +117,6 @@ def encode_pieces(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
     check_may_fit(model, text)
     chat.parse(text)
     return after_start(model.start_ids, encode_text(model, pieces))
-
-
-def opener(
-    model: Model,
-    prompt_ids: TokenIds,
-    adapter: str | None = None,
-    give_up: Callable[[], bool] | None = None,
-) -> OpenSequence:
-    """Return what begins a sequence on a prompt and some tokens after it, for `Confidence`.
-
-    It raises `GivenUp` when ``give_up``, asked before each pass of the model, says so.
-    """
-
-    def open_sequence(before: Sequence[int], room: int) -> tuple[Scores, int]:
-        return run_passes(opening(model, prompt_ids, adapter, before, room), give_up)
-
-    return open_sequence
 
 
 def opening(

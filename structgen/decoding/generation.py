@@ -25,7 +25,7 @@ from structgen.sampling import Logits, LogitsProcessor, TokenIds, TokenMask
 from structgen.values import Judging
 
 from . import options
-from .call_validation import budget, check_adapter, check_values, opener, opening
+from .call_validation import budget, check_adapter, check_values, opening
 from .chat_tokens import Speller
 from .checks import Trial
 from .choosing import Chooser
@@ -128,6 +128,7 @@ class Generation:
             self._speculation = Speculation(
                 vocabulary.tokens, cursor, speller, lambda: model.pass_costs
             )
+        self._open = partial(opening, model, prompt_ids, search.adapter)
         self._reused_tokens = 0
 
     # -- what there is ----------------------------------------------------------------------
@@ -167,7 +168,7 @@ class Generation:
             confidence=Confidence(
                 self._constraint,
                 output_ids,
-                opener(self._model, self.prompt_ids, self.adapter),
+                self._open,
                 is_whole=finish_reason in _WHOLE,
             ),
             abstain_below=self._search.abstain_below,
@@ -299,7 +300,7 @@ class Generation:
 
     def weigh(self) -> Passes[None]:
         """Weigh the alternatives of a value that has closed, as `Progress.weigh`."""
-        return self.progress.weigh(partial(opening, self._model, self.prompt_ids, self.adapter))
+        return self.progress.weigh(self._open)
 
     @property
     def n_wanted(self) -> int:

@@ -49,7 +49,7 @@ from .call_validation import (
     check_adapter,
     check_fits,
     messages_of,
-    opener,
+    opening,
     tokens_of,
 )
 from .chat import Prompt, TokenPrompt, without_oldest
@@ -491,8 +491,8 @@ def probabilities(
     def give_up() -> bool:
         return clock.is_interrupted
 
-    open_sequence = opener(model, prompt_ids, adapter, give_up)
     try:
+        open_sequence = partial(opening, model, prompt_ids, adapter)
         work = measuring(constraint, site, (), open_sequence, tolerance)
         found = run_passes(work, give_up)
     except GivenUp:

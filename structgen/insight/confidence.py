@@ -87,9 +87,9 @@ Passes: TypeAlias = Generator[None, None, _R]
 """Work that yields before each pass of the model, so that whoever runs it may stop or let others
 have a pass; what it returns is its result."""
 
-OpenSequence: TypeAlias = Callable[[Sequence[int], int], tuple[Scores, int]]
-"""Begins a sequence: of the prompt, the given tokens after it, and room for so many more, or fewer
-where the context ends. How many is returned as well."""
+OpenPasses: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[Scores, int]]]
+"""Begins a sequence, pass by pass: of the prompt, the given tokens after it, and room for so many
+more, or fewer where the context ends. How many is returned as well."""
 
 
 class GivenUp(Exception):
@@ -349,7 +349,7 @@ class Confidence(Mapping[str, ValueConfidence]):
         self,
         constraint: Constraint | None,
         token_ids: Sequence[int],
-        open_sequence: OpenSequence,
+        open_sequence: OpenPasses,
         *,
         is_whole: bool,
         tolerance: float = TOLERANCE,
@@ -500,7 +500,7 @@ def measuring(
     constraint: Constraint,
     site: Site,
     token_ids: Sequence[int],
-    open_sequence: OpenSequence,
+    open_sequence: OpenPasses,
     tolerance: float,
 ) -> Passes[ValueConfidence]:
     """Compute how sure a model is of one value, pass by pass.
@@ -520,12 +520,8 @@ def measuring(
     an ``error`` of 1 nothing was found, and every alternative gets the same probability.
     """
 
-    def opened(before: Sequence[int], wanted: int) -> Passes[tuple[Scores, int]]:
-        yield from ()
-        return open_sequence(before, wanted)
-
-    yield
-    tree, _, error = yield from grown(constraint, site, token_ids, opened, tolerance)
+    yield  # no sequence is begun for a call that is over
+    tree, _, error = yield from grown(constraint, site, token_ids, open_sequence, tolerance)
     if tree.cut and error > tolerance:
         raise PromptError(
             f"How sure the model is of {site.path} cannot be told: its context has room for "
@@ -560,7 +556,7 @@ def grown(
     constraint: Constraint,
     site: Site,
     token_ids: Sequence[int],
-    open_sequence: Callable[[Sequence[int], int], Passes[tuple[Scores, int]]],
+    open_sequence: OpenPasses,
     tolerance: float,
     groups: Sequence[int] | None = None,
 ) -> Passes[tuple[TokenTree, int, float]]:
@@ -570,7 +566,7 @@ def grown(
         constraint: as for `measuring`, and so on.
         site: see there.
         token_ids: see there.
-        open_sequence: see there; pass by pass.
+        open_sequence: see there.
         tolerance: see there.
         groups: as for `TokenTree.growing`.
 
@@ -597,10 +593,6 @@ def grown(
     finally:
         sequence.close()
     return tree, len(before), error
-
-
-OpenPasses: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[Scores, int]]]
-"""As `OpenSequence`, pass by pass."""
 
 
 @final

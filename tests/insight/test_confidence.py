@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Literal
 
@@ -19,7 +20,7 @@ from pydantic import AfterValidator, Field
 
 import structgen
 from structgen import Generator, JsonSchema, Regex
-from structgen.decoding.call_validation import opener
+from structgen.decoding.call_validation import opening
 from structgen.insight import alternatives, confidence
 from structgen.insight.alternatives import MAX_ALTERNATIVES, sites, whole_texts
 from structgen.insight.confidence import Confidence
@@ -127,7 +128,7 @@ def test_a_field_is_summed_from_where_all_its_alternatives_were_open():
     exact = Confidence(
         generator.constraint,
         result.token_ids,
-        opener(model, model.encode("hi")),
+        partial(opening, model, model.encode("hi"), None),
         is_whole=True,
         tolerance=0,
     )
