@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import codecs
+import copy
 import html
 import json
 import math
@@ -416,26 +417,15 @@ class Trace(Sequence[TraceStep]):
     def __iter__(self) -> Iterator[TraceStep]:
         return iter(self.steps)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         """Pickle without the automaton: the copy cannot `explain`."""
-        return _unpickled, (
-            self.steps,
-            self.title,
-            self.prompt,
-            self.n_tokens,
-            self._max_tokens,
-        )
+        return {**vars(self), "_constraint": None}
 
     def completed(self, steps: Sequence[TraceStep], constraint: Constraint | None) -> Trace:
         """The same with other steps, and what explains them: of a trace from another process."""
-        return Trace(
-            steps,
-            constraint,
-            title=self.title,
-            prompt=self.prompt,
-            n_tokens=self.n_tokens,
-            max_tokens=self._max_tokens,
-        )
+        made = copy.copy(self)
+        made.steps, made._constraint = tuple(steps), constraint
+        return made
 
     def __repr__(self) -> str:
         forced = sum(step.is_forced for step in self.steps)
@@ -542,12 +532,6 @@ def _index(name: str, value: Any, fix: str) -> int:
         return operator.index(value)  # NumPy integers too
     except TypeError:
         raise OptionError(f"{name}={value!r} is not a whole number. {fix}") from None
-
-
-def _unpickled(
-    steps: tuple[TraceStep, ...], title: str, prompt: str, n_tokens: int, max_tokens: int
-) -> Trace:
-    return Trace(steps, None, title=title, prompt=prompt, n_tokens=n_tokens, max_tokens=max_tokens)
 
 
 def headline(type_name: str | None, model_name: str) -> str:
