@@ -76,7 +76,7 @@ _SESSION_OPTIONS = (
     "provider_options",
 )
 
-PROVIDER_OPTIONS = "provider_options"
+_PROVIDER_OPTIONS = "provider_options"
 
 
 def runtime_names(providers: Iterable[str]) -> list[str]:
@@ -113,24 +113,10 @@ def checked(providers: Sequence[str]) -> list[str]:
     return names
 
 
-def with_options(
-    providers: Sequence[str] | None, session_options: Mapping[str, Any] | None
+def _with_options(
+    providers: Sequence[str] | None, given: Any
 ) -> tuple[Sequence[str] | None, Mapping[str, Mapping[str, Any]]]:
-    """Read which providers session options name: the runtime itself would not use them for it.
-
-    Args:
-        providers: of `checked`, or None.
-        session_options: with ``provider_options``, as ``genai_config.json`` has them: a list of
-            ``{name: {option: value}}``.
-
-    Returns:
-        The providers to use, and the options of each by name.
-
-    Raises:
-        ModelError: they are no such list, or name one that is not installed, or that ``providers``
-            does not name.
-    """
-    given = (session_options or {}).get(PROVIDER_OPTIONS)
+    """Read which providers ``provider_options`` name: the runtime would not use them for it."""
     if given is None:
         return providers, {}
     entries = given if isinstance(given, (list, tuple)) else [given]
@@ -140,7 +126,7 @@ def with_options(
             isinstance(options, Mapping) for options in entry.values()
         ):
             raise ModelError(
-                f"Session option {PROVIDER_OPTIONS!r} is a list such as "
+                f"Session option {_PROVIDER_OPTIONS!r} is a list such as "
                 f"[{{'cuda': {{'device_id': '0'}}}}], not {given!r}."
             )
         for name, options in zip(checked([*entry] or ["cpu"]), entry.values(), strict=False):
@@ -148,7 +134,7 @@ def with_options(
     for name in found:
         if providers is not None and name not in providers:
             raise ModelError(
-                f"Session option {PROVIDER_OPTIONS!r} names {name!r}, which providers= does not: "
+                f"Session option {_PROVIDER_OPTIONS!r} names {name!r}, which providers= does not: "
                 f"{', '.join(providers)}. Name it in both."
             )
     return [*found] if providers is None and found else providers, found
@@ -161,7 +147,8 @@ def read_options(
 
     Args:
         providers: execution providers, the preferred one first; None: as the options say.
-        session_options: of ONNX Runtime.
+        session_options: of ONNX Runtime; ``provider_options`` among them, as ``genai_config.json``
+            has them: a list of ``{name: {option: value}}``.
         threads: threads an operator may use; None: as many as there are cores.
 
     Returns:
@@ -169,7 +156,8 @@ def read_options(
 
     Raises:
         OptionError: ``threads`` is no number of threads.
-        ModelError: a provider is not installed, or an option is not known.
+        ModelError: a provider is not installed, or named by its options alone; or an option is not
+            known.
     """
     if threads is not None and (
         isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
@@ -180,8 +168,8 @@ def read_options(
         )
     _check_session_options(session_options)
     named = None if providers is None else checked(providers)
-    names, options_of = with_options(named, session_options)
-    others = {k: v for k, v in (session_options or {}).items() if k != PROVIDER_OPTIONS}
+    others = dict(session_options or {})
+    names, options_of = _with_options(named, others.pop(_PROVIDER_OPTIONS, None))
     return names, options_of, others
 
 

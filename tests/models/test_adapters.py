@@ -95,7 +95,7 @@ def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypat
     assert loading.checked(["CPUExecutionProvider", "webgpu"]) == ["cpu", "webgpu"]
 
 
-def test_a_provider_that_session_options_name_is_used_or_refused():
+def test_a_provider_that_session_options_name_is_used_or_refused(monkeypatch):
     def load(options, providers=None):
         structgen.load("smollm2-135m-instruct", providers=providers, session_options=options)
 
@@ -104,11 +104,12 @@ def test_a_provider_that_session_options_name_is_used_or_refused():
             load({"provider_options": named})
     with pytest.raises(structgen.ModelError, match="list such as"):
         load({"provider_options": ["cuda"]})
-    names, options = loading.with_options(None, {"provider_options": [{"CPU": {"a": 1}}]})
-    assert (names, options) == (["cpu"], {"cpu": {"a": 1}})
-    assert loading.with_options(["cpu"], {"log_id": "x"}) == (["cpu"], {})
+    found = loading.read_options(None, {"provider_options": [{"CPU": {"a": 1}}]}, None)
+    assert found == (["cpu"], {"cpu": {"a": 1}}, {})
+    assert loading.read_options(["cpu"], {"log_id": "x"}, None) == (["cpu"], {}, {"log_id": "x"})
+    monkeypatch.setattr(loading, "installed", lambda: ["cpu", "cuda"])
     with pytest.raises(structgen.ModelError, match="names 'cpu', which providers= does not: cuda"):
-        loading.with_options(["cuda"], {"provider_options": [{"cpu": {}}]})
+        loading.read_options(["cuda"], {"provider_options": [{"cpu": {}}]}, None)
 
 
 def test_session_options_reach_the_runtime():
