@@ -24,6 +24,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from structgen.errors import OptionError
+from structgen.storage import written_whole
 
 from .columns import Columns
 from .rows import Row, as_json, pyarrow, stamp
@@ -226,16 +227,10 @@ class Parts:
 
 def _put(path: Path, data: bytes) -> None:
     """Write a file that is whole once it has its name, also after a power cut."""
-    aside = path.with_name(f".{path.name}.aside")
-    try:
-        with aside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    with written_whole(path) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     if hasattr(os, "O_DIRECTORY"):
         folder = os.open(path.parent, os.O_DIRECTORY)
         try:
