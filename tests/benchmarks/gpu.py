@@ -93,17 +93,18 @@ def make(name: str, folder: Path, tokenizer: Path, target: graph.Target) -> None
 
     width, wide = shape.hidden_size, shape.ffn_size
     ones = np.ones(width, np.float32)
+    names = decoder.LayerWeights.__dataclass_fields__
+    weights: Any = SimpleNamespace(**dict.fromkeys(names) | {"attn_norm": ones, "ffn_norm": ones})
     qkv = HEAD * (shape.n_heads + 2 * shape.n_kv_heads)
     builder.embed(matrix(shape.vocab_size, width, 8))
     for _ in range(n_layers):
-        projections = (
-            (matrix(qkv, width), matrix(width, width)),
-            (
-                matrix(2 * wide, width),
-                matrix(width, wide),
-            ),
+        builder.layer(
+            weights,
+            qkv=matrix(qkv, width),
+            o=matrix(width, width),
+            gate_up=matrix(2 * wide, width),
+            down=matrix(width, wide),
         )
-        builder.layer(graph.LayerMatrices(ones, *projections[0], ones, *projections[1]))
     builder.head(ones, None)
     builder.save()
     end = json.loads(tokenizer.read_bytes())["added_tokens"][0]["id"]

@@ -43,7 +43,6 @@ from .graph import (
     INPUTS,
     OUTPUTS,
     GraphBuilder,
-    LayerMatrices,
     QuantizedMatrix,
     Target,
     eight_bit,
@@ -307,7 +306,16 @@ def _write(
     del embedding
     report(stage, 1, n_steps)
     for layer in range(shape.n_layers):
-        graph.layer(_matrices(checkpoint.layer(layer), calibration))
+        weights = checkpoint.layer(layer)
+        smooth(weights, shape, calibration.advance(weights))
+        graph.layer(
+            weights,
+            qkv=eight_bit(np.concatenate([weights.q, weights.k, weights.v])),
+            o=eight_bit(weights.o),
+            gate_up=_narrowest(np.concatenate([weights.gate, weights.up])),
+            down=_narrowest(weights.down),
+            qkv_bias=_stacked(weights),
+        )
         report(stage, layer + 2, n_steps)
     head = None if shape.is_tied else eight_bit(checkpoint.head())
     graph.head(checkpoint.final_norm(), head, hidden_states=hidden_states)
@@ -335,24 +343,6 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
     sequences = [tokenizer.encode(text).ids[:longest] for text in texts(knows)]
     # Of a very short text nothing is left once the first token is set aside.
     return [ids for ids in sequences if len(ids) > 1]
-
-
-def _matrices(weights: LayerWeights, calibration: Calibration) -> LayerMatrices:
-    smooth(weights, calibration.shape, calibration.advance(weights))
-    return LayerMatrices(
-        attn_norm=weights.attn_norm,
-        qkv=eight_bit(np.concatenate([weights.q, weights.k, weights.v])),
-        o=eight_bit(weights.o),
-        ffn_norm=weights.ffn_norm,
-        gate_up=_narrowest(np.concatenate([weights.gate, weights.up])),
-        down=_narrowest(weights.down),
-        qkv_bias=_stacked(weights),
-        o_bias=weights.o_bias,
-        q_norm=weights.q_norm,
-        k_norm=weights.k_norm,
-        attn_post_norm=weights.attn_post_norm,
-        ffn_post_norm=weights.ffn_post_norm,
-    )
 
 
 def _stacked(weights: LayerWeights) -> FloatArray | None:

@@ -41,7 +41,7 @@ import onnx_ir as ir
 from structgen.models.base import MASK_INPUT
 from structgen.models.cache import masked, sha256
 
-from .decoder import Attention, DecoderShape, FloatArray
+from .decoder import Attention, DecoderShape, FloatArray, LayerWeights
 
 BLOCK = 32
 """Inputs that share one scale, everywhere in this package."""
@@ -216,27 +216,6 @@ HIDDEN_STATES = "hidden_states"
 """Name of the output with a vector a token. The runtime hands out such further outputs by name."""
 
 
-@dataclass(frozen=True)
-class LayerMatrices:
-    """What one transformer block needs: norms in float32, four quantised projections.
-
-    ``qkv`` and ``gate_up`` are their parts stacked along the outputs. What is None is not there.
-    """
-
-    attn_norm: FloatArray
-    qkv: QuantizedMatrix
-    o: QuantizedMatrix
-    ffn_norm: FloatArray
-    gate_up: QuantizedMatrix
-    down: QuantizedMatrix
-    qkv_bias: FloatArray | None = None
-    o_bias: FloatArray | None = None
-    q_norm: FloatArray | None = None
-    k_norm: FloatArray | None = None
-    attn_post_norm: FloatArray | None = None
-    ffn_post_norm: FloatArray | None = None
-
-
 def save_masked(model: ir.Model, size: int, plain: Path) -> Path:
     """Write a model with a mask beside the file that has it without, of which it holds the digest.
 
@@ -383,27 +362,45 @@ class GraphBuilder:
         if self._shape.embedding_scale != 1:
             self._hidden = self._times(f"{name}/Mul", self._hidden, self._shape.embedding_scale)
 
-    def layer(self, matrices: LayerMatrices) -> None:
-        """Add the next transformer block."""
+    def layer(
+        self,
+        weights: LayerWeights,
+        *,
+        qkv: QuantizedMatrix,
+        o: QuantizedMatrix,
+        gate_up: QuantizedMatrix,
+        down: QuantizedMatrix,
+        qkv_bias: FloatArray | None = None,
+    ) -> None:
+        """Add the next transformer block.
+
+        Args:
+            weights: its norms and the bias of ``o``.
+            qkv: its projections of queries, keys and values, stacked along the outputs.
+            o: the projection behind the attention.
+            gate_up: those of gate and up, stacked.
+            down: the last one.
+            qkv_bias: the biases of the first.
+        """
         base = f"/model/layers.{self._n_layers}"
         attention = self._shape.layers[self._n_layers]
-        normed = self._norm(f"{base}/input_layernorm", matrices.attn_norm)
-        packed = self._matmul(f"{base}/attn/qkv_proj", normed, matrices.qkv, bias=matrices.qkv_bias)
-        attended = self._attention(f"{base}/attn", packed, matrices, attention)
-        delta = self._matmul(f"{base}/attn/o_proj", attended, matrices.o, bias=matrices.o_bias)
-        if matrices.attn_post_norm is not None:
+        normed = self._norm(f"{base}/input_layernorm", weights.attn_norm)
+        packed = self._matmul(f"{base}/attn/qkv_proj", normed, qkv, bias=qkv_bias)
+        attended = self._attention(f"{base}/attn", packed, weights, attention)
+        delta = self._matmul(f"{base}/attn/o_proj", attended, o, bias=weights.o_bias)
+        if weights.attn_post_norm is not None:
             name = f"{base}/attn_post_layernorm"
-            delta = self._plain_norm(name, delta, matrices.attn_post_norm)
+            delta = self._plain_norm(name, delta, weights.attn_post_norm)
         self._delta = delta
 
-        normed = self._norm(f"{base}/post_attention_layernorm", matrices.ffn_norm)
-        gate_up = self._matmul(f"{base}/mlp/gate_up_proj", normed, matrices.gate_up)
-        gate, up = self._node("Split", f"{base}/mlp/Split", [gate_up], 2, axis=-1, num_outputs=2)
+        normed = self._norm(f"{base}/post_attention_layernorm", weights.ffn_norm)
+        both = self._matmul(f"{base}/mlp/gate_up_proj", normed, gate_up)
+        gate, up = self._node("Split", f"{base}/mlp/Split", [both], 2, axis=-1, num_outputs=2)
         activated = self._activate(f"{base}/mlp/act_fn", gate)
         product = self._one("Mul", f"{base}/mlp/Mul", activated, up)
-        delta = self._matmul(f"{base}/mlp/down_proj", product, matrices.down)
-        if matrices.ffn_post_norm is not None:
-            delta = self._plain_norm(f"{base}/ffn_post_layernorm", delta, matrices.ffn_post_norm)
+        delta = self._matmul(f"{base}/mlp/down_proj", product, down)
+        if weights.ffn_post_norm is not None:
+            delta = self._plain_norm(f"{base}/ffn_post_layernorm", delta, weights.ffn_post_norm)
         self._delta = delta
         self._n_layers += 1
 
@@ -589,7 +586,7 @@ class GraphBuilder:
         )
 
     def _attention(
-        self, name: str, packed: ir.Value, matrices: LayerMatrices, attention: Attention
+        self, name: str, packed: ir.Value, weights: LayerWeights, attention: Attention
     ) -> ir.Value:
         shape, i = self._shape, self._n_layers
         dims: list[str | int] = [
@@ -603,8 +600,8 @@ class GraphBuilder:
         self._graph.inputs.extend(past)
         # Keys and values are packed behind the queries in the first input.
         qkv: list[ir.Value | None] = [packed, None, None]
-        if matrices.q_norm is not None and matrices.k_norm is not None:
-            qkv = self._split(name, packed, matrices.q_norm, matrices.k_norm)
+        if weights.q_norm is not None and weights.k_norm is not None:
+            qkv = self._split(name, packed, weights.q_norm, weights.k_norm)
         tables = self._ropes[attention.rope] if attention.rope is not None else []
         is_near = 0 < attention.window < shape.context_length
         attended, *present = self._node(
