@@ -14,13 +14,13 @@ import numpy as np
 
 from structgen.models.base import Allowed, Model
 from structgen.sampling import (
-    LogitBias,
     Logits,
     LogitsProcessor,
-    MinLength,
-    NoRepeatNgram,
     Sampler,
     checked,
+    logit_bias,
+    min_length,
+    no_repeat_ngram,
 )
 
 from .chat_tokens import Speller
@@ -66,12 +66,12 @@ class Chooser:
         # In this order: preferences, the mask, the user's, the mask again.
         self._processors: list[LogitsProcessor] = []
         if settings.get("min_length"):
-            ends = MinLength(settings["min_length"], vocabulary.eos_token_ids)
+            ends = min_length(settings["min_length"], vocabulary.eos_token_ids)
             self._processors.append(ends)
         if settings.get("no_repeat_ngram_size"):
-            self._processors.append(NoRepeatNgram(settings["no_repeat_ngram_size"]))
+            self._processors.append(no_repeat_ngram(settings["no_repeat_ngram_size"]))
         if search.logit_bias:
-            self._processors.append(LogitBias(search.logit_bias, vocabulary.size))
+            self._processors.append(logit_bias(search.logit_bias, vocabulary.size))
         if mask is not None:
             self._processors.append(mask)
         of_call = None if search.processor is None else checked(search.processor)

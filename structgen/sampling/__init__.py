@@ -8,23 +8,20 @@ from __future__ import annotations
 
 from .logprobs import Scorer, TokenLogprob, TopToken
 from .processors import (
-    LogitBias,
     Logits,
     LogitsProcessor,
-    MinLength,
-    NoRepeatNgram,
     TokenIds,
     TokenMask,
     checked,
+    logit_bias,
+    min_length,
+    no_repeat_ngram,
 )
 from .sampler import Sampler
 
 __all__ = [
-    "LogitBias",
     "Logits",
     "LogitsProcessor",
-    "MinLength",
-    "NoRepeatNgram",
     "Sampler",
     "Scorer",
     "TokenIds",
@@ -32,4 +29,7 @@ __all__ = [
     "TokenMask",
     "TopToken",
     "checked",
+    "logit_bias",
+    "min_length",
+    "no_repeat_ngram",
 ]

@@ -218,69 +218,63 @@ def _clear(token_ids: Collection[int], words: npt.NDArray[np.uint32]) -> None:
         words[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
 
 
-class MinLength:
-    """Makes the end unlikely while prompt and output together are shorter than ``min_length``."""
+def min_length(length: int, eos_token_ids: Sequence[int]) -> LogitsProcessor:
+    """Make the end unlikely while prompt and output together are shorter than ``length``."""
+    ends = list(eos_token_ids)
 
-    def __init__(self, min_length: int, eos_token_ids: Sequence[int]) -> None:
-        self._min_length = min_length
-        self._eos_token_ids = list(eos_token_ids)
-
-    def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
-        """Lower the end-of-sequence scores, in place."""
-        if token_ids.shape[1] < self._min_length:
-            logits[:, self._eos_token_ids] = _UNLIKELY
+    def call(token_ids: TokenIds, logits: Logits) -> Logits:
+        if token_ids.shape[1] < length:
+            logits[:, ends] = _UNLIKELY
         return logits
 
+    return call
 
-class LogitBias:
-    """Adds to the scores of some tokens."""
 
-    def __init__(self, bias: Mapping[int, float], size: int) -> None:
-        """Take over a bias.
+def logit_bias(bias: Mapping[int, float], size: int) -> LogitsProcessor:
+    """Add to the scores of some tokens.
 
-        Args:
-            bias: token id to what is added to its score. Minus infinity: as unlikely as can be,
-                which leaves the token where nothing else is allowed.
-            size: the width of the logits.
+    Args:
+        bias: token id to what is added to its score. Minus infinity: as unlikely as can be, which
+            leaves the token where nothing else is allowed.
+        size: the width of the logits.
 
-        Raises:
-            OptionError: an id is beyond that.
-        """
-        beyond = [token_id for token_id in bias if token_id >= size]
-        if beyond:
-            raise OptionError(
-                f"logit_bias has token {beyond[0]:,}, but the vocabulary has {size:,} ids.",
-                option="logit_bias",
-                value=bias,
-            )
-        self._token_ids = np.fromiter(bias.keys(), np.int64, len(bias))
-        self._bias = np.fromiter(bias.values(), np.float32, len(bias))
-        self._bias[self._bias == _MINUS_INFINITY] = _UNLIKELY
+    Raises:
+        OptionError: an id is beyond that.
+    """
+    beyond = [token_id for token_id in bias if token_id >= size]
+    if beyond:
+        raise OptionError(
+            f"logit_bias has token {beyond[0]:,}, but the vocabulary has {size:,} ids.",
+            option="logit_bias",
+            value=bias,
+        )
+    biased = np.fromiter(bias.keys(), np.int64, len(bias))
+    added = np.fromiter(bias.values(), np.float32, len(bias))
+    added[added == _MINUS_INFINITY] = _UNLIKELY
 
-    def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
-        """Add the bias, in place."""
-        logits[:, self._token_ids] += self._bias
+    def call(token_ids: TokenIds, logits: Logits) -> Logits:
+        logits[:, biased] += added
         return logits
 
+    return call
 
-class NoRepeatNgram:
-    """Makes any token unlikely that would repeat a run of ``ngram_size`` tokens."""
 
-    def __init__(self, ngram_size: int) -> None:
-        self._ngram_size = ngram_size
+def no_repeat_ngram(size: int) -> LogitsProcessor:
+    """Make any token unlikely that would repeat a run of ``size`` tokens."""
+    n = size - 1
 
-    def __call__(self, token_ids: TokenIds, logits: Logits) -> Logits:
-        """Lower the scores of tokens that once followed the last ``ngram_size - 1``, in place."""
-        n = self._ngram_size - 1
+    def call(token_ids: TokenIds, logits: Logits) -> Logits:
         for row, scores in zip(token_ids, logits, strict=True):
             if len(row) <= n:
                 continue
-            followers = row[n:]
+            followers = row[n:]  # what once came after the last n tokens
             if n:
                 windows = np.lib.stride_tricks.sliding_window_view(row[:-1], n)
                 followers = followers[(windows == row[-n:]).all(axis=1)]
             scores[followers] = _UNLIKELY
         return logits
+
+    return call
 
 
 def near_the_greatest(logits: Logits, n_sigma: float) -> Logits:

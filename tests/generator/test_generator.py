@@ -17,7 +17,7 @@ import structgen
 from structgen import Choice, Generator, Regex
 from structgen.decoding import chat
 from structgen.models import genai
-from structgen.sampling.processors import MinLength, NoRepeatNgram, TokenMask
+from structgen.sampling.processors import TokenMask, min_length, no_repeat_ngram
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -729,17 +729,17 @@ def test_a_favourite_that_the_mask_allows_is_what_a_greedy_choice_takes():
 def test_no_repeat_ngram_lowers_exactly_the_tokens_that_would_repeat_one(size):
     ids = np.array([[5, 6, 7, 5, 6, 8, 5, 6]], np.int32)
     logits = np.zeros((1, 10), np.float32)
-    NoRepeatNgram(size)(ids, logits)
+    no_repeat_ngram(size)(ids, logits)
     banned = {1: {5, 6, 7, 8}, 2: {7, 8}, 3: {7, 8}}[size]
     assert set(np.flatnonzero(logits[0])) == banned
     assert np.isfinite(logits).all()
     short = np.zeros((1, 10), np.float32)
-    NoRepeatNgram(9)(ids, short)
+    no_repeat_ngram(9)(ids, short)
     assert not short.any()
 
 
 def test_min_length_lowers_every_end_of_sequence_id_while_short():
-    processor = MinLength(3, (END, END_TOO))
+    processor = min_length(3, (END, END_TOO))
     for length, lowered in ((2, {END, END_TOO}), (3, set())):
         logits = np.zeros((1, SIZE), np.float32)
         processor(np.zeros((1, length), np.int32), logits)
