@@ -57,15 +57,6 @@ Thresholds: TypeAlias = float | Mapping[str, float] | None
 """``abstain_below``: for all questions, or by their names."""
 
 
-def check_thresholds(given: Any) -> None:
-    """Check a decider's ``abstain_below``; questions it names may be asked later.
-
-    Raises:
-        OptionError: it is no number from 0 to 1, and no mapping of names to some.
-    """
-    _thresholds(given, given if isinstance(given, Mapping) else {})
-
-
 _OF_CALLS = {
     "decide": ("abstain_below", "timeout", "cancel"),
     "decide_batch": ("abstain_below", "timeout", "cancel"),
@@ -122,7 +113,7 @@ class Request:
             abstain_below = default
         return cls(asked, _thresholds(abstain_below, asked), output_type)
 
-    def answers(self, reply: Reply, calibrations: Calibrations) -> Answers[Any]:
+    def answers(self, reply: Reply, calibrations: Mapping[str | None, Calibration]) -> Answers[Any]:
         """Make the answers of what a model said, whose fingerprints say what calibrates it."""
         found = reply.found
         answers: dict[str, Answer] = {}
@@ -211,33 +202,21 @@ def _likeliest(answer: Answer) -> str:
     return answer.labels[answer.label_probabilities.index(max(answer.label_probabilities))]
 
 
-@final
-class Calibrations:
-    """Calibrations of one model, by what each was made for."""
+def _by_fingerprint(given: Sequence[Calibration], model: str) -> dict[str | None, Calibration]:
+    """Calibrations by what each was made for.
 
-    def __init__(self, given: Iterable[Calibration], model: str) -> None:
-        """Check that they were made for this model.
-
-        Raises:
-            OptionError: one was not.
-        """
-        self.all = tuple(given)
-        for one in self.all:
-            if not isinstance(one, Calibration):
-                raise OptionError(f"calibrations: {one!r} is no Calibration.")
-            if one.model != model:
-                raise OptionError(
-                    f"The calibration of {one.question!r} was made for the model {one.model}, and "
-                    f"this is {model}. Make one for it with Decider.calibrate."
-                )
-        self._of: dict[str | None, Calibration] = {one.fingerprint: one for one in self.all}
-
-    def __bool__(self) -> bool:
-        return bool(self._of)
-
-    def get(self, fingerprint: str | None) -> Calibration | None:
-        """The one for a question; None: it is not known what was asked."""
-        return self._of.get(fingerprint)
+    Raises:
+        OptionError: one was not made for this model.
+    """
+    for one in given:
+        if not isinstance(one, Calibration):
+            raise OptionError(f"calibrations: {one!r} is no Calibration.")
+        if one.model != model:
+            raise OptionError(
+                f"The calibration of {one.question!r} was made for the model {one.model}, and "
+                f"this is {model}. Make one for it with Decider.calibrate."
+            )
+    return {one.fingerprint: one for one in given}
 
 
 def states_of(states: Any) -> list[str]:
@@ -373,12 +352,13 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """
         self._settings = Settings(template, debias, orders, tolerance, adapter)
         self.model: OwnT = self._checked(model, adapter)
-        self._calibrations = Calibrations(calibrations, self.model.name)
+        self.calibrations = tuple(calibrations)
+        self._calibrations = _by_fingerprint(self.calibrations, self.model.name)
         self.debias = debias
         self.orders = orders
         self.tolerance = float(tolerance)
-        self.calibrations = self._calibrations.all
-        check_thresholds(abstain_below)
+        # The questions that it names may be asked later.
+        _thresholds(abstain_below, abstain_below if isinstance(abstain_below, Mapping) else {})
         self.abstain_below = abstain_below
         self._warn = warn
         self._signals = Signals(self.model.name, warns=warn)
@@ -761,13 +741,10 @@ class Asking:
 
     def passes(self, asker: Asker) -> Passes[Reply]:
         """As `begin`, with what asks the model."""
-        return self._asked(asker, asker.ask(self.state, self.questions))
-
-    def _asked(self, asker: Asker, passes: Passes[Found]) -> Passes[Reply]:
         fingerprints = {}
         if self.is_bound:
             fingerprints = {name: asker.fingerprint(one) for name, one in self.questions.items()}
-        return Reply((yield from passes), fingerprints)
+        return Reply((yield from asker.ask(self.state, self.questions)), fingerprints)
 
 
 _MOST_ASKERS = 16
