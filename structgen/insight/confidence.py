@@ -379,17 +379,8 @@ class Confidence(Mapping[str, ValueConfidence]):
         Raises:
             KeyError: no such value was a choice among few; the error lists those that were.
         """
-        return self.find(path)
-
-    def find(self, path: str, give_up: Callable[[], bool] | None = None) -> ValueConfidence:
-        """As ``[path]``, unless ``give_up``, asked before each pass of the model, says otherwise.
-
-        Raises:
-            KeyError: as above.
-            GivenUp: so it said.
-        """
         with self._lock:
-            return run_passes(self.finding(path), give_up)
+            return run_passes(self.finding(path))
 
     def finding(self, path: str) -> Passes[ValueConfidence]:
         """As ``[path]``, pass by pass."""
@@ -696,7 +687,7 @@ class BestValues:
             None: it stands. Else to how many tokens the output goes back, and what is to be written
             there: the likeliest way to write the likeliest alternative, to its end.
 
-        Cost: as `Confidence.find`, or less: it ends once nothing that has not
+        Cost: as `measuring`, or less: it ends once nothing that has not
         been looked at could be likelier.
         """
         site = self._site

@@ -2,8 +2,9 @@
 
 Owns what such a model is, a client, a name and a dialect, and `from_openai`, which makes one; the
 calls, how several outputs are asked for side by side, the two loops that send what an `Exchange`
-says, with a synchronous client of ``openai`` and with an asynchronous one, and what errors of the
-client become. What is asked is `Task`'s, all else of an output the exchange's.
+says, with a synchronous client of ``openai`` and with an asynchronous one, how much of an answer is
+read, and what errors of the client become. What is asked is `Task`'s, all else of an output the
+exchange's.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Generator as Pieces
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
@@ -39,7 +41,6 @@ from structgen.options import CallOptions
 from structgen.types import T_co
 from structgen.values import shapes_of
 
-from .bounds import bounded
 from .dialects import DialectName, dialect_of
 from .exchange import Exchange
 from .task import Served, Task
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 _SHOWN = 300
 _POLL_SECONDS = 0.05
 """How often it is looked whether a call is cancelled, while nothing comes."""
+
+_MOST_BYTES = 64 << 20  # of a body, or of a line of a stream
 
 _OURS = frozenset(
     (
@@ -73,7 +76,7 @@ def make(client: openai.OpenAI, exchange: Exchange) -> None:
                 pass
         else:
             arguments = exchange.request(in_pieces=False)
-            with _translated(client, exchange), bounded(client, exchange):
+            with _translated(client, exchange), _bounded(client, exchange):
                 exchange.take(client.chat.completions.create(**arguments))
         if exchange.conclude() is not None:
             return
@@ -98,7 +101,7 @@ def _reply(client: openai.OpenAI, exchange: Exchange) -> Pieces[Chunk, None, Non
     if exchange.is_interrupted:
         return
     with _translated(client, exchange):
-        with bounded(client, exchange):
+        with _bounded(client, exchange):
             ask = partial(_once(client, exchange).chat.completions.create, **arguments)
             asked = _begun(ask, exchange) if exchange.is_timed else ask()
         with asked as stream:
@@ -150,7 +153,7 @@ async def make_async(client: openai.AsyncOpenAI, exchange: Exchange) -> None:
                 pass
         else:
             arguments = exchange.request(in_pieces=False)
-            with _translated(client, exchange), bounded(client, exchange):
+            with _translated(client, exchange), _bounded(client, exchange):
                 exchange.take(await client.chat.completions.create(**arguments))
         if exchange.conclude() is not None:
             return
@@ -181,7 +184,7 @@ async def _reply_async(
     if exchange.is_interrupted:
         return
     with _translated(client, exchange):
-        with bounded(client, exchange):
+        with _bounded(client, exchange):
             waiting = _once(client, exchange).chat.completions.create(**arguments)
             asked = await _within(waiting, exchange)
         async with asked as stream:
@@ -223,6 +226,82 @@ async def _within(waiting: Any, exchange: Exchange) -> Any:
 def _once(client: Any, exchange: Exchange) -> Any:
     """The client, without attempts of its own where time is short: each would take all of it."""
     return client if exchange.seconds_left is None else client.with_options(max_retries=0)
+
+
+_ASKS: ContextVar[Exchange | None] = ContextVar("structgen_asks", default=None)
+
+
+@contextlib.contextmanager
+def _bounded(client: Any, exchange: Exchange) -> Iterator[None]:
+    """Bound the answer to a request that is sent inside, which a server may never end.
+
+    The client keeps what has come of a body, or of a line of a stream, in memory, and looks at no
+    time limit while something comes.
+
+    Args:
+        client: of ``openai``; its other requests stay as they are.
+        exchange: that the request is of.
+    """
+    http: Any = getattr(client, "_client", None)
+    if http is not None:
+        hook = _watch_async if hasattr(http, "aclose") else _watch
+        heard = http.event_hooks["response"]
+        if hook not in heard:
+            http.event_hooks = {**http.event_hooks, "response": [*heard, hook]}
+    token = _ASKS.set(exchange)
+    try:
+        yield
+    finally:
+        _ASKS.reset(token)
+
+
+class _Bound:
+    """Counts what comes."""
+
+    def __init__(self, exchange: Exchange, response: Any) -> None:
+        self._exchange = exchange
+        self._is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        self._size = 0
+
+    def take(self, piece: bytes) -> bytes:
+        """A piece has come.
+
+        Raises:
+            RemoteError: it is too much.
+            TimeoutError: the call has no time left.
+        """
+        first = piece.find(b"\n") if self._is_stream else -1
+        if self._size + (len(piece) if first < 0 else first) > _MOST_BYTES:
+            what = "a line of a stream" if self._is_stream else "an answer"
+            raise RemoteError(f"The server sent {what} of more than {_MOST_BYTES:,} bytes.")
+        self._size = self._size + len(piece) if first < 0 else len(piece) - piece.rfind(b"\n") - 1
+        if self._exchange.is_interrupted:
+            raise TimeoutError
+        return piece
+
+
+def _watch(response: Any) -> None:
+    exchange = _ASKS.get()
+    if exchange is None:
+        return
+    bound, whole, whole_async = (
+        _Bound(exchange, response),
+        response.iter_bytes,
+        response.aiter_bytes,
+    )
+
+    def iter_bytes(chunk_size: int | None = None) -> Iterator[bytes]:
+        return map(bound.take, whole(chunk_size))
+
+    async def aiter_bytes(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        async for piece in whole_async(chunk_size):
+            yield bound.take(piece)
+
+    response.iter_bytes, response.aiter_bytes = iter_bytes, aiter_bytes
+
+
+async def _watch_async(response: Any) -> None:
+    _watch(response)
 
 
 @contextlib.contextmanager

@@ -260,20 +260,17 @@ def as_gbnf(grammar: ir.Grammar) -> Gbnf:
 
 
 def _gbnf(regex: ir.Regex) -> str:
-    return _PatternWriter(_quoted, _gbnf_class, group="({})", between=" ").whole(regex)
+    def one(char: str) -> str:
+        return f"\\x{ord(char):02x}" if char in "^-[]\\" else _character(char, frozenset())
 
-
-def _quoted(text: str) -> str:
-    return '"' + "".join(_character(c, frozenset('"\\')) for c in text) + '"'
-
-
-def _gbnf_class(chars: ir.CharSet) -> str:
-    # There is no way to say all of them, and no text has this one.
-    return _class(chars, r"[^\x00]", _in_gbnf_class)
-
-
-def _in_gbnf_class(char: str) -> str:
-    return f"\\x{ord(char):02x}" if char in "^-[]\\" else _character(char, frozenset())
+    writer = _PatternWriter(
+        lambda text: '"' + "".join(_character(c, frozenset('"\\')) for c in text) + '"',
+        # There is no way to say all characters, and no text has this one.
+        lambda chars: _class(chars, r"[^\x00]", one),
+        group="({})",
+        between=" ",
+    )
+    return writer.whole(regex)
 
 
 def _rules(grammar: ir.ContextFree) -> Gbnf:

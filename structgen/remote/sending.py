@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from structgen.constraint import Constraint
@@ -126,9 +126,8 @@ def _json(constraint: Constraint, dialect: Dialect, grammar: ir.Json) -> Sent:
     form: Literal["bare", "value"] = "value" if made.is_wrapped else "bare"
     unsure = None if dialect.strict is False else made.left_out
     if dialect.json == "body":
-        extra = dialect.extra("json", made.schema)
-        how = enforcement(constraint, dialect.name, f"{_path(dialect, 'json')}, a schema", unsure)
-        return Sent({}, extra, form, made.has_nulls, how)
+        sent = _in_body(constraint, dialect, "json", made.schema, unsure, ", a schema")
+        return replace(sent, form=form, has_nulls=made.has_nulls)
     what = "response_format json_schema"
     what += {True: ", strict", False: ", not strict: a hint", None: ""}[dialect.strict]
     how = enforcement(constraint, dialect.name, what, unsure)
@@ -138,25 +137,18 @@ def _json(constraint: Constraint, dialect: Dialect, grammar: ir.Json) -> Sent:
 
 def _text(constraint: Constraint, dialect: Dialect) -> Sent:
     output, grammar = constraint.output, constraint.output.grammar
-    all_of_it: Collection[tuple[str, str]] = ()
     if isinstance(grammar, ir.Choice) and "choice" in dialect.body:
-        extra = dialect.extra("choice", list(grammar.texts))
-        how = enforcement(constraint, dialect.name, _path(dialect, "choice"), all_of_it)
-        return Sent({}, extra, enforcement=how)
+        return _in_body(constraint, dialect, "choice", list(grammar.texts))
     try:
         if "regex" in dialect.body and not isinstance(grammar, ir.ContextFree):
-            extra = dialect.extra("regex", as_pattern(grammar))
-            how = enforcement(constraint, dialect.name, _path(dialect, "regex"), all_of_it)
-            return Sent({}, extra, enforcement=how)
+            return _in_body(constraint, dialect, "regex", as_pattern(grammar))
         if "grammar" in dialect.body:
             if not dialect.reads_left_recursion and is_left_recursive(grammar):
                 raise CannotSay("a rule that begins with itself")
             made = as_gbnf(grammar)
-            what = f"{_path(dialect, 'grammar')}, GBNF"
-            what += "" if made.is_exact else ", which allows more than the grammar"
-            extra = dialect.extra("grammar", made.text)
-            how = enforcement(constraint, dialect.name, what, () if made.is_exact else None)
-            return Sent({}, extra, enforcement=how)
+            what = ", GBNF" + ("" if made.is_exact else ", which allows more than the grammar")
+            unsure = () if made.is_exact else None
+            return _in_body(constraint, dialect, "grammar", made.text, unsure, what)
         if isinstance(grammar, ir.Choice):
             schema = text_schema(None, grammar.texts)
         else:
@@ -172,10 +164,8 @@ def _text(constraint: Constraint, dialect: Dialect) -> Sent:
         ) from None
     keyword = "choice" if isinstance(grammar, ir.Choice) else "pattern"
     is_enforced = {"choice": "enum", "pattern": "pattern"}[keyword] in dialect.keywords
-    unsure = all_of_it if is_enforced else None
-    how = enforcement(
-        constraint, dialect.name, 'response_format json_schema of {"value": text}', unsure
-    )
+    what = 'response_format json_schema of {"value": text}'
+    how = enforcement(constraint, dialect.name, what, () if is_enforced else None)
     arguments = {"response_format": _format(schema, dialect, output)}
     return Sent(arguments, {}, "text", enforcement=how)
 
@@ -211,5 +201,15 @@ def _format(schema: dict[str, Any], dialect: Dialect, output: OutputType) -> dic
     return {"type": "json_schema", "json_schema": described}
 
 
-def _path(dialect: Dialect, kind: str) -> str:
-    return ".".join(dialect.body[kind])
+def _in_body(
+    constraint: Constraint,
+    dialect: Dialect,
+    kind: str,
+    value: Any,
+    not_by_server: Collection[Place] | None = (),
+    more: str = "",
+) -> Sent:
+    """What travels in the extra body, which the server enforces but for what is named."""
+    what = f"{'.'.join(dialect.body[kind])}{more}"
+    how = enforcement(constraint, dialect.name, what, not_by_server)
+    return Sent(extra=dialect.extra(kind, value), enforcement=how)

@@ -403,7 +403,7 @@ def test_operators_that_are_missing_are_told_with_the_extra(tmp_path, monkeypatc
 def test_bound_tensors_give_the_same_vectors(tmp_path, monkeypatch, pooling, kind):
     place = tiny.folder(tmp_path, pooling=pooling, kind=kind)
     wanted = load_embedder(place).embed(TEXTS)
-    monkeypatch.setitem(session._MEMORY, "cpu", "cpu")
+    monkeypatch.setattr(session, "_BOUND", ("cpu",))
     bound = load_embedder(place)
     assert bound._graph.device is not None
     assert np.abs(bound.embed(TEXTS) - wanted).max() < 1e-5
@@ -455,7 +455,7 @@ def test_vectors_are_pooled_on_the_device_where_they_are(monkeypatch):
     monkeypatch.setattr(
         session.ort, "InferenceSession", lambda *_, **options: asked.append(options) or object()
     )
-    session.Device("cuda", "cuda", 1)._pooler(1)
+    session.Device("cuda", 1)._pooler(1)
     assert asked[0]["provider_options"] == [{"device_id": "1"}, {}]
     assert asked[0]["providers"] == ["CUDAExecutionProvider", "CPUExecutionProvider"]
 

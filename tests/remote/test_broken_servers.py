@@ -16,7 +16,7 @@ from pydantic import BaseModel
 import structgen
 from structgen import Generator, RemoteError
 from structgen.constraint import compile as compile_constraint
-from structgen.remote import bounds, exchange
+from structgen.remote import exchange, generator
 from structgen.remote.reading import BYTES, Answer, NotOfType
 
 from .chat_server import ChatServer, Reply
@@ -239,7 +239,7 @@ def test_what_never_ends_is_not_kept(
     many: str, server: ChatServer, remote: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client reads a body, or a line of a stream, whatever its length."""
-    monkeypatch.setattr(bounds if many == "bytes" else exchange, f"_MOST_{many.upper()}", 1000)
+    monkeypatch.setattr(generator if many == "bytes" else exchange, f"_MOST_{many.upper()}", 1000)
     model = remote(Reply(raw=json.dumps(message(content="x" * 2000)).encode()))
     told = f"more than 1,000 {many}"
     for options in ({}, {"timeout": 60}):

@@ -299,14 +299,10 @@ def numbers(file: Path, kind: str, shape: tuple[int, ...], offset: int) -> npt.N
     return found.reshape(shape)
 
 
-_NOT_UNDERSTOOD = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
+NOT_UNDERSTOOD = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
 )
+"""What a file's foreign values make fail."""
 
 
 @contextmanager
@@ -318,7 +314,7 @@ def understood(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except _NOT_UNDERSTOOD as error:
+    except NOT_UNDERSTOOD as error:
         raise ConversionError(
             f"{path} is damaged: what it says of itself cannot be understood "
             f"({printable(repr(error))}). Fetch it again."

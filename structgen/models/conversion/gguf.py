@@ -29,6 +29,7 @@ from structgen.errors import ConversionError
 from .decoder import (
     FAMILIES,
     MODELS,
+    NOT_UNDERSTOOD,
     Attention,
     Checkpoint,
     DecoderShape,
@@ -132,7 +133,7 @@ class GgufFile:
                     self._read(_Header(file))
         except OSError as error:
             raise ConversionError(f"Cannot read the GGUF file {self.path}: {error}.") from error
-        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except NOT_UNDERSTOOD as error:
             raise ConversionError(
                 f"{self.path} is a damaged or truncated GGUF file ({error}). Fetch it again."
             ) from error

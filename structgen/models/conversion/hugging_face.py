@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from structgen.storage.user_folder import contents, inside
 from .decoder import (
     FAMILIES,
     MODELS,
+    NOT_UNDERSTOOD,
     Attention,
     Checkpoint,
     DecoderShape,
@@ -108,7 +108,7 @@ class SafetensorsFolder:
         try:
             size = file.stat().st_size
             with file.open("rb") as data:
-                (length,) = struct.unpack("<Q", data.read(8))
+                length = int.from_bytes(data.read(8), "little")
                 if not 2 <= length <= min(size - 8, _LONGEST_HEADER):
                     raise ValueError(f"its header would have {length} bytes")
                 header: dict[str, Any] = json.loads(data.read(length))
@@ -123,15 +123,7 @@ class SafetensorsFolder:
             raise ConversionError(f"{file} is missing. Fetch the folder again.") from error
         except OSError as error:
             raise ConversionError(f"Cannot read {file}: {error}.") from error
-        except (
-            ArithmeticError,
-            AttributeError,
-            KeyError,
-            RecursionError,
-            TypeError,
-            ValueError,
-            struct.error,
-        ) as error:
+        except NOT_UNDERSTOOD as error:
             raise ConversionError(
                 f"{file} is a damaged or truncated safetensors file ({error}). Fetch it again."
             ) from error

@@ -138,43 +138,6 @@ def prompt_name_for(type_of_input: str, prompts: Mapping[str, str]) -> str | Non
     return next((name for name in _NAMES[type_of_input] if name in prompts), None)
 
 
-def prompt_text(
-    prompt: str | None,
-    name: str | None,
-    default: str | None,
-    prompts: Mapping[str, str],
-    model: str,
-) -> str:
-    """The text that stands before each text.
-
-    Args:
-        prompt: it, or None.
-        name: which of the model's, or None.
-        default: which of these it is where nothing is said; None: none.
-        prompts: the model's.
-        model: its name.
-
-    Raises:
-        OptionError: there is no such prompt, or both are given.
-    """
-    if prompt is not None and name is not None:
-        raise OptionError("Pass prompt= or prompt_name=, not both.")
-    if prompt is not None:
-        (text,) = checked_texts([prompt])
-        return text
-    name = default if name is None else name
-    if name is None:
-        return ""
-    if name not in prompts:
-        there = ", ".join(map(repr, prompts)) or "none"
-        raise OptionError(
-            f"prompt_name={name!r} is no prompt of {model}, which has {there}. Pass the text "
-            "itself as prompt=.",
-            option="prompt_name",
-        )
-    return prompts[name]
-
-
 def _check_names(options: Mapping[str, Any]) -> None:
     """Raise OptionError where one is no option of `Embedder.result`."""
     known = EmbedOptions.__annotations__
@@ -411,9 +374,7 @@ class Embedder:
                 "documents)."
             )
         check_options(on_truncation, batch_tokens)
-        before = prompt_text(
-            prompt, prompt_name, self._settings.default_prompt, self.prompts, self.name
-        )
+        before = self._before(prompt, prompt_name)
         if self.dimensions is not None:
             finish(np.zeros((0, self.dimensions), np.float32), dimensions, normalize)
         skipped = 0
@@ -445,6 +406,29 @@ class Embedder:
                 stacklevel=3,
             )
         return EmbeddingResult(finish(vectors, dimensions, normalize), n_tokens, n_cut)
+
+    def _before(self, prompt: str | None, name: str | None) -> str:
+        """The text that stands before each text.
+
+        Raises:
+            OptionError: there is no such prompt, or both are given.
+        """
+        if prompt is not None and name is not None:
+            raise OptionError("Pass prompt= or prompt_name=, not both.")
+        if prompt is not None:
+            (text,) = checked_texts([prompt])
+            return text
+        name = self._settings.default_prompt if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            there = ", ".join(map(repr, self.prompts)) or "none"
+            raise OptionError(
+                f"prompt_name={name!r} is no prompt of {self.name}, which has {there}. Pass the "
+                "text itself as prompt=.",
+                option="prompt_name",
+            )
+        return self.prompts[name]
 
     def rerank(
         self, query: str, documents: Iterable[str], **options: Unpack[RankOptions]

@@ -37,8 +37,8 @@ from structgen.models.loading import in_short, read_options, remedy, runtime_nam
 from .pooling import FloatArray, Pooling, pool
 from .tokens import Tokens
 
-_MEMORY = {"cuda": "cuda", "dml": "dml"}
-"""Providers whose memory the runtime lets others bind, and its name."""
+_BOUND = ("cuda", "dml")
+"""Providers whose memory the runtime lets others bind, by their own names."""
 
 _FLOAT, _FLOAT16 = 1, 10
 
@@ -47,23 +47,21 @@ _FLOAT, _FLOAT16 = 1, 10
 class Device:
     """Where a graph runs. Safe to share by threads."""
 
-    def __init__(self, provider: str, memory: str, number: int = 0) -> None:
+    def __init__(self, provider: str, number: int) -> None:
         """Name a device.
 
         Args:
             provider: the execution provider, as `structgen.models.loading` calls it.
-            memory: what the runtime calls its memory.
             number: which of several.
         """
-        self._provider, self._memory, self._number = provider, memory, number
+        self._provider, self._number = provider, number
         self._poolers: dict[int, Any] = {}
         self._lock = threading.Lock()
 
     @classmethod
     def of(cls, provider: str, options: Mapping[str, Any]) -> Device | None:
         """The device of a provider, or None where nothing is gained by binding."""
-        memory = _MEMORY.get(provider)
-        return None if memory is None else cls(provider, memory, int(options.get("device_id", 0)))
+        return cls(provider, int(options.get("device_id", 0))) if provider in _BOUND else None
 
     def run(
         self,
@@ -83,7 +81,7 @@ class Device:
         binding = session.io_binding()
         for name, array in feeds.items():
             binding.bind_ortvalue_input(name, self._put(array))
-        binding.bind_output(output, self._memory, self._number)
+        binding.bind_output(output, self._provider, self._number)
         session.run_with_iobinding(binding)
         (found,) = binding.get_outputs()
         if to_pool is None:
@@ -100,7 +98,7 @@ class Device:
 
     def _put(self, array: npt.NDArray[Any]) -> Any:
         return ort.OrtValue.ortvalue_from_numpy(
-            np.ascontiguousarray(array), self._memory, self._number
+            np.ascontiguousarray(array), self._provider, self._number
         )
 
     def _pooler(self, kind: int) -> Any:
@@ -202,7 +200,6 @@ class Graph:
         providers: Sequence[str] | None,
         session_options: Mapping[str, Any] | None,
         threads: int | None,
-        device: Device | None = None,
     ) -> None:
         """Load a graph.
 
@@ -212,7 +209,6 @@ class Graph:
             providers: execution providers, the preferred one first; None: the CPU.
             session_options: of ONNX Runtime.
             threads: threads an operator may use.
-            device: where tensors are bound; None: as the first provider has it.
 
         Raises:
             ModelError: the runtime cannot load it, or it has inputs or outputs of no embedder.
@@ -223,7 +219,7 @@ class Graph:
         names = names or ["cpu"]
         self._file = file
         self._session = _session(file, names, options_of, others)
-        self.device = device or Device.of(names[0], options_of.get(names[0], {}))
+        self.device = Device.of(names[0], options_of.get(names[0], {}))
         self._inputs = {one.name: one for one in self._session.get_inputs()}
         strings = [name for name, one in self._inputs.items() if one.type == _STRING]
         self.takes_text = bool(strings)
