@@ -224,18 +224,25 @@ class Registry:
             ModelNotFound: it was removed.
             StructgenError: it cannot be.
         """
-        while entry.status == "unloading":
-            await self._wait()
-        if entry.is_removed:
-            raise ModelNotFound(f"The model {entry.id!r} was removed.")
-        if self._is_closed:
-            raise ModelError("This Runner is closed. Make another.")
-        if entry.status == "loaded":
-            return
-        if entry.task is None:
-            entry.status, entry.error = "loading", None
-            entry.task = asyncio.ensure_future(self._load(entry))
-        await asyncio.shield(entry.task)
+        while True:
+            while entry.status == "unloading":
+                await self._wait()
+            if entry.is_removed:
+                raise ModelNotFound(f"The model {entry.id!r} was removed.")
+            if self._is_closed:
+                raise ModelError("This Runner is closed. Make another.")
+            if entry.status == "loaded":
+                return
+            if entry.task is None:
+                entry.status, entry.error = "loading", None
+                entry.task = asyncio.ensure_future(self._load(entry))
+            task = entry.task
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if not task.cancelled():
+                    raise
+                # It was unloaded meanwhile, which ends the loading of a model that hangs.
 
     async def _load(self, entry: Entry) -> None:
         try:
@@ -247,9 +254,10 @@ class Registry:
                     entry.bytes = entry.held = need
             host = await opened(entry.config)
         except BaseException as error:
-            entry.status, entry.error, entry.held = "failed", error, 0
-            entry.task = None
-            self._tell()
+            if entry.task is asyncio.current_task():  # else it was unloaded
+                entry.status, entry.error, entry.held = "failed", error, 0
+                entry.task = None
+                self._tell()
             raise
         entry.host, entry.status, entry.task = host, "loaded", None
         entry.used = next(self._clock)
@@ -288,11 +296,17 @@ class Registry:
         return sum(one.held for one in self.entries.values() if one is not beside)
 
     async def unload(self, entry: Entry) -> None:
-        """Unload a model when those who use it have ended; others wait, and load it again."""
-        while entry.status in ("loading", "unloading"):
+        """Unload a model when those who use it have ended; others wait, and load it again.
+
+        One that is being loaded is not waited for: it may hang.
+        """
+        while entry.status == "unloading":
             await self._wait()
         if entry.status != "loaded":
-            entry.status, entry.error = "unloaded", None
+            if entry.task is not None:
+                entry.task.cancel()
+            entry.status, entry.error, entry.held, entry.task = "unloaded", None, 0, None
+            self._tell()
             return
         entry.status = "unloading"
         try:

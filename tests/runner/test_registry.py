@@ -361,6 +361,28 @@ def test_room_that_is_being_made_is_waited_for(shelf: Shelf) -> None:
     run(work, memory_budget=10)
 
 
+def test_unloading_ends_a_load_that_hangs(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        entry = models.entry("a")
+        for end in (models.unload, models.remove):
+            shelf.held["a"] = asyncio.Event()
+            loading = asyncio.ensure_future(models.load(entry))
+            waiting = asyncio.ensure_future(used(models, "a"))
+            await settled()
+            del shelf.held["a"]
+            await end(entry)
+            if end == models.unload:  # who waits has it loaded again
+                assert await waiting == "a"
+                await loading
+                await models.unload(entry)
+        for one in (waiting, loading):
+            with pytest.raises(ModelNotFound):
+                await one
+        assert shelf.loads == ["a"] * 3
+
+    run(work)
+
+
 def test_what_is_removed_is_not_loaded_again(shelf: Shelf) -> None:
     async def work(models: Registry) -> None:
         done = asyncio.Event()
