@@ -33,7 +33,7 @@ from structgen.errors import OptionError, PromptError
 from structgen.grammar import ir
 from structgen.insight import Passes, TokenTree, WrittenTexts, readable_prompt
 from structgen.models.base import Model, TokenSequence, n_shared, passes
-from structgen.sampling import Logits, TokenIds
+from structgen.sampling import TokenIds
 from structgen.storage import KeptByBytes, fork_safe
 from structgen.types import OutputType
 from structgen.vocabulary import Vocabulary
@@ -152,10 +152,11 @@ def read(
     longest = max(len(one.token_ids) + one.texts.longest for one in readings)
     first = readings[order[0]].token_ids
     room = min(longest, model.context_length)
-    begun = model.start(room, prefix=first, adapter=adapter)
-    sequence = _Counted(begun, model.pace.longest_pass)
+    sequence = model.start(room, prefix=first, adapter=adapter)
     results: dict[int, Distribution] = {}
-    prompt_tokens = 0
+    prompt_tokens = run_tokens = label_passes = 0
+    # What prompts share among each other is no cache: counted once.
+    cached_tokens = _held(sequence, first)
     before: TokenIds = np.empty(0, np.int32)
     try:
         for i in order:
@@ -163,12 +164,17 @@ def read(
             token_ids, texts = reading.token_ids, reading.texts
             prompt_tokens += len(token_ids) - n_shared(before, token_ids)
             before = token_ids
-            yield from sequence.go_to(token_ids)
+            held = _held(sequence, token_ids)
+            sequence.rewind(held)
+            run_tokens += len(token_ids) - held
+            for piece in passes(token_ids[held:], model.pace.longest_pass):
+                yield
+                sequence.append(piece)
             room = model.context_length - len(token_ids)
             tree = TokenTree(texts.constraint, texts.written(), (), sequence, room)
-            of_prompt = sequence.passes
             error = yield from tree.growing(tolerance, is_enough=_asked_of(reading, tree))
-            sequence.label_passes += sequence.passes - of_prompt
+            run_tokens += tree.run_tokens
+            label_passes += tree.passes - 1  # the first looks at the prompt's own scores
             if tree.cut and error > tolerance:
                 raise PromptError(
                     f"The context has room for {room} tokens after a question, too few for the "
@@ -179,14 +185,14 @@ def read(
                 reading.keep(results[i])
     finally:
         sequence.close()
-    usage = Usage(
-        prompt_tokens,
-        sequence.run_tokens,
-        sequence.passes,
-        sequence.label_passes,
-        sequence.cached_tokens,
-    )
+    n_passes = len(readings) + label_passes
+    usage = Usage(prompt_tokens, run_tokens, n_passes, label_passes, cached_tokens)
     return [results[i] for i in range(len(readings))], usage
+
+
+def _held(sequence: TokenSequence, token_ids: TokenIds) -> int:
+    """How many of a prompt's tokens a sequence can keep; at least the last two are run."""
+    return max(min(n_shared(sequence.token_ids[0], token_ids), len(token_ids) - 2), 0)
 
 
 def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | None:
@@ -195,54 +201,6 @@ def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | No
     if is_enough is None:
         return None
     return lambda error: tree.passes >= _MOST_PASSES or is_enough(found(tree.masses, error))
-
-
-@final
-class _Counted:
-    """A sequence, and what it was made to do."""
-
-    def __init__(self, sequence: TokenSequence, longest_pass: int) -> None:
-        self._sequence = sequence
-        self._longest_pass = longest_pass
-        self.run_tokens = 0
-        self.passes = 0
-        self.label_passes = 0
-        self.cached_tokens = 0
-
-    @property
-    def length(self) -> int:
-        return self._sequence.length
-
-    @property
-    def token_ids(self) -> TokenIds:
-        return self._sequence.token_ids
-
-    def go_to(self, token_ids: TokenIds) -> Passes[None]:
-        """Hold exactly these tokens; at least the last two are run."""
-        shared = n_shared(self._sequence.token_ids[0], token_ids)
-        first = max(min(shared, len(token_ids) - 2), 0)
-        self._sequence.rewind(first)
-        if not self.passes:  # what prompts share among each other is no cache: counted once
-            self.cached_tokens = first
-        self.passes += 1
-        self.run_tokens += len(token_ids) - first
-        for piece in passes(token_ids[first:], self._longest_pass):
-            yield
-            self._sequence.append(piece)
-
-    def append(self, token_ids: Sequence[int]) -> None:
-        self.passes += 1
-        self.run_tokens += len(token_ids)
-        self._sequence.append(token_ids)
-
-    def logits(self) -> Logits:
-        return self._sequence.logits()
-
-    def rewind(self, length: int) -> None:
-        self._sequence.rewind(length)
-
-    def close(self) -> None:
-        self._sequence.close()
 
 
 TOLERANCE = 0.01

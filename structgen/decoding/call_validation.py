@@ -20,14 +20,18 @@ from structgen.decoding.tools import told, with_calls, with_tools
 from structgen.errors import OptionError, PromptError
 from structgen.insight import (
     Passes,
-    Scores,
     may_have_sites,
     suggestion,
 )
-from structgen.models.base import Model, after_start, joined, most_characters, passes
-from structgen.sampling import (
-    TokenIds,
+from structgen.models.base import (
+    Model,
+    TokenSequence,
+    after_start,
+    joined,
+    most_characters,
+    passes,
 )
+from structgen.sampling import TokenIds
 from structgen.types import ToolsOffered
 
 
@@ -121,7 +125,7 @@ def encode_pieces(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
 
 def opening(
     model: Model, prompt_ids: TokenIds, adapter: str | None, before: Sequence[int], room: int
-) -> Passes[tuple[Scores, int]]:
+) -> Passes[tuple[TokenSequence, int]]:
     """Begin a sequence on a prompt and some tokens after it, pass by pass.
 
     Args:

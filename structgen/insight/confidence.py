@@ -30,14 +30,14 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, PromptError
 from structgen.grammar.json_schema import json_key
-from structgen.sampling import Logits, TokenIds
+from structgen.models.base import TokenSequence
 
 from .alternatives import (
     Site,
@@ -57,37 +57,13 @@ _MAX_PASSES = 2000
 """Most passes of the model for one tree. Some labels take 5 to 50."""
 
 
-class Scores(Protocol):
-    """The part of `structgen.models.base.TokenSequence` that is needed here."""
-
-    @property
-    def length(self) -> int:
-        """Tokens so far."""
-
-    @property
-    def token_ids(self) -> TokenIds:
-        """int32 ``[1, length]``: all tokens so far."""
-
-    def append(self, token_ids: Sequence[int]) -> None:
-        """Append tokens and run the model over them, in one pass."""
-
-    def logits(self) -> Logits:
-        """Scores of the next token, float32 ``[1, vocabulary.size]``."""
-
-    def rewind(self, length: int) -> None:
-        """Forget all tokens after the first ``length``."""
-
-    def close(self) -> None:
-        """Free the sequence."""
-
-
 _R = TypeVar("_R")
 
 Passes: TypeAlias = Generator[None, None, _R]
 """Work that yields before each pass of the model, so that whoever runs it may stop or let others
 have a pass; what it returns is its result."""
 
-OpenPasses: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[Scores, int]]]
+OpenPasses: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[TokenSequence, int]]]
 """Begins a sequence, pass by pass: of the prompt, the given tokens after it, and room for so many
 more, or fewer where the context ends. How many is returned as well."""
 
@@ -125,7 +101,8 @@ class TokenTree:
     Attributes:
         masses: float64 ``[n_texts]``, what has been found of each text's probability.
         cut: the greatest that could have been found where the context ends.
-        passes: how often the model was run.
+        passes: how often the model's scores were looked at.
+        run_tokens: tokens that the model was run over for that.
         room: most tokens that fit behind what comes before; None: all there are.
         paths: for each text the likeliest token sequence that was found to spell it, with the token
             that ends it where that reaches beyond it or is wanted to tell it from longer ones.
@@ -136,7 +113,7 @@ class TokenTree:
         constraint: Constraint,
         texts: WrittenTexts,
         before: Sequence[int],
-        sequence: Scores,
+        sequence: TokenSequence,
         room: int | None = None,
     ) -> None:
         """Begin with nothing.
@@ -164,7 +141,7 @@ class TokenTree:
         self.paths: list[tuple[int, ...]] = [()] * texts.count
         self._best_ways = np.zeros(texts.count)
         self.cut = 0.0
-        self.passes = 0
+        self.passes = self.run_tokens = 0
 
     def growing(
         self,
@@ -248,6 +225,7 @@ class TokenTree:
             first = min(kept + 1, len(spelt) - 2)
             self._sequence.rewind(self._root - 1 + first)
             self._sequence.append(spelt[first:])
+            self.run_tokens += len(spelt) - first
         self._at = path
         self.passes += 1
         scores = self._sequence.logits()[0].astype(np.float64)
