@@ -292,12 +292,14 @@ class Found:
             where the model was asked without one.
         usage: what that took.
         trace: the prompts that were read for each.
+        fingerprints: what each question is, for calibrations; empty unless asked for.
     """
 
     distributions: dict[str, Distribution]
     changes: dict[str, float]
     usage: Usage
     trace: dict[str, tuple[str, ...]]
+    fingerprints: dict[str, str]
 
 
 @final
@@ -319,10 +321,13 @@ class Asker:
         self._kept: KeptByBytes[Texts | _Prior] = KeptByBytes(KEPT_BYTES, lambda one: one.weight())
         self._lock = fork_safe(threading.Lock())
 
-    def ask(self, state: str, questions: Mapping[str, Question]) -> Passes[Found]:
+    def ask(
+        self, state: str, questions: Mapping[str, Question], *, is_bound: bool = False
+    ) -> Passes[Found]:
         """Read the distributions of some questions about a state.
 
-        It yields after each question and prompt, too: there may be thousands of them.
+        With ``is_bound`` it says what each question is. It yields after each question and prompt,
+        too: there may be thousands of them.
 
         Raises:
             PromptError: something does not fit the context, or there are too many tokens in all.
@@ -369,7 +374,8 @@ class Asker:
                 found[name] = distributions.without_prior(found[name], prior.distribution)
             trace[name] = tuple(map(self._shown, prompts))
             yield
-        return Found(found, changes, usage, trace)
+        bound = {name: self.fingerprint(one) for name, one in questions.items() if is_bound}
+        return Found(found, changes, usage, trace, bound)
 
     def prompt_ids(self, state: str, question: Question) -> TokenIds:
         """The tokens that the model gets for one question, int32 ``[n]``."""

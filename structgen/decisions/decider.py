@@ -16,7 +16,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, final
 
 from structgen.decoding import Clock, check_adapter
@@ -113,13 +114,12 @@ class Request:
             abstain_below = default
         return cls(asked, _thresholds(abstain_below, asked), output_type)
 
-    def answers(self, reply: Reply, calibrations: Mapping[str | None, Calibration]) -> Answers[Any]:
+    def answers(self, found: Found, calibrations: Mapping[str | None, Calibration]) -> Answers[Any]:
         """Make the answers of what a model said, whose fingerprints say what calibrates it."""
-        found = reply.found
         answers: dict[str, Answer] = {}
         for name, question in self.questions.items():
             given = found.distributions[name]
-            calibration = calibrations.get(reply.fingerprints.get(name))
+            calibration = calibrations.get(found.fingerprints.get(name))
             if calibration is not None:
                 given = calibration.applied(given)
             informative = found.changes.get(name, 1.0) >= LEAST_CHANGE and given.mass >= LEAST_MASS
@@ -371,17 +371,17 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """The model to ask. Raises as the constructor."""
 
     def _answers(
-        self, request: Request, states: list[str], replies: Iterable[Reply]
+        self, request: Request, states: list[str], replies: Iterable[Found]
     ) -> list[Answers[Any]]:
         """The answers about some states that were asked together; a public method calls it."""
         made = [request.answers(reply, self._calibrations) for reply in replies]
         return self._signals.of(request, states, made)
 
     def _fitted(
-        self, question: Question, replies: list[Reply], right: list[int], *, bias: bool
+        self, question: Question, replies: list[Found], right: list[int], *, bias: bool
     ) -> Calibration:
         """A calibration of what was said of examples, by which label is right for each."""
-        given = [reply.found.distributions["question"] for reply in replies]
+        given = [found.distributions["question"] for found in replies]
         slope, offsets, before, after = fitted(given, right, has_bias=bias)
         return Calibration(
             temperature=1 / slope,
@@ -562,12 +562,12 @@ class Decider(_AnyDecider["Model | str", Model]):
         cancel: Any,
         *,
         is_bound: bool = False,
-    ) -> list[Reply]:
+    ) -> list[Found]:
         search = search_options.parse({"timeout": timeout, "cancel": cancel})
         clock = Clock(search.timeout, search.cancel)
         clock.count_from(clock.start())
-        errand = Asking("", questions, self._settings, is_bound or bool(self._calibrations))
-        begun = (replace(errand, state=state).passes(self._asker) for state in states)
+        is_bound = is_bound or bool(self._calibrations)
+        begun = (self._asker.ask(state, questions, is_bound=is_bound) for state in states)
         try:
             return [run_passes(passes, lambda: clock.is_interrupted) for passes in begun]
         except GivenUp:
@@ -694,57 +694,41 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         cancel: Any,
         *,
         is_bound: bool = False,
-    ) -> list[Reply]:
+    ) -> list[Found]:
         search = search_options.parse({"timeout": timeout, "cancel": cancel})
         bare = {name: without_values(question) for name, question in questions.items()}
-        errand = Asking("", bare, self._settings, is_bound or bool(self._calibrations))
+        errand = partial(
+            begin,
+            questions=bare,
+            settings=self._settings,
+            is_bound=is_bound or bool(self._calibrations),
+        )
         return await run_errands(
             self.model,
-            [replace(errand, state=state).begin for state in states],
+            [partial(errand, state=state) for state in states],
             timeout=search.timeout,
             cancel=search.cancel,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What comes back.
-
-    Attributes:
-        found: the distributions.
-        fingerprints: what each question is, for calibrations; empty unless asked for.
-    """
-
-    found: Found
-    fingerprints: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
+def begin(
+    model: Model,
+    *,
+    state: str,
+    questions: dict[str, Question],
+    settings: Settings,
+    is_bound: bool,
+) -> Passes[Found]:
     """An errand: to ask questions about a state, where the model is.
 
-    Attributes:
+    Args:
+        model: the model.
         state: its text.
         questions: by name, without their values.
         settings: how they are asked.
         is_bound: whether what the questions are is asked for.
     """
-
-    state: str
-    questions: dict[str, Question]
-    settings: Settings
-    is_bound: bool
-
-    def begin(self, model: Model) -> Passes[Reply]:
-        """Make the prompts; what is returned makes the passes."""
-        return self.passes(_asker(model, self.settings))
-
-    def passes(self, asker: Asker) -> Passes[Reply]:
-        """As `begin`, with what asks the model."""
-        fingerprints = {}
-        if self.is_bound:
-            fingerprints = {name: asker.fingerprint(one) for name, one in self.questions.items()}
-        return Reply((yield from asker.ask(self.state, self.questions)), fingerprints)
+    return _asker(model, settings).ask(state, questions, is_bound=is_bound)
 
 
 _MOST_ASKERS = 16

@@ -31,7 +31,7 @@ from structgen.decisions import (
 )
 from structgen.decisions.answers import LEAST_MASS
 from structgen.decisions.asking import Settings
-from structgen.decisions.decider import MANY, Asking
+from structgen.decisions.decider import MANY, begin
 from structgen.errors import OptionError, PromptError, UninformativeWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
@@ -374,13 +374,17 @@ class Cancelled:
         return self.left < 0
 
 
+def begun(model, state, questions, settings):
+    return begin(model, state=state, questions=questions, settings=settings, is_bound=False)
+
+
 def test_many_questions_are_taken_one_by_one(monkeypatch):
     """Others have a pass between them: there may be thousands in one request."""
     made = []
     prior = asking._Prior
     monkeypatch.setattr(asking, "_Prior", lambda question: made.append(question) or prior(question))
     questions = {str(i): Choice(f"{i}?", ["a", "b"]) for i in range(50)}
-    passes = Asking("s", questions, Settings(SHORT, debias="prior"), False).begin(FakeModel())
+    passes = begun(FakeModel(), "s", questions, Settings(SHORT, debias="prior"))
     for number in range(1, 51):
         next(passes)
         assert len(made) == number
@@ -546,9 +550,8 @@ def test_a_reliability_diagram(tmp_path, monkeypatch):
 
 def test_what_is_kept_for_a_model_goes_with_it():
     model = FakeModel()
-    asked = Asking("x", {"q": Predicate("Is it?")}, Settings(SHORT), False)
-    asked.begin(model)
-    asked.begin(model)
+    asked = begun(model, "x", {"q": Predicate("Is it?")}, Settings(SHORT))
+    asked = begun(model, "x", {"q": Predicate("Is it?")}, Settings(SHORT))
     assert len(model._askers) == 1
     gone = weakref.ref(model)
     del model, asked
@@ -722,7 +725,7 @@ def test_others_have_a_pass_between_two_prompts(monkeypatch):
     questions = {f"q{i}": Choice(f"{i}?", ["a", "b", "c"]) for i in range(10)}
     settings = Settings(SHORT, debias="orders", orders=3)
     model = Encodes()
-    passes = Asking("x", questions, settings, False).begin(model)
+    passes = begun(model, "x", questions, settings)
     seen = [model.n_encoded]
     while not model.started:
         next(passes)
