@@ -36,11 +36,15 @@ def runner_of(given: Runner | None, model: str) -> Runner:
     """
     if given is not None:
         return given
-    runner = own_runner()
+    know(own_runner(), model)
+    return own_runner()
+
+
+def know(runner: Runner, model: str) -> None:
+    """Have a Runner know a model by its source."""
     if model not in runner.list_models():
         with contextlib.suppress(OptionError):  # another thread has just added it
             runner.add_model(model, model)
-    return runner
 
 
 # -- schemas ----------------------------------------------------------------------------------
@@ -84,13 +88,17 @@ def call_of(id_: str | None, name: str, arguments: Any) -> dict[str, Any]:
     return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
+_TAKEN = ("messages", "stream_options", "session_id", "max_tool_rounds", "approve")
+"""Fields of a request that all frameworks fill in, or that stand against what they do."""
+
+
 def check_free(fields: Mapping[str, Any], taken: Iterable[str], by: str) -> None:
-    """Check that a caller sets no field that a framework fills in.
+    """Check that a caller sets no field that a framework fills in: ``taken``, and `_TAKEN`.
 
     Raises:
         OptionError: so it is.
     """
-    for name in taken:
+    for name in (*_TAKEN, *taken):
         if name in fields:
             raise OptionError(f"{name} is what {by} fills in. It cannot be set.")
 

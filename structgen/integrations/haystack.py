@@ -250,18 +250,6 @@ class Loading:
         return made
 
 
-_TAKEN = (
-    "messages",
-    "model",
-    "tools",
-    "stream_options",
-    "session_id",
-    "max_tool_rounds",
-    "approve",
-)
-"""Fields of a request that a component fills in, or that stand against what it does."""
-
-
 @component
 class StructgenChatGenerator(Loading):
     """A local chat model whose calls of tools and structured outputs have their form by mask.
@@ -370,7 +358,7 @@ class StructgenChatGenerator(Loading):
     ) -> dict[str, Any]:
         """The request that a run is."""
         fields = {**self.generation_kwargs, **(given or {})}
-        frameworks.check_free(fields, _TAKEN, "the component")
+        frameworks.check_free(fields, ("model", "tools"), "the component")
         known = flatten_tools_or_toolsets(self.tools if tools is None else tools)
         if known:
             fields["tools"] = [{"type": "function", "function": tool.tool_spec} for tool in known]

@@ -384,9 +384,6 @@ _FIELDS = (
 )
 """Fields of the model that are fields of each request."""
 
-_TAKEN = ("messages", "stream_options", "session_id", "max_tool_rounds", "approve")
-"""Fields of a request that LangChain fills in, or that stand against what it does."""
-
 _CHOICES = {"any": "required", True: "required", False: "none"}
 """LangChain's words for choices of tools, where they are not the Runner's."""
 
@@ -538,7 +535,7 @@ class ChatStructgen(BaseChatModel):
         """The Runner, and the request that a call is."""
         fields = {**self._identifying_params, **kwargs}
         fields.pop("stream", None)  # LangChain's, for itself
-        frameworks.check_free(fields, _TAKEN, "LangChain")
+        frameworks.check_free(fields, (), "LangChain")
         if stop is not None:
             fields["stop"] = stop
         several = "for streams. Call generate." if streams else None

@@ -206,9 +206,6 @@ def _logprob(given: Any) -> LogProb:
 _FIELDS = ("model", "max_tokens", "temperature", "top_p", "seed", "stop", "timeout")
 """Fields of the model that are fields of each request."""
 
-_TAKEN = ("messages", "stream_options", "n", "session_id", "max_tool_rounds", "approve")
-"""Fields of a request that LlamaIndex fills in, or that stand against what it does."""
-
 _OF_CALLS = ("tool_required", "tool_choice", "allow_parallel_tool_calls")
 """What LlamaIndex's programs say of calls, where there are none."""
 
@@ -375,7 +372,7 @@ class StructgenLLM(FunctionCallingLLM):
         own = {name: getattr(self, name) for name in _FIELDS}
         given = {name: value for name, value in own.items() if value is not None}
         fields = {**given, **self.additional_kwargs, **kwargs}
-        frameworks.check_free(fields, _TAKEN, "LlamaIndex")
+        frameworks.check_free(fields, ("n",), "LlamaIndex")
         return fields
 
     def _asked(

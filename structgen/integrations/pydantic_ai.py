@@ -80,9 +80,10 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
+from structgen.options import FIELDS
 from structgen.runner import AsyncChunkStream, ChatChunk, ChatResponse, Choice, Runner, Usage
 
-from .frameworks import Growing, call_of, closed_format, details_of, joined, own_runner, vectors_of
+from . import frameworks
 
 __all__ = [
     "StructgenEmbeddingModel",
@@ -147,9 +148,7 @@ class StructgenProvider(Provider[Runner]):
         if not self._is_own:
             return
         self._known.add(model_name)
-        if model_name not in self._client.list_models():
-            with contextlib.suppress(OptionError):  # another thread has just added it
-                self._client.add_model(model_name, model_name)
+        frameworks.know(self._client, model_name)
 
     async def __aexit__(
         self,
@@ -172,7 +171,7 @@ def own_provider() -> StructgenProvider:
 
     Its Runner is the one that all adapters share: a model is loaded once for all of them.
     """
-    made = StructgenProvider(own_runner())
+    made = StructgenProvider(frameworks.own_runner())
     made._is_own = True
     return made
 
@@ -233,7 +232,7 @@ def chat_of(
     while leading < len(told) and told[leading]["role"] == "system":
         leading += 1
     more = [{"role": "system", "content": part.content} for part in instructions or ()]
-    return joined([*told[:leading], *more, *told[leading:]])
+    return frameworks.joined([*told[:leading], *more, *told[leading:]])
 
 
 def _request(message: ModelRequest) -> Iterator[dict[str, Any]]:
@@ -282,7 +281,9 @@ def _answer(message: ModelResponse) -> dict[str, Any]:
         elif isinstance(part, ThinkingPart):
             thoughts.append(part.content)
         elif isinstance(part, ToolCallPart):
-            calls.append(call_of(part.tool_call_id, part.tool_name, part.args_as_json_str()))
+            calls.append(
+                frameworks.call_of(part.tool_call_id, part.tool_name, part.args_as_json_str())
+            )
     told: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts)}
     if thoughts:
         told["reasoning_content"] = "\n\n".join(thoughts)
@@ -338,19 +339,8 @@ class StructgenModelSettings(ModelSettings, total=False):
     """Name of a loaded adapter to run with."""
 
 
-_NAMES = {
-    "max_tokens": "max_tokens",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "timeout": "timeout",
-    "seed": "seed",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "logit_bias": "logit_bias",
-    "stop_sequences": "stop",
-    "service_tier": "service_tier",
-}
+_NAMES = {name: name for name in FIELDS if name in ModelSettings.__annotations__}
+_NAMES |= {"stop_sequences": "stop", "service_tier": "service_tier"}
 """Settings, and the fields that they are."""
 
 _ELSEWHERE = frozenset(
@@ -373,27 +363,11 @@ _REFUSED = {
     "citations": "Models here cite nothing.",
 }
 
-_TAKEN = frozenset(
-    {
-        "messages",
-        "model",
-        "n",
-        "stream_options",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-        "response_format",
-        "grammar",
-        "grammar_type",
-        "output_type",
-        "max_tool_rounds",
-        "session_id",
-        "approve",
-        "tool_timeout",
-        "max_tool_result",
-    }
+_TAKEN = (
+    *("n", "tools", "tool_choice", "parallel_tool_calls", "response_format", "grammar"),
+    *("grammar_type", "output_type", "tool_timeout", "max_tool_result"),
 )
-"""Fields that the agent fills in, or that stand against what it does."""
+"""Fields that the agent fills in beside those of all frameworks."""
 
 
 def fields_of(settings: ModelSettings, params: ModelRequestParameters) -> dict[str, Any]:
@@ -424,9 +398,10 @@ def _settings(settings: ModelSettings) -> dict[str, Any]:
     if not isinstance(body, Mapping):
         raise UserError(f"extra_body={body!r} is no dict of fields of a ChatRequest.")
     own = {**body, **own}
-    for name in own:
-        if name in _TAKEN:
-            raise UserError(f"{name} is what the agent fills in. It cannot be set.")
+    try:
+        frameworks.check_free(own, ("model", *_TAKEN), "the agent")
+    except OptionError as error:
+        raise UserError(str(error)) from None
     return {**fields, **own}
 
 
@@ -454,7 +429,9 @@ def _form(params: ModelRequestParameters) -> dict[str, Any]:
         "name": params.output_object.name or "output",
         "schema": params.output_object.json_schema,
     }
-    return {"response_format": closed_format({"type": "json_schema", "json_schema": form})}
+    return {
+        "response_format": frameworks.closed_format({"type": "json_schema", "json_schema": form})
+    }
 
 
 def _tools(settings: ModelSettings, params: ModelRequestParameters) -> dict[str, Any]:
@@ -543,7 +520,7 @@ def _details(choice: Choice, model: str) -> dict[str, Any]:
     """
     if choice.result is not None and choice.result.finish_reason == "cancelled":
         raise ModelTimeoutError(model, "timeout cut the answer before it was whole.")
-    return details_of(choice)
+    return frameworks.details_of(choice)
 
 
 @dataclass
@@ -555,7 +532,7 @@ class StructgenStreamedResponse(StreamedResponse):
     _chunks: AsyncChunkStream[ChatChunk]
     _tags: Tags
     _timestamp: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
-    _made: Growing = field(default_factory=Growing)
+    _made: frameworks.Growing = field(default_factory=frameworks.Growing)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         self.provider_response_id = self._first.id
@@ -795,7 +772,7 @@ class StructgenEmbeddingModel(EmbeddingModel):
         with errors_of(self._model_name):
             made = await self._provider.client.aembed(fields, model=self._model_name, input=texts)
         return EmbeddingResult(
-            embeddings=vectors_of(made),
+            embeddings=frameworks.vectors_of(made),
             inputs=texts,
             input_type=input_type,
             model_name=made.model,
