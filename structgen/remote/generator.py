@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import ctypes
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Generator as Pieces
@@ -134,9 +135,13 @@ def _begun(ask: Callable[[], Any], exchange: Exchange) -> Any:
             asked.close()
 
     here = contextvars.copy_context()
-    threading.Thread(target=here.run, args=(run,), name="structgen ask", daemon=True).start()
+    thread = threading.Thread(target=here.run, args=(run,), name="structgen ask", daemon=True)
+    thread.start()
     while not wait([heard], _POLL_SECONDS).done:
         if exchange.is_interrupted and heard.cancel():
+            # As soon as something comes, which may never end, and the client closes the connection.
+            ident, ends = ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ends)
             raise TimeoutError
     return heard.result()
 

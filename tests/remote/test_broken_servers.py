@@ -269,3 +269,7 @@ def test_a_time_limit_holds_while_something_comes(remote: Any, drips_head: bool)
     result = Generator(model).result("?", timeout=0.2)
     assert result.finish_reason == "cancelled"
     assert time.perf_counter() - began < 2
+    until = time.perf_counter() + 20
+    while "structgen ask" in {thread.name for thread in threading.enumerate()}:
+        assert time.perf_counter() < until, "and nobody goes on listening"
+        time.sleep(0.01)
