@@ -28,44 +28,15 @@ BEGUN: dict[str, Any] = {
 """What is different in an answer that has only begun."""
 
 
-def response_of(echo: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """An answer that has only begun; ``echo``: what was asked."""
+def response_of(echo: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer that has only begun, of no model yet; ``echo``: what was asked."""
     head = {"id": new_id("resp_"), "object": "response", "created_at": int(time.time())}
-    return {**head, **BEGUN, "model": model, **echo}
+    return {**head, **BEGUN, "model": "", **echo}
 
 
 def text_part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
     """A part of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
-
-
-def message_item(id_: str, parts: list[dict[str, Any]], status: str) -> dict[str, Any]:
-    """A message of the assistant's."""
-    return {
-        "type": "message",
-        "id": id_,
-        "role": "assistant",
-        "status": status,
-        "content": parts,
-    }
-
-
-def reasoning_item(id_: str, text: str | None, status: str) -> dict[str, Any]:
-    """A thought."""
-    content = [] if text is None else [{"type": "reasoning_text", "text": text}]
-    return {"type": "reasoning", "id": id_, "summary": [], "content": content, "status": status}
-
-
-def call_item(id_: str, call_id: str, name: str, arguments: str, status: str) -> dict[str, Any]:
-    """A call that the model asks for."""
-    return {
-        "type": "function_call",
-        "id": id_,
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-        "status": status,
-    }
 
 
 def usage_of(usage: Any) -> dict[str, Any]:

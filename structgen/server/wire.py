@@ -113,7 +113,9 @@ def asked(
         return named(rename(param), names)
 
     try:
-        streams = _bool(fields, "stream")
+        streams = fields.pop("stream", None)
+        if streams is not None and not isinstance(streams, bool):
+            raise refused("stream is true or false.", "stream", "invalid_value")
         for name in HARMLESS:
             fields.pop(name, None)
         for name in PYTHON_ONLY:
@@ -131,7 +133,7 @@ def asked(
         check_sizes(fields, settings)
         request = kind.of(fields, {})
         _bound(request, settings)
-        return Asked(request, streams, in_words)
+        return Asked(request, bool(streams), in_words)
     except RequestError as error:
         raise renamed(error, in_words) from error
     except ApiError as error:
@@ -153,13 +155,6 @@ def read(kind: type[BodyT], body: Mapping[str, Any]) -> BodyT:
 def refused(message: str, param: str, code: str = "unsupported_field") -> ApiError:
     """A 400 about a field."""
     return ApiError(400, message, param=param, code=code)
-
-
-def _bool(fields: dict[str, Any], name: str) -> bool:
-    value = fields.pop(name, None)
-    if value not in (None, True, False) or isinstance(value, int) != isinstance(value, bool):
-        raise refused(f"{name} is true or false.", name, "invalid_value")
-    return bool(value)
 
 
 def _grammar(fields: dict[str, Any], names: dict[str, str]) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from fastapi import APIRouter, Request
@@ -25,12 +24,9 @@ from ..exchange import EventStream, answered, begun, event, settings_of, too_lon
 from ..gateway import LOG
 from ..items import (
     BEGUN,
-    call_item,
     items_of,
-    message_item,
     messages_in,
     new_id,
-    reasoning_item,
     response_of,
     text_part,
     usage_of,
@@ -68,29 +64,10 @@ _NAMES = {
 """What fields of chats are called here."""
 
 
-@dataclass(slots=True)
-class Turn:
-    """What is asked of a model, and what comes back beside the answer.
-
-    Attributes:
-        asked: the chat.
-        messages: its messages but for the instructions: what the next turn goes on from.
-        items: the items of the input.
-        echo: fields of the answer that say what was asked.
-        is_stored: whether the answer is kept.
-        in_background: whether nobody waits for it.
-    """
-
-    asked: Asked[ChatRequest]
-    messages: list[dict[str, Any]]
-    items: list[dict[str, Any]]
-    echo: dict[str, Any]
-    is_stored: bool
-    in_background: bool
-
-
-def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Settings) -> Turn:
-    """What a body asks.
+def turn_of(
+    body: Mapping[str, Any], before: list[dict[str, Any]], settings: Settings
+) -> tuple[Asked[ChatRequest], Stored]:
+    """The chat that a body asks for, and its answer, which nobody has begun yet.
 
     Args:
         body: the request.
@@ -171,7 +148,7 @@ def turn_of(body: Mapping[str, Any], before: list[dict[str, Any]], settings: Set
         "service_tier": "default",
         "max_tool_calls": None,
     }
-    return Turn(work, messages, items, echo, is_stored, in_background)
+    return work, Stored(response_of(echo), items, messages, owner="")
 
 
 def _renamed(param: str) -> str:
@@ -237,7 +214,10 @@ class Events:
                 yield from self._message(delta.content, scores)
             for call in delta.tool_calls or ():
                 if call.id is not None:
-                    yield from self._call(call.id, call.function.name or "")
+                    name = call.function.name or ""
+                    yield from self._begin(
+                        "function_call", "fc_", call_id=call.id, name=name, arguments=""
+                    )
                 if call.function.arguments:
                     yield from self._arguments(call.function.arguments)
             if self._kind == "message" and not delta.content:
@@ -266,7 +246,7 @@ class Events:
         for item in whole["output"]:
             if item["type"] == "function_call":
                 skeleton = {**item, "arguments": "", "status": "in_progress"}
-                yield from self._open("call", skeleton)
+                yield from self._open("function_call", skeleton)
                 yield from self._arguments(item["arguments"])
             else:
                 yield from self._said_again(item)
@@ -304,14 +284,14 @@ class Events:
 
     def _reasoning(self, text: str) -> Iterator[bytes]:
         if self._kind != "reasoning":
-            yield from self._open("reasoning", reasoning_item(new_id("rs_"), None, "in_progress"))
+            yield from self._begin("reasoning", "rs_", summary=[], content=[])
             yield self._part("added", {"type": "reasoning_text", "text": ""})
         self._text += text
         yield self._of_item("response.reasoning_text.delta", content_index=0, delta=text)
 
     def _message(self, text: str, scores: Sequence[Any] = ()) -> Iterator[bytes]:
         if self._kind != "message":
-            yield from self._open("message", message_item(new_id("msg_"), [], "in_progress"))
+            yield from self._begin("message", "msg_", role="assistant", content=[])
             yield self._part("added", text_part(""))
         self._text += text
         self._logprobs += scores
@@ -320,8 +300,10 @@ class Events:
                 "response.output_text.delta", content_index=0, delta=text, logprobs=[*scores]
             )
 
-    def _call(self, call_id: str, name: str) -> Iterator[bytes]:
-        yield from self._open("call", call_item(new_id("fc_"), call_id, name, "", "in_progress"))
+    def _begin(self, kind: str, prefix: str, **fields: Any) -> Iterator[bytes]:
+        """Add an item of which nothing has come yet."""
+        item = {"type": kind, "id": new_id(prefix), "status": "in_progress", **fields}
+        yield from self._open(kind, item)
 
     def _arguments(self, text: str) -> Iterator[bytes]:
         self._text += text
@@ -336,7 +318,7 @@ class Events:
         if self._kind is None:
             return
         item, text = {**self._item, "status": status}, self._text
-        if self._kind == "call":
+        if self._kind == "function_call":
             item["arguments"] = text
             yield self._of_item(
                 "response.function_call_arguments.done", arguments=text, name=item["name"]
@@ -397,39 +379,41 @@ async def create(request: Request) -> Any:
     """Answer an input; keep the answer, so that another can go on from it."""
     given = await json_object(request)
     before, settings = await _before(request, given), settings_of(request)
-    turn = await aside(request, lambda: turn_of(given, before, settings), is_large=bool(before))
-    chat = turn.asked.request
-    await tried(request, turn.asked)
+    asked, stored = await aside(
+        request, lambda: turn_of(given, before, settings), is_large=bool(before)
+    )
+    chat = asked.request
+    await tried(request, asked)
     runner = runner_of(request)
-    model = runner.get_model_info(chat.model)["id"]
-    stored = Stored(response_of(turn.echo, model), turn.items, turn.messages, request.state.owner)
-    _settle(request, turn, stored)
-    if turn.in_background:
-        return await _in_background(request, turn, stored)
+    stored.response["model"] = runner.get_model_info(chat.model)["id"]
+    stored.owner = request.state.owner
+    _settle(request, asked, stored)
+    if stored.response["background"]:
+        return await _in_background(request, asked, stored)
     events, pieces = Events(stored.response), runner.astream_chat(chat)
-    if not turn.asked.streams:
-        made = _made(request, turn, stored, events, pieces)
-        await answered(request, _read(made), turn.asked.told)
+    if not asked.streams:
+        made = _made(request, asked, stored, events, pieces)
+        await answered(request, _read(made), asked.told)
         return await written(request, stored.response)
-    going = await begun(request, pieces, turn.asked.told)
-    _settle(request, turn, stored)
+    going = await begun(request, pieces, asked.told)
+    _settle(request, asked, stored)
     return EventStream(
-        _made(request, turn, stored, events, going),
+        _made(request, asked, stored, events, going),
         most=settings_of(request).request_seconds,
-        told=turn.asked.told,
+        told=asked.told,
         failed=events.fail,
     )
 
 
-def _settle(request: Request, turn: Turn, stored: Stored) -> None:
+def _settle(request: Request, asked: Asked[ChatRequest], stored: Stored) -> None:
     """Have an answer say how it is sampled, which the model knows once it is loaded."""
     info = runner_of(request).get_model_info(stored.response["model"])
-    stored.response |= samples_how(turn.asked.request, info["search_defaults"])
+    stored.response |= samples_how(asked.request, info["search_defaults"])
 
 
 async def _made(
     request: Request,
-    turn: Turn,
+    asked: Asked[ChatRequest],
     stored: Stored,
     events: Events,
     pieces: AsyncChunkStream[ChatChunk] | AsyncGenerator[ChatChunk, None],
@@ -443,9 +427,9 @@ async def _made(
             check_sure(piece)
             for one in events.feed(piece):
                 yield one
-        _settle(request, turn, stored)
+        _settle(request, asked, stored)
         last = await _all(request, events.end())
-        if turn.is_stored and not turn.in_background:
+        if stored.response["store"] and not stored.response["background"]:
             await _store(request).put(stored)
         for one in last:
             yield one
@@ -463,7 +447,7 @@ async def _all(request: Request, events: Iterator[bytes]) -> list[bytes]:
     return await aside(request, lambda: list(events), is_large=True)
 
 
-async def _in_background(request: Request, turn: Turn, stored: Stored) -> Any:
+async def _in_background(request: Request, asked: Asked[ChatRequest], stored: Stored) -> Any:
     """Begin an answer that nobody waits for."""
     stored.response["status"] = "queued"
     size = await aside(request, lambda: sum(map(len, stored.texts())), is_large=True)
@@ -474,8 +458,8 @@ async def _in_background(request: Request, turn: Turn, stored: Stored) -> Any:
     except BaseException:
         job.end()
         raise
-    job.task = asyncio.ensure_future(_done(request, turn, job))
-    if turn.asked.streams:
+    job.task = asyncio.ensure_future(_done(request, asked, job))
+    if asked.streams:
         return _followed(request, job.after(-1))
     return await written(request, stored.response)
 
@@ -485,16 +469,16 @@ def _followed(request: Request, events: AsyncGenerator[bytes, None]) -> Response
     return EventStream(events, most=settings_of(request).request_seconds, told=told)
 
 
-async def _done(request: Request, turn: Turn, job: Job) -> None:
+async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     """Make an answer in the background."""
     stored = job.stored
     stored.response["status"] = "in_progress"
     events = Events(stored.response)
     most = settings_of(request).request_seconds
-    pieces = runner_of(request).astream_chat(turn.asked.request)
+    pieces = runner_of(request).astream_chat(asked.request)
 
     async def make() -> None:
-        async for one in _made(request, turn, stored, events, pieces):
+        async for one in _made(request, asked, stored, events, pieces):
             job.say(one)
 
     try:
@@ -505,7 +489,7 @@ async def _done(request: Request, turn: Turn, job: Job) -> None:
     except asyncio.TimeoutError:
         job.say(events.fail(too_long(most)))
     except Exception as error:
-        api = turn.asked.told(error)
+        api = asked.told(error)
         if api.status == 500:
             LOG.error("an answer in the background failed", exc_info=error)
         job.say(events.fail(api))
