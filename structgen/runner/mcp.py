@@ -71,7 +71,7 @@ class Connection:
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop
         self._stop = asyncio.Event()
         self._ready: Future[tuple[Tool, ...]] = Future()
         self._ended: BaseException | None = None
@@ -96,25 +96,21 @@ class Connection:
 
     def _run(self) -> None:
         """The thread: from the connection's beginning to its end."""
-        try:
-            self._loop.run_until_complete(self._live())
-        except BaseException as error:
-            self._ended = error
-            if not self._ready.done():
-                self._ready.set_exception(self._failure("cannot be connected to", error))
-        finally:
+
+        async def live() -> None:
             try:
-                left = asyncio.all_tasks(self._loop)
-                for task in left:
-                    task.cancel()
-                self._loop.run_until_complete(_ended(left))
-                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            finally:
-                self._loop.close()
+                await self._live()
+            except BaseException as error:  # before calls under way are cancelled
+                self._ended = error
+                if not self._ready.done():
+                    self._ready.set_exception(self._failure("cannot be connected to", error))
+
+        asyncio.run(live())
 
     async def _live(self) -> None:
         import anyio  # which comes with mcp
 
+        self._loop = asyncio.get_running_loop()
         mcp = package()
         deadline = anyio.current_time() + self._server._connect_timeout
 
@@ -305,11 +301,6 @@ async def _unchecked(name: str, result: CallToolResult) -> None:
     ``mcp`` would match it with the server's patterns by Python's ``re``, which stops all threads
     until it has matched, which may be never.
     """
-
-
-async def _ended(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait until tasks that were cancelled have ended."""
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextlib.contextmanager
