@@ -485,7 +485,7 @@ class CallOptions(TypedDict, total=False):
             "one pass with the tokens that are due",
             field="speculate",
             remote="how text is written is the server's business.",
-            default=False,
+            default=True,
         ),
     ]
     special_tokens: Annotated[

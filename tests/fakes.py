@@ -68,7 +68,6 @@ class FakeModel:
     adapters = ()
     most_rows = 256
     pace = ON_CPU
-    pass_costs = (1.0, 1.2, 1.7, 2.1, 2.5, 2.9, 3.4, 3.8)
 
     def __init__(
         self,

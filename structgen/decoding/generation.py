@@ -126,7 +126,7 @@ class Generation:
         self._speculation: Speculation | None = None
         if search.speculate and self.progress.is_plain and self._recorder is None:
             self._speculation = Speculation(
-                vocabulary.tokens, cursor, speller, lambda: model.pass_costs
+                vocabulary.tokens, cursor, speller, model.pace, len(prompt_ids)
             )
         self._open = partial(opening, model, prompt_ids, search.adapter)
         self._reused_tokens = 0

@@ -238,7 +238,9 @@ def batch_pays(
     before = sum(usage.reasoning_tokens + usage.draft_tokens for usage in usages) / n
     forced = sum(usage.forced_tokens for usage in usages) / n
     sampled = sum(usage.sampled_tokens for usage in usages) / n
-    alone = before + sampled + pace.token * (forced + prompts - shared)
+    guessed = sum(usage.guessed_tokens for usage in usages) / n
+    accepted = sum(usage.accepted_tokens for usage in usages) / n
+    alone = before + sampled - accepted + pace.token * (forced + guessed + prompts - shared)
     steps = before + sampled + forced
     together = steps * (1 + pace.row * (rows - 1)) / rows + pace.token * prompts
     return together < alone

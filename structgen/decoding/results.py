@@ -123,7 +123,8 @@ class Usage:
         reasoning_tokens: tokens of the thought before the output, its tags included.
         draft_tokens: tokens of the draft before the output. What asks for the output after it
             counts among the prompt's.
-        guessed_tokens: tokens that the model ran before they were chosen, see ``speculate=``.
+        guessed_tokens: tokens that the model ran before they were chosen, see ``speculate=``;
+            forced ones do not count.
         accepted_tokens: how many of these came.
         retries: how often the output went back because a check had refused a value.
         retried_tokens: tokens that were written and taken back then. They are no part of

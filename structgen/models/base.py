@@ -172,10 +172,6 @@ class Model(Protocol):
         """
 
     @property
-    def pass_costs(self) -> Sequence[float]:
-        """What a pass over 1, 2, … tokens costs here, in passes over one; two lengths at least."""
-
-    @property
     def pace(self) -> Pace:
         """What passes cost on its device."""
 
@@ -238,7 +234,7 @@ class Pace:
 
     Attributes:
         longest_pass: most tokens in one pass over a prompt: nothing can end a call within one.
-        token: what a further token in a pass costs.
+        token: what a further token in a pass costs: by it guesses are as long as pays.
         row: what a further row in a step costs.
         rows: most rows run together unless asked otherwise.
     """
@@ -251,8 +247,8 @@ class Pace:
 
 ON_CPU = Pace(longest_pass=64, token=0.3, row=0.33, rows=8)
 """SmolLM2-135M in 4 bits on 2 cores: steps of 8.5, 10.7, 16.6 and 27.9 ms for 1, 2, 4 and 8 rows;
-2.6 ms a token in longer passes. Passes over more than 64 tokens are no faster, and give the same
-scores to the bit."""
+2.6 ms a token in longer passes (2.0 on processors with VNNI; with AVX2 alone 0.4 to 0.5 of a pass
+over one). Passes over more than 64 tokens are no faster, and give the same scores to the bit."""
 
 ON_GPU = Pace(longest_pass=1024, token=0.01, row=0.02, rows=32)
 """H200, such a model in 16 bits: steps of 2.3, 3.0 and 3.6 ms for 1, 8 and 32 rows; a pass over 8

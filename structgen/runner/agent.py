@@ -89,8 +89,10 @@ def summed(usages: Sequence[Usage]) -> Usage:
             cached_tokens=sum(usage.prompt_tokens_details.cached_tokens for usage in usages)
         ),
         completion_tokens_details=CompletionTokensDetails(
-            reasoning_tokens=sum(u.completion_tokens_details.reasoning_tokens for u in usages),
-            forced_tokens=sum(u.completion_tokens_details.forced_tokens for u in usages),
+            **{
+                name: sum(getattr(usage.completion_tokens_details, name) for usage in usages)
+                for name in CompletionTokensDetails.model_fields
+            }
         ),
         time_to_first_token=usages[0].time_to_first_token,
         total_time=round(total, 6),
@@ -622,12 +624,15 @@ def _note(response: ChatResponse, record: RequestRecord, span: Span) -> None:
 
 def counted(usage: Usage) -> dict[str, float]:
     """A usage as metrics count it."""
+    details = usage.completion_tokens_details
     found: dict[str, float] = {
         "prompt": usage.prompt_tokens,
         "cached": usage.prompt_tokens_details.cached_tokens,
         "completion": usage.completion_tokens,
-        "forced": usage.completion_tokens_details.forced_tokens,
-        "reasoning": usage.completion_tokens_details.reasoning_tokens,
+        "forced": details.forced_tokens,
+        "reasoning": details.reasoning_tokens,
+        "accepted": details.accepted_prediction_tokens,
+        "rejected": details.rejected_prediction_tokens,
     }
     if usage.time_to_first_token is not None:
         found["time_to_first_token_seconds"] = usage.time_to_first_token

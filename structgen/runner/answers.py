@@ -81,15 +81,18 @@ def reason_of(
 def usage_of(groups: Sequence[Sequence[GenerationResult[Any]]], began: float) -> Usage:
     """Tokens and times of the outputs that were made for one request, those of each prompt."""
     ended = time.perf_counter()
-    prompt = cached = output = forced = reasoning = 0
+    prompt = cached = output = 0
+    details = CompletionTokensDetails()
     for group in groups:  # a prompt counts once, however many outputs it has
         prompt += max((one.usage.prompt_tokens for one in group), default=0)
         cached += max((one.usage.reused_tokens for one in group), default=0)
     results = [result for group in groups for result in group]
     for usage in (result.usage for result in results):
         output += usage.output_tokens + usage.reasoning_tokens + usage.draft_tokens
-        forced += usage.forced_tokens
-        reasoning += usage.reasoning_tokens
+        details.forced_tokens += usage.forced_tokens
+        details.reasoning_tokens += usage.reasoning_tokens
+        details.accepted_prediction_tokens += usage.accepted_tokens
+        details.rejected_prediction_tokens += usage.guessed_tokens - usage.accepted_tokens
     firsts = [
         ended - began - result.timings.total_seconds + result.timings.first_chunk_seconds
         for result in results
@@ -105,9 +108,7 @@ def usage_of(groups: Sequence[Sequence[GenerationResult[Any]]], began: float) ->
         completion_tokens=output,
         total_tokens=prompt + output,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
-        completion_tokens_details=CompletionTokensDetails(
-            reasoning_tokens=reasoning, forced_tokens=forced
-        ),
+        completion_tokens_details=details,
         time_to_first_token=None if first is None else round(first, 6),
         total_time=round(total, 6),
         tokens_per_second=speed,

@@ -77,10 +77,14 @@ class CompletionTokensDetails(Shape):
     Attributes:
         reasoning_tokens: those of thoughts, tags included.
         forced_tokens: those that were the only way on, and not chosen.
+        accepted_prediction_tokens: those that were guessed, by speculation, and came.
+        rejected_prediction_tokens: guessed ones that did not.
     """
 
     reasoning_tokens: int = 0
     forced_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 class Usage(Shape):
@@ -91,7 +95,7 @@ class Usage(Shape):
         completion_tokens: of all outputs, thoughts included.
         total_tokens: of both.
         prompt_tokens_details: how many the model had seen before.
-        completion_tokens_details: how many were thought, and how many forced.
+        completion_tokens_details: how many were thought, forced, or guessed.
         time_to_first_token: seconds from the request to the first text, waiting included.
         total_time: seconds to the end.
         tokens_per_second: completion tokens in that time.

@@ -122,8 +122,9 @@ class RequestRecord:
     Attributes:
         kind: ``chat``, ``completion``, ``embedding``, ``rerank`` or ``decision``.
         model: the model's id, as soon as it is known; may be set until the end.
-        usage: ``prompt``, ``cached``, ``completion``, ``forced`` and ``reasoning`` tokens,
-            ``time_to_first_token_seconds``, ``tokens_per_second``: what is known of these.
+        usage: tokens (``prompt``, ``cached``, ``completion``, ``forced``, ``reasoning``, and of the
+            guessed ones ``accepted`` and ``rejected``), ``time_to_first_token_seconds``,
+            ``tokens_per_second``: what is known of these.
     """
 
     kind: str
@@ -296,7 +297,9 @@ class Metrics:
         return found
 
 
-_TOKENS = frozenset({"prompt", "cached", "completion", "forced", "reasoning"})
+_TOKENS = frozenset(
+    {"prompt", "cached", "completion", "forced", "reasoning", "accepted", "rejected"}
+)
 
 
 def _copied(series: dict[tuple[str, ...], Any]) -> dict[tuple[str, ...], Any]:

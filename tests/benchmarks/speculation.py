@@ -108,9 +108,19 @@ class Counted:
         return getattr(self._inner, name)
 
     def append(self, token_ids: Any) -> None:
-        again = self._inner.length < self._end  # a pass after a rewind runs two tokens at least
-        self.lengths.append(max(len(token_ids), 2 if again else 1))
         self._inner.append(token_ids)
+        self._note(token_ids)
+
+    def likeliest(self, token_ids: Any, allowed: Any) -> Any:
+        token = self._inner.likeliest(token_ids, allowed)
+        if token is not None:
+            self._note(token_ids)
+        return token
+
+    def _note(self, token_ids: Any) -> None:
+        # A pass after a rewind runs two tokens at least.
+        again = self._inner.length - len(token_ids) < self._end
+        self.lengths.append(max(len(token_ids), 2 if again else 1))
         self._end = self._inner.length
 
 
@@ -154,12 +164,11 @@ def main() -> None:
     )
     costs = pass_costs(model, (1, 2, 3, 4, 8))
     print("pass over", {n: round(seconds / costs[1], 2) for n, seconds in costs.items()})
-    print("as the model measured it", [round(cost, 2) for cost in model.pass_costs])
+    print("as it is taken to be", {n: round(1 + model.pace.token * (n - 1), 2) for n in costs})
 
     def cost(n: int) -> float:
-        measured = model.pass_costs
-        beyond = max(n - 8, 0) * (measured[7] - measured[3]) / 4
-        return measured[min(n, 8) - 1] + beyond
+        beyond = max(n - 8, 0) * (costs[8] - costs[4]) / 4
+        return float(np.interp(n, [*costs], [*costs.values()]) + beyond) / costs[1]
 
     generators = {kind: Generator(model, kind) for kind in (Person, Invoice)}
     free = Generator(model)

@@ -216,21 +216,14 @@ def test_batches_and_samples_are_those_of_single_calls(batch_size: int) -> None:
     model = FakeModel(context_length=300)
     generator = Generator(model, Cup, think=40, draft=Draft(max_tokens=8))
     prompts = ["Tea?", "Coffee?", "Milk?"]
-    singles = [generator.result(one, max_new_tokens=30, temperature=1.0, seed=3) for one in prompts]
-    together = generator.result(
-        prompts, max_new_tokens=30, temperature=1.0, seed=3, batch_size=batch_size, logprobs=True
-    )
+    asked: dict[str, Any] = {"max_new_tokens": 30, "temperature": 1.0, "seed": 3}
+    singles = [generator.result(one, **asked, speculate=False) for one in prompts]
+    together = generator.result(prompts, **asked, batch_size=batch_size, logprobs=True)
     assert bool(model.batches) == (batch_size > 1)
     for one, other in zip(singles, together, strict=True):
         assert (one.text, one.reasoning, one.draft) == (other.text, other.reasoning, other.draft)
         assert one.usage == other.usage
-        alone = generator.result(
-            prompts[together.index(other)],
-            max_new_tokens=30,
-            temperature=1.0,
-            seed=3,
-            logprobs=True,
-        )
+        alone = generator.result(prompts[together.index(other)], **asked, logprobs=True)
         assert alone.logprobs == other.logprobs
         assert len(other.logprobs) == other.usage.output_tokens
     samples = generator.result("Tea?", max_new_tokens=30, temperature=1.0, seed=3, n=3)

@@ -53,7 +53,6 @@ from . import runtime
 from .folders import graph_name, read_config
 from .runtime import og
 from .sequences import (
-    COSTS_ROOM,
     MOST_ROWS,
     LiveSequence,
     MaskBytes,
@@ -61,7 +60,6 @@ from .sequences import (
     TextBatch,
     TextSequence,
     all_allowed,
-    measured_costs,
     pads_exactly,
 )
 
@@ -160,7 +158,6 @@ class TextModel:
         self._settings = {**_SETTINGS, **known}
         self._adapters: Any = None  # the runtime's set, from the first on
         self._adapter_files: dict[str, Path] = {}
-        self._pass_costs: tuple[float, ...] = ()
         kept = PREFIX_CACHE if prefix_cache is None else prefix_cache
         self.sequences = SequencePool(bytes_per_token, kept)
 
@@ -236,16 +233,6 @@ class TextModel:
             )
         live.expect(0 if prefix is None else len(prefix))
         return TextSequence(live, max_length, self.sequences.give)
-
-    @property
-    def pass_costs(self) -> tuple[float, ...]:
-        """What a pass over 1, 2, … 8 tokens costs on this machine, in passes over one.
-
-        Cost: when first asked for, a quarter of a second or the time of 12 passes to measure them.
-        """
-        if not self._pass_costs:
-            self._pass_costs = measured_costs(self._new_sequence(None, COSTS_ROOM))
-        return self._pass_costs
 
     @property
     def pace(self) -> Pace:

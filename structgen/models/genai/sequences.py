@@ -33,7 +33,6 @@ A `TextBatch` runs several at once. What the runtime does, measured with 0.18 an
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -55,39 +54,6 @@ _CAPACITY_STEP = 256
 # What goes on and on, as a chat does turn by turn, outgrows each sequence that has just room
 # enough, and is then run from its first token. So the next one has this many times the room.
 _GROWTH = 2
-
-
-_MEASURED = (1, 2, 4, 8)
-_SECONDS = 0.25
-COSTS_ROOM = 128
-"""Tokens that `measured_costs` needs room for."""
-
-
-def measured_costs(
-    generator: Any, clock: Callable[[], float] = time.perf_counter
-) -> tuple[float, ...]:
-    """What a pass over 1, 2, … 8 tokens costs, in passes over one, none less than a shorter one.
-
-    Args:
-        generator: an empty sequence of the runtime.
-        clock: seconds.
-
-    Cost: as much of a quarter of a second as seven rounds take, one round of 15 tokens at least.
-    """
-    ids = np.zeros((1, 8), np.int32)  # which tokens they are changes no time
-    generator.append_tokens(ids)
-    least = dict.fromkeys(_MEASURED, float("inf"))
-    began = clock()
-    for _ in range(7):
-        for n in _MEASURED:
-            before = clock()
-            generator.append_tokens(ids[:, :n])
-            least[n] = min(least[n], clock() - before)
-        if clock() - began > _SECONDS:
-            break
-    seconds = np.maximum.accumulate([least[n] for n in _MEASURED])
-    lengths = np.arange(1, _MEASURED[-1] + 1)
-    return tuple((np.interp(lengths, _MEASURED, seconds) / max(seconds[0], 1e-9)).tolist())
 
 
 MaskBytes = npt.NDArray[np.uint8]
