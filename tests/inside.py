@@ -65,11 +65,6 @@ def entries(holder: Any) -> Any:
     return holder._entries
 
 
-def generator(holder: Any) -> Any:
-    """``_generator`` of ``holder``."""
-    return holder._generator
-
-
 def keys(holder: Any) -> Any:
     """``_keys`` of ``holder``."""
     return holder._keys

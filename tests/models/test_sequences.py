@@ -149,11 +149,12 @@ def test_what_the_runtime_chooses_is_the_likeliest_of_what_is_allowed(seed, monk
 
 
 def test_no_room_for_what_it_would_choose_leaves_all_as_it_was():
-    one, everything = live(has_mask=True), np.array([255], np.uint32)
-    assert one.likeliest([1, 2], everything, 3) is not None
-    assert one.likeliest([1], everything, 3) is None
+    everything = np.array([255], np.uint32)
+    one, other = (TextSequence(live(has_mask=m), 3, LiveSequence.free) for m in (True, False))
+    assert one.likeliest([1, 2], everything) is not None
+    assert one.likeliest([1], everything) is None
     assert one.token_ids[0].tolist() == [1, 2]
-    assert live().likeliest([1, 2], everything, 3) is None
+    assert other.likeliest([1, 2], everything) is None
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -290,7 +291,7 @@ def test_a_sequence_that_failed_in_the_middle_is_not_kept():
     pool = SequencePool(1, 4 * CONTEXT)
     sequence = start(pool, [1, 2, 3])
     sequence.append([1, 2, 3])
-    runtime = inside.generator(sequence._open)
+    runtime = sequence._open.generator
 
     def interrupted(ids):
         runtime.ids += list(ids)
@@ -448,14 +449,14 @@ def test_what_is_run_anew_is_run_in_passes_and_a_prompt_is_run_once(monkeypatch)
         made.append(Runtime(capacity, mask))
         return made[-1]
 
-    one = LiveSequence(new, context_length=CONTEXT, width=WIDTH, longest_pass=8)
+    of = LiveSequence(new, context_length=CONTEXT, width=WIDTH, longest_pass=8)
+    one = TextSequence(of, CONTEXT, LiveSequence.free, expected=24)
     ids = list(range(1, 41))
-    one.expect(24)
     for first in range(0, 24, 8):
-        one.append(ids[first : first + 8], CONTEXT)
+        one.append(ids[first : first + 8])
     assert [runtime.runs for runtime in made] == [[8, 8, 8]]
     for token in ids[24:29]:
-        one.append([token], CONTEXT)
+        one.append([token])
     assert len(made) == 2
     assert sum(made[1].runs) == 29
     assert max(made[1].runs) <= 10

@@ -231,8 +231,8 @@ class TextModel:
                 least=least,
                 owner=owner,
             )
-        live.expect(0 if prefix is None else len(prefix))
-        return TextSequence(live, max_length, self.sequences.give)
+        n_expected = 0 if prefix is None else len(prefix)
+        return TextSequence(live, max_length, self.sequences.give, n_expected)
 
     @property
     def pace(self) -> Pace:

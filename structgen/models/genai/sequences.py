@@ -66,13 +66,28 @@ def all_allowed(width: int, rows: int = 1) -> MaskBytes:
 
 @final
 class LiveSequence:
-    """One sequence of the runtime. Used by one thread at a time.
+    """What the runtime holds of one sequence. Used by one `TextSequence` at a time.
 
     Attributes:
         key: what has to be equal for another call to use it: the adapter.
         owner: whose prompts it holds: only a call of theirs may go on from them.
+        least: fewest tokens to have room for, once it has room for any.
+        new: makes a runtime's sequence with room for so many tokens, which reads its mask from
+            an array wherever it runs.
+        context_length: most tokens it can ever have.
+        longest_pass: most tokens in one pass.
+        width: scores a token has.
         length: tokens so far.
         capacity: tokens its key-value cache has room for.
+        ids: the tokens, int32 ``[1, capacity]``.
+        held: tokens in the runtime's sequence. It is rewound when it next runs, since how far
+            depends on what is wanted then.
+        valid: how many of these, from the first, are still ours.
+        exact: how many of these, from the first, were run with others.
+        last_pass: tokens of the runtime's last pass, whose scores it has.
+        chosen: the token that it has written behind those it holds.
+        mask: where the graph has one.
+        is_running: whether a pass began and has not ended, also by an error.
     """
 
     def __init__(
@@ -87,197 +102,109 @@ class LiveSequence:
         least: int = 0,
         owner: Hashable = None,
     ) -> None:
-        """An empty sequence.
-
-        Args:
-            new: makes a runtime's sequence with room for so many tokens, which reads its mask from
-                an array wherever it runs.
-            context_length: most tokens it can ever have.
-            width: scores a token has.
-            longest_pass: most tokens in one pass.
-            has_mask: whether the graph has a mask.
-            key: see above.
-            least: fewest tokens to have room for, once it has room for any.
-            owner: see above.
-        """
+        """An empty sequence. See above; ``has_mask``: whether the graph has a mask."""
         self.key = key
         self.owner = owner
-        self._least = least
-        self.length = 0
-        self.capacity = 0
-        self._new = new
-        self._context_length = context_length
-        self._longest_pass = longest_pass
-        self._width = width
-        self._ids: TokenIds = np.empty((1, 0), np.int32)
-        # The runtime is rewound when it next runs, since how far depends on what is wanted then.
-        self._held = 0  # tokens in the runtime's sequence
-        self._valid = 0  # how many of these, from the first, are still ours
-        self._exact = 0  # how many of these, from the first, were run with others
-        self._last_pass = 0  # tokens of the runtime's last pass, whose scores it has
-        self._chosen: int | None = None  # the token that it has written behind those it holds
-        self._mask = all_allowed(width) if has_mask else None
-        self._expected = 0  # tokens that are known to come
-        self._generator: Any = None
-        self._is_running = False
-
-    @property
-    def token_ids(self) -> TokenIds:
-        """All tokens so far, int32 ``[1, length]``, read-only."""
-        view = self._ids[:, : self.length]
-        view.flags.writeable = False
-        return view
+        self.least = least
+        self.new = new
+        self.context_length = context_length
+        self.longest_pass = longest_pass
+        self.width = width
+        self.length = self.capacity = 0
+        self.ids: TokenIds = np.empty((1, 0), np.int32)
+        self.held = self.valid = self.exact = self.last_pass = 0
+        self.chosen: int | None = None
+        self.mask = all_allowed(width) if has_mask else None
+        self.generator: Any = None
+        self.is_running = False
 
     @property
     def reusable_ids(self) -> TokenIds:
         """The tokens that another call may go on from, int32 ``[n]``."""
-        return self._ids[0, : min(self._exact, self._valid)]
+        return self.ids[0, : min(self.exact, self.valid)]
 
     @property
     def is_sound(self) -> bool:
         """Whether what is noted here is what the runtime holds: no error struck in between."""
-        return self._generator is not None and not self._is_running
-
-    def expect(self, length: int) -> None:
-        """Be ready for so many tokens when room is made: a prompt comes in several passes."""
-        self._expected = length
-
-    def append(
-        self, token_ids: Sequence[int] | TokenIds, room: int, allowed: Allowed | None = None
-    ) -> None:
-        """Append tokens and run the model over them.
-
-        Args:
-            token_ids: the tokens.
-            room: most tokens the sequence is to hold in this call.
-            allowed: the mask of the scores, where the graph has one; None: it allows everything.
-        """
-        if not len(token_ids):
-            return
-        end = self.length + len(token_ids)
-        # Not before: a call that is given up before it runs anything costs the next one nothing.
-        self._valid = min(self._valid, self.length)
-        if end > self.capacity:
-            self._grow(max(end, self._expected), room)
-        self._ids[0, self.length : end] = token_ids
-        self.length = end
-        self._run(1, allowed)
-
-    def likeliest(
-        self, token_ids: Sequence[int] | TokenIds, allowed: Allowed, room: int
-    ) -> int | None:
-        """Append tokens and have the runtime choose the one that follows; see `TokenSequence`.
-
-        Args:
-            token_ids: one token at least.
-            allowed: uint32 ``[ceil(width / 32)]``, the tokens to choose from.
-            room: most tokens the sequence is to hold in this call.
-        """
-        end = self.length + len(token_ids)
-        # The runtime writes what it chooses, so it needs room for that.
-        if self._mask is None or end >= min(room, self._context_length):
-            return None
-        if end >= self.capacity:
-            self._grow(max(end + 1, self._expected), room)
-        is_chosen = len(token_ids) == 1 and token_ids[0] == self._chosen
-        if is_chosen and self._held == self._valid == self.length:
-            self._ids[0, self.length] = token_ids[0]  # which the runtime has written already
-            self.length = end
-            self._mask[0, 0] = allowed.view(np.uint8)
-        else:
-            self.append(token_ids, room, allowed)
-        self._is_running = True
-        self._generator.generate_next_token()
-        chosen = self._chosen = int(self._generator.get_next_tokens()[0])
-        self._held = self._valid = end
-        self._last_pass = 0  # its scores are masked
-        self._is_running = False
-        return chosen
-
-    def logits(self) -> Logits:
-        """Return the scores of the next token, float32 ``[1, width]``: a copy."""
-        self._run(1)
-        return _last_logits(self._generator, self._width)
-
-    def recent_logits(self, n: int) -> Logits:
-        """Return the scores after each of the last ``n`` tokens, float32 ``[n, width]``."""
-        if not 1 <= n <= self.length:
-            raise ValueError(f"{n} scores of a sequence of {self.length} tokens")
-        self._run(n)
-        logits = self._generator.get_output("logits")[0]
-        if len(logits) < n:
-            raise ModelError(
-                "This model keeps the scores of its last token only, so forced tokens cannot be "
-                "scored. Pass forced=False."
-            )
-        return np.array(logits[-n:], np.float32)
-
-    def rewind(self, length: int) -> None:
-        """Forget all tokens after the first ``length``."""
-        self.length = length
+        return self.generator is not None and not self.is_running
 
     def free(self) -> None:
         """Free the key-value cache."""
-        self._generator = None
+        self.generator = None
 
-    def _run(self, n_scored: int, allowed: Allowed | None = None) -> None:
-        """See that the runtime has all tokens, and the scores after the last ``n_scored``."""
+    def run(self, n_scored: int, allowed: Allowed | None = None) -> None:
+        """See that the runtime has all tokens, and the scores after the last ``n_scored``.
+
+        Args:
+            n_scored: one at least.
+            allowed: the mask of the scores, where the graph has one; None: it allows everything.
+        """
         if not self.length:
             raise ValueError("the sequence is empty: append the prompt first")
-        first = min(self._valid, self.length)
+        first = min(self.valid, self.length)
         n_new = self.length - first
-        rewinds = self._held > first or n_scored > (n_new or self._last_pass)
+        rewinds = self.held > first or n_scored > (n_new or self.last_pass)
         if not rewinds and not n_new:
             return
-        self._is_running = True
-        if self._mask is not None:
-            self._mask[0, 0] = 0xFF if allowed is None else allowed.view(np.uint8)
-        if self._chosen is not None:
-            self._generator.rewind_to(self._held)
-            self._chosen = None
+        self.is_running = True
+        if self.mask is not None:
+            self.mask[0, 0] = 0xFF if allowed is None else allowed.view(np.uint8)
+        if self.chosen is not None:
+            self.generator.rewind_to(self.held)
+            self.chosen = None
         if rewinds:
             # Scores do not outlive a rewind: what is wanted is run again, two tokens at least.
             first = max(min(first, self.length - max(n_scored, 2)), 0)
-            self._generator.rewind_to(first)
-        self._exact = min(self._exact, first)
-        if self._exact == first and (self.length > first + 1 or not first):
-            self._exact = self.length
+            self.generator.rewind_to(first)
+        self.exact = min(self.exact, first)
+        if self.exact == first and (self.length > first + 1 or not first):
+            self.exact = self.length
         # All scores of a pass are in memory together: much at once only where it is asked for.
-        while self.length - first > self._longest_pass + max(n_scored, 2):
-            self._generator.append_tokens(self._ids[0, first : first + self._longest_pass])
-            first += self._longest_pass
-        self._generator.append_tokens(self._ids[0, first : self.length])
-        self._last_pass = self.length - first
-        self._held = self._valid = self.length
-        self._is_running = False
+        while self.length - first > self.longest_pass + max(n_scored, 2):
+            self.generator.append_tokens(self.ids[0, first : first + self.longest_pass])
+            first += self.longest_pass
+        self.generator.append_tokens(self.ids[0, first : self.length])
+        self.last_pass = self.length - first
+        self.held = self.valid = self.length
+        self.is_running = False
 
-    def _grow(self, needed: int, room: int) -> None:
+    def grow(self, needed: int, room: int) -> None:
         """Replace the runtime's sequence by an empty one with room for more."""
         capacity = min(max(room, needed), max(needed + _SPARE_TOKENS, 4 * self.capacity))
-        capacity = max(capacity, self._least)
+        capacity = max(capacity, self.least)
         capacity = -(-capacity // _CAPACITY_STEP) * _CAPACITY_STEP
-        capacity = min(capacity, self._context_length)
+        capacity = min(capacity, self.context_length)
         ids = np.empty((1, capacity), np.int32)
-        ids[:, : self.length] = self._ids[:, : self.length]
-        self._generator = None  # its memory first, or both are there at once
-        self._held = self._valid = self._exact = self._last_pass = 0
-        self._chosen = None
+        ids[:, : self.length] = self.ids[:, : self.length]
+        self.generator = None  # its memory first, or both are there at once
+        self.held = self.valid = self.exact = self.last_pass = 0
+        self.chosen = None
         try:
-            self._generator = self._new(capacity, self._mask)
+            self.generator = self.new(capacity, self.mask)
         except Exception as error:
             raise ModelError(f"ONNX Runtime GenAI refuses to start a sequence: {error}") from error
-        self._ids, self.capacity = ids, capacity
+        self.ids, self.capacity = ids, capacity
 
 
 @final
 class TextSequence:
     """One sequence of a `TextModel`, in use by one call. Not thread-safe; close it after use."""
 
-    def __init__(self, live: LiveSequence, max_length: int, close: Callable[[LiveSequence], None]):
-        """Use ``live`` for at most ``max_length`` tokens; ``close`` is handed it in the end."""
+    def __init__(
+        self,
+        live: LiveSequence,
+        max_length: int,
+        close: Callable[[LiveSequence], None],
+        expected: int = 0,
+    ) -> None:
+        """Use ``live`` for at most ``max_length`` tokens; ``close`` is handed it in the end.
+
+        ``expected`` tokens are known to come: there is room for them from the first pass.
+        """
         self._live: LiveSequence | None = live
         self._max_length = max_length
         self._close = close
+        self._expected = expected
 
     @property
     def length(self) -> int:
@@ -287,7 +214,10 @@ class TextSequence:
     @property
     def token_ids(self) -> TokenIds:
         """All tokens so far, int32 ``[1, length]``, read-only."""
-        return self._open.token_ids
+        live = self._open
+        view = live.ids[:, : live.length]
+        view.flags.writeable = False
+        return view
 
     def append(self, token_ids: Sequence[int] | TokenIds) -> None:
         """Append tokens and run the model over them in one pass.
@@ -298,13 +228,7 @@ class TextSequence:
 
         Cost: 9 ms for one token, about 2.5 ms for each further one (SmolLM2-135M, 2 cores).
         """
-        end = self._open.length + len(token_ids)
-        if end > self._max_length:
-            raise ModelError(
-                f"{len(token_ids):,} more tokens do not fit: the sequence has {self.length:,} of "
-                f"at most {self._max_length:,}."
-            )
-        self._open.append(token_ids, self._max_length)
+        self._append(token_ids)
 
     def logits(self) -> Logits:
         """Return the scores of the next token, float32 ``[1, vocabulary.size]``: a copy.
@@ -313,7 +237,9 @@ class TextSequence:
             ModelError: the scores are not as wide as the vocabulary.
             ValueError: the sequence is empty or closed.
         """
-        return self._open.logits()
+        live = self._open
+        live.run(1)
+        return _last_logits(live.generator, live.width)
 
     def recent_logits(self, n: int) -> Logits:
         """Return the scores after each of the last ``n`` tokens, float32 ``[n, vocabulary.size]``.
@@ -324,7 +250,17 @@ class TextSequence:
 
         Cost: a copy of the scores of the latest pass; tokens before it are run again.
         """
-        return self._open.recent_logits(n)
+        live = self._open
+        if not 1 <= n <= live.length:
+            raise ValueError(f"{n} scores of a sequence of {live.length} tokens")
+        live.run(n)
+        logits = live.generator.get_output("logits")[0]
+        if len(logits) < n:
+            raise ModelError(
+                "This model keeps the scores of its last token only, so forced tokens cannot be "
+                "scored. Pass forced=False."
+            )
+        return np.array(logits[-n:], np.float32)
 
     def likeliest(self, token_ids: Sequence[int] | TokenIds, allowed: Allowed) -> int | None:
         """Append tokens, run the model, and return the likeliest token that ``allowed`` has.
@@ -336,7 +272,27 @@ class TextSequence:
         Raises:
             ModelError, ValueError: as `append`.
         """
-        return self._open.likeliest(token_ids, allowed, self._max_length)
+        live = self._open
+        end = live.length + len(token_ids)
+        # The runtime writes what it chooses, so it needs room for that.
+        if live.mask is None or end >= min(self._max_length, live.context_length):
+            return None
+        if end >= live.capacity:
+            live.grow(max(end + 1, self._expected), self._max_length)
+        is_chosen = len(token_ids) == 1 and token_ids[0] == live.chosen
+        if is_chosen and live.held == live.valid == live.length:
+            live.ids[0, live.length] = token_ids[0]  # which the runtime has written already
+            live.length = end
+            live.mask[0, 0] = allowed.view(np.uint8)
+        else:
+            self._append(token_ids, allowed)
+        live.is_running = True
+        live.generator.generate_next_token()
+        chosen = live.chosen = int(live.generator.get_next_tokens()[0])
+        live.held = live.valid = end
+        live.last_pass = 0  # its scores are masked
+        live.is_running = False
+        return chosen
 
     def rewind(self, length: int) -> None:
         """Forget all tokens after the first ``length``; costs nothing by itself.
@@ -348,13 +304,31 @@ class TextSequence:
         """
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot rewind {self.length} tokens to {length}")
-        self._open.rewind(length)
+        self._open.length = length
 
     def close(self) -> None:
         """Give the sequence back, to be kept or freed. A second call does nothing."""
         live, self._live = self._live, None
         if live is not None:
             self._close(live)
+
+    def _append(self, token_ids: Sequence[int] | TokenIds, allowed: Allowed | None = None) -> None:
+        live = self._open
+        end = live.length + len(token_ids)
+        if end > self._max_length:
+            raise ModelError(
+                f"{len(token_ids):,} more tokens do not fit: the sequence has {live.length:,} of "
+                f"at most {self._max_length:,}."
+            )
+        if not len(token_ids):
+            return
+        # Not before: a call that is given up before it runs anything costs the next one nothing.
+        live.valid = min(live.valid, live.length)
+        if end > live.capacity:
+            live.grow(max(end, self._expected), self._max_length)
+        live.ids[0, live.length : end] = token_ids
+        live.length = end
+        live.run(1, allowed)
 
     @property
     def _open(self) -> LiveSequence:
@@ -464,7 +438,7 @@ class SequencePool:
             shared = max(min(shared, len(prefix) - 2), 0)
             self._hits += 1
             self._reused += shared
-        best.rewind(shared)
+        best.length = shared
         return best
 
     def least_room(
@@ -534,7 +508,7 @@ class SequencePool:
         for live in self._kept:
             if live.key == key and live.capacity >= n_tokens:
                 self._kept.remove(live)
-                live.rewind(0)
+                live.length = 0
                 live.owner = owner
                 return live
         return None
