@@ -31,8 +31,8 @@ from structgen.decoding import Task, check_fits, encode_pieces
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError
 from structgen.grammar import ir
-from structgen.insight import Passes, TokenTree, WrittenTexts, readable_prompt
-from structgen.models.base import Model, TokenSequence, n_shared, passes
+from structgen.insight import TokenTree, WrittenTexts, readable_prompt
+from structgen.models.base import Model, Passes, TokenSequence, n_shared, passes
 from structgen.sampling import TokenIds
 from structgen.storage import KeptByBytes, fork_safe
 from structgen.types import OutputType

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, final
 from structgen.decoding import Clock, check_adapter
 from structgen.decoding import options as search_options
 from structgen.errors import IncompleteOutput, ModelError, OptionError, UninformativeWarning
-from structgen.insight import GivenUp, Passes, run_passes
-from structgen.models.base import Model
+from structgen.models.base import GivenUp, Model, Passes, run_passes
 from structgen.options import CancelEvent
 from structgen.sampling import TokenIds
 from structgen.storage import fork_safe

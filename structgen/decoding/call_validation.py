@@ -18,13 +18,10 @@ from structgen.decoding.chat_tokens import encode_chat, encode_text
 from structgen.decoding.options import SearchOptions
 from structgen.decoding.tools import told, with_calls, with_tools
 from structgen.errors import OptionError, PromptError
-from structgen.insight import (
-    Passes,
-    may_have_sites,
-    suggestion,
-)
+from structgen.insight import may_have_sites, suggestion
 from structgen.models.base import (
     Model,
+    Passes,
     TokenSequence,
     after_start,
     joined,

@@ -19,8 +19,8 @@ from typing import Any, final
 
 from structgen.constraint import Constraint
 from structgen.errors import IncompleteOutput
-from structgen.insight import BestValues, Confidence, Passes
-from structgen.models.base import Allowed, Model
+from structgen.insight import BestValues, Confidence
+from structgen.models.base import Allowed, Model, Passes
 from structgen.sampling import Logits, LogitsProcessor, TokenIds, TokenMask
 from structgen.values import Judging
 

@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from structgen.insight import run_passes
-from structgen.models.base import Allowed, Model, Pace, TokenSequence, n_shared, passes
+from structgen.models.base import Allowed, Model, Pace, TokenSequence, n_shared, passes, run_passes
 from structgen.sampling import Logits, TokenIds
 
 from .results import Chunk, Usage

@@ -39,14 +39,13 @@ from structgen.insight import (
     BestValues,
     JsonPlaces,
     OpenPasses,
-    Passes,
     StepRecorder,
     Trace,
     headline,
     is_json,
     readable_prompt,
 )
-from structgen.models.base import Model
+from structgen.models.base import Model, Passes
 from structgen.options import CancelEvent
 from structgen.sampling import Logits, TokenIds, TokenLogprob, TokenMask
 from structgen.vocabulary import Vocabulary

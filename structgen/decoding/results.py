@@ -21,15 +21,8 @@ from structgen.errors import (
     OptionError,
     ParseError,
 )
-from structgen.insight import (
-    GivenUp,
-    Passes,
-    Trace,
-    TraceStep,
-    ValueConfidence,
-    below,
-    run_passes,
-)
+from structgen.insight import Trace, TraceStep, ValueConfidence, below
+from structgen.models.base import GivenUp, Passes, run_passes
 from structgen.sampling import TokenLogprob
 from structgen.types import T_co
 

@@ -28,16 +28,8 @@ from structgen.errors import (
     PromptError,
     StructgenError,
 )
-from structgen.insight import (
-    MAX_ALTERNATIVES,
-    GivenUp,
-    Site,
-    measuring,
-    names_of,
-    run_passes,
-    whole_texts,
-)
-from structgen.models.base import Model, joined, most_characters
+from structgen.insight import MAX_ALTERNATIVES, Site, measuring, names_of, whole_texts
+from structgen.models.base import GivenUp, Model, joined, most_characters, run_passes
 from structgen.options import CancelEvent
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered

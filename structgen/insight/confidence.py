@@ -27,17 +27,17 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeAlias, TypeVar, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, PromptError
 from structgen.grammar.json_schema import json_key
-from structgen.models.base import TokenSequence
+from structgen.models.base import Passes, TokenSequence, run_passes
 
 from .alternatives import (
     Site,
@@ -57,42 +57,9 @@ _MAX_PASSES = 2000
 """Most passes of the model for one tree. Some labels take 5 to 50."""
 
 
-_R = TypeVar("_R")
-
-Passes: TypeAlias = Generator[None, None, _R]
-"""Work that yields before each pass of the model, so that whoever runs it may stop or let others
-have a pass; what it returns is its result."""
-
 OpenPasses: TypeAlias = Callable[[Sequence[int], int], Passes[tuple[TokenSequence, int]]]
 """Begins a sequence, pass by pass: of the prompt, the given tokens after it, and room for so many
 more, or fewer where the context ends. How many is returned as well."""
-
-
-class GivenUp(Exception):
-    """Whoever asked wants no answer any more."""
-
-
-def run_passes(work: Passes[_R], give_up: Callable[[], bool] | None = None) -> _R:
-    """Run all passes of some work; what it returns.
-
-    Args:
-        work: what to run.
-        give_up: asked before each pass.
-
-    Raises:
-        GivenUp: ``give_up`` said so.
-    """
-    try:
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                found: _R = end.value
-                return found
-            if give_up is not None and give_up():
-                raise GivenUp
-    finally:
-        work.close()
 
 
 class TokenTree:

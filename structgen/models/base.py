@@ -201,18 +201,36 @@ class Model(Protocol):
         """
 
 
-class MakesVectors(Protocol):
-    """A text model that may have vectors of texts, too."""
+Passes: TypeAlias = Generator[None, None, T]
+"""Work that yields before each pass of the model, so that whoever runs it may stop or let others
+have a pass; what it returns is its result."""
 
-    def embedding(
-        self,
-        rows: Sequence[TokenIds],
-        *,
-        pooling: str = "last",
-        dimensions: int | None = None,
-        normalize: bool = True,
-    ) -> Generator[None, None, npt.NDArray[np.float32]]:
-        """The vectors of texts in tokens, float32 ``[n, dimensions]``; yields before each pass."""
+
+class GivenUp(Exception):
+    """Whoever asked wants no answer any more."""
+
+
+def run_passes(work: Passes[T], give_up: Callable[[], bool] | None = None) -> T:
+    """Run all passes of some work; what it returns.
+
+    Args:
+        work: what to run.
+        give_up: asked before each pass.
+
+    Raises:
+        GivenUp: ``give_up`` said so.
+    """
+    try:
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                found: T = end.value
+                return found
+            if give_up is not None and give_up():
+                raise GivenUp
+    finally:
+        work.close()
 
 
 def per_model(make: Callable[[Model], T]) -> Callable[[Model], T]:

@@ -23,8 +23,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, final
 
 from structgen.decoding import check_may_fit, encode
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
-from structgen.insight import Passes
-from structgen.models.base import Model
+from structgen.models.base import Model, Passes
 from structgen.workers import at_once, owner, run_errands
 
 from . import answers, vectors

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from structgen.decisions import AsyncDecider, answers_to_json, questions_from_json
 from structgen.decoding import check_may_fit
 from structgen.errors import ModelError, OptionError, PromptError, RequestError
-from structgen.insight import Passes
-from structgen.models.base import MakesVectors, Model, after_start, most_characters
+from structgen.models.base import Model, Passes, after_start, most_characters
 from structgen.models.embedding import Embedder, prompt_name_for, to_base64
 from structgen.workers import run_errands
 
@@ -249,7 +248,7 @@ def _vectors(
         else:
             row = np.array(text, np.int32)
         rows.append(row[: model.context_length - 1] if cuts else row)
-    work = cast(MakesVectors, model).embedding(rows, pooling=pooling, dimensions=dimensions)
+    work = cast(Any, model).embedding(rows, pooling=pooling, dimensions=dimensions)
 
     def counted() -> Passes[tuple[npt.NDArray[np.float32], int]]:
         return (yield from work), sum(map(len, rows))

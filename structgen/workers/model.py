@@ -25,8 +25,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import SearchOptions, Task
 from structgen.decoding import options as search_options
 from structgen.errors import ModelError, OptionError
-from structgen.insight import Passes
-from structgen.models.base import Model
+from structgen.models.base import Model, Passes
 from structgen.options import CancelEvent
 from structgen.vocabulary import Vocabulary
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, final
 
 from structgen.decoding import SearchOptions, SectionName, tool_syntax
-from structgen.insight import Passes, TraceStep
-from structgen.models.base import Model
+from structgen.insight import TraceStep
+from structgen.models.base import Model, Passes
 from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
 

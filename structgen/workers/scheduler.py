@@ -44,8 +44,7 @@ from typing import Any, final
 from structgen.automaton.core import GROW
 from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, made, shares_much
 from structgen.errors import IncompleteOutput
-from structgen.insight import Passes
-from structgen.models.base import Model, sharing
+from structgen.models.base import Model, Passes, sharing
 
 OPEN_AT_REST = 4
 """Most outputs or batches open while nobody has waited long: as many as a model keeps sequences."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -41,8 +41,10 @@ from structgen.models.base import (
     PREFIXES_OF,
     Allowed,
     Pace,
+    Passes,
     after_start,
     passes,
+    run_passes,
 )
 from structgen.models.progress import Progress, late
 from structgen.sampling import Logits, TokenIds
@@ -333,7 +335,6 @@ class TextModel:
         """
         from structgen.models.embedding import checked_texts
 
-        new, how = self._new_for_vectors(), (pooling, dimensions, normalize)
         tokens = map(self.encode, checked_texts(texts))
         rows = [after_start(self.start_ids, row) if len(row) else row for row in tokens]
         with late(progress) as report:
@@ -341,13 +342,8 @@ class TextModel:
             def done(n_texts: int) -> None:
                 report(f"Embedding with {self.name}", n_texts, len(rows))
 
-            work = self._vectors(rows, new, *how, done)
-            while True:
-                try:
-                    next(work)
-                except StopIteration as end:
-                    found: FloatArray = end.value
-                    return found
+            how: Any = {"pooling": pooling, "dimensions": dimensions, "normalize": normalize}
+            return run_passes(self.embedding(rows, done=done, **how))
 
     def embedding(
         self,
@@ -356,26 +352,18 @@ class TextModel:
         pooling: str = "last",
         dimensions: int | None = None,
         normalize: bool = True,
-    ) -> Generator[None, None, FloatArray]:
-        """The vectors of texts in tokens, pass by pass: yields before each. Raises as `embed`."""
-        return self._vectors(rows, self._new_for_vectors(), pooling, dimensions, normalize)
-
-    def _vectors(
-        self,
-        rows: Sequence[TokenIds],
-        new: Callable[[int], Any],
-        pooling: str,
-        dimensions: int | None,
-        normalize: bool,
         done: Callable[[int], None] = lambda n_texts: None,
-    ) -> Generator[None, None, FloatArray]:
-        """Run texts one after the other and pool each at once, so that little is in memory.
+    ) -> Passes[FloatArray]:
+        """The vectors of texts in tokens, pass by pass. Raises as `embed`.
 
-        ``new`` makes a runtime's sequence with room for so many tokens.
+        Texts are run one after the other and each is pooled at once, so that little is in memory;
+        ``done`` is told how many are.
         """
         # Imported late: the other runtime's package, which generating does not need.
         from structgen.models.embedding import pooling as pools
 
+        if runtime.ENDS_AT_UNKNOWN_OUTPUTS and not has_output(self.folder):
+            raise no_output(self.name)
         kind = pools.check_pooling(pooling)
         for i, row in enumerate(rows):
             if len(row) >= self.context_length:
@@ -395,7 +383,7 @@ class TextModel:
             for part in passes(row, self.pace.longest_pass):
                 yield
                 if sequence is None:
-                    sequence = new(max(map(len, some)) + 1)
+                    sequence = self._new_sequence(None, max(map(len, some)) + 1)
                 sequence.append_tokens(part)
                 try:
                     parts.append(np.array(sequence.get_output(OUTPUT)[0], np.float32))
@@ -406,11 +394,6 @@ class TextModel:
         found = np.array(out)[: len(rows)]
         found[[not len(row) for row in rows]] = 0
         return pools.finish(found, dimensions, normalize)
-
-    def _new_for_vectors(self) -> Callable[[int], Any]:
-        if runtime.ENDS_AT_UNKNOWN_OUTPUTS and not has_output(self.folder):
-            raise no_output(self.name)
-        return functools.partial(self._new_sequence, None)
 
     def close(self) -> None:
         """Free the sequences kept for calls to come. The model stays usable."""
