@@ -109,7 +109,7 @@ class Settings(BaseModel):
     request_seconds: Seconds = 600.0
     compile_seconds: Seconds = 20.0
     compile_bytes: Count = 2 << 30
-    max_work: Count = 200_000
+    max_work: Count = 75_000
     max_mask_work: Count = 100_000
     drain_seconds: Seconds = 30.0
     stored_responses: Annotated[int, Field(ge=0)] = 1_000
