@@ -41,7 +41,7 @@ from .json_places import (
     Unescaper,
 )
 from .path_suggestions import suggestion
-from .regex_picture import Picture, picture
+from .regex_picture import picture
 from .trace import (
     TOP,
     StepRecorder,
@@ -68,7 +68,6 @@ __all__ = [
     "OpenPasses",
     "Opened",
     "Path",
-    "Picture",
     "Site",
     "StepRecorder",
     "TokenTree",

@@ -7,80 +7,55 @@ whoever asks.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from typing import Any
 
 from structgen.automaton.regex import Alphabet, RegexAutomaton
 from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.ir import MAX_CODE_POINT
 
-MOST_STATES = 60
-"""Most states of a picture."""
-
+_MOST_STATES = 60
 _MOST_RANGES = 12
 _NAMES = {" ": "space", "\t": "tab", "\n": "newline", "\r": "return"}
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One way from a state to another.
+def picture(regex: ir.Regex) -> dict[str, Any]:
+    """The automaton of an expression, as JSON.
 
-    Attributes:
-        of: the state it leaves.
-        to: the state it leads to.
-        label: the characters that take it.
-    """
-
-    of: int
-    to: int
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """An automaton. State 0 is the first.
-
-    Attributes:
-        accepting: for each state, whether a text may end there.
-        edges: the edges, by the state that they leave.
-        is_whole: False where there were more than `MOST_STATES` states, and the rest was left out.
-    """
-
-    accepting: list[bool] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
-    is_whole: bool = True
-
-
-def picture(regex: ir.Regex, most: int = MOST_STATES) -> Picture:
-    """The automaton of an expression.
+    Returns:
+        ``states``, from the one in which texts begin, each with whether they may end there
+        (``accepting``); ``edges``, each ``from`` a state ``to`` another with a ``label``, the
+        characters that take it; and whether that ``is_whole``: more than 60 states are left out.
 
     Raises:
         OutputTypeError: no text matches.
 
-    Cost: a derivative for each state, and no more states than ``most``.
+    Cost: a derivative for each state.
     """
     automaton = RegexAutomaton(regex)
     if automaton.is_empty():
         raise OutputTypeError("No text matches this expression.")
     numbers = {automaton.start: 0}
     waiting = deque([automaton.start])
-    made = Picture()
+    states: list[dict[str, Any]] = []
+    edges: list[dict[str, Any]] = []
     is_whole = True
     while waiting:
         state = waiting.popleft()
-        made.accepting.append(automaton.label(state) >= 0)
+        states.append({"accepting": automaton.label(state) >= 0})
         masks: dict[int, int] = {}
         for mask, to in automaton.moves(state):
             masks[to] = masks.get(to, 0) | mask
         for to, mask in masks.items():
             if to not in numbers:
-                if len(numbers) == most:
+                if len(numbers) == _MOST_STATES:
                     is_whole = False
                     continue
                 numbers[to] = len(numbers)
                 waiting.append(to)
-            made.edges.append(Edge(numbers[state], numbers[to], _label(automaton.alphabet, mask)))
-    return Picture(made.accepting, made.edges, is_whole)
+            label = _label(automaton.alphabet, mask)
+            edges.append({"from": numbers[state], "to": numbers[to], "label": label})
+    return {"states": states, "edges": edges, "is_whole": is_whole}
 
 
 def _label(alphabet: Alphabet, mask: int) -> str:

@@ -111,14 +111,9 @@ def picture_of(pattern: str) -> dict[str, Any]:
     try:
         grammar = lower(Regex(pattern)).grammar
         assert isinstance(grammar, ir.Pattern)
-        made = picture(grammar.regex)
+        return picture(grammar.regex)
     except OutputTypeError as error:
         raise RequestError(f"regex: {error}", param="regex") from error
-    return {
-        "states": [{"accepting": accepting} for accepting in made.accepting],
-        "edges": [{"from": one.of, "to": one.to, "label": one.label} for one in made.edges],
-        "is_whole": made.is_whole,
-    }
 
 
 @final
