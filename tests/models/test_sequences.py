@@ -92,7 +92,7 @@ def start(
     pool: SequencePool, prefix, max_length: int = CONTEXT, key=None, has_mask: bool = False
 ) -> TextSequence:
     prefix = np.array(prefix, np.int32)
-    return TextSequence(pool.take(prefix, key) or live(key, has_mask), max_length, pool.give)
+    return TextSequence(pool.take(prefix, key)[0] or live(key, has_mask), max_length, pool.give)
 
 
 def play(pool: SequencePool, prompt, steps: int = 2) -> int:
@@ -195,7 +195,7 @@ def test_owners_share_no_prompts():
     prompt = np.array([1, 2, 3, 4, 5, 6], np.int32)
 
     def reused(owner: str | None) -> int:
-        found = pool.take(prompt, owner=owner)
+        found, _ = pool.take(prompt, owner=owner)
         if found is None:
             found = LiveSequence(Runtime, context_length=CONTEXT, width=WIDTH, owner=owner)
         sequence = TextSequence(found, CONTEXT, pool.give)
@@ -403,8 +403,8 @@ def test_a_sequence_with_less_room_than_a_new_one_would_have_is_not_used(monkeyp
     short = TextSequence(live(), 8, pool.give)
     short.append(prompt)
     short.close()
-    assert pool.take(prompt, None, 40) is None
-    again = pool.take(prompt, None, 8)
+    assert pool.take(prompt, None, 40)[0] is None
+    again, _ = pool.take(prompt, None, 8)
     assert again is not None
     assert again.length == 4
     assert again.capacity == 8
@@ -424,10 +424,9 @@ def test_a_chat_that_goes_on_and_on_is_read_again_rarely(monkeypatch, is_full):
     for turn in range(60):
         chat += [turn] * 10
         prompt, room = np.array(chat, np.int32), len(chat) + 5
-        least = min(pool.least_room(prompt, None, room), 4096)
-        one = pool.take(prompt, None, room, least) or LiveSequence(
-            new, context_length=4096, width=WIDTH, least=least
-        )
+        one, least = pool.take(prompt, None, room)
+        if one is None:
+            one = LiveSequence(new, context_length=4096, width=WIDTH, least=least)
         sequence = TextSequence(one, room, pool.give)
         rereads += turn > 0 and not sequence.length
         assert sequence.length in (0, len(chat) - 10)

@@ -219,9 +219,7 @@ class TextModel:
         room, owner = min(max_length, self.context_length), PREFIXES_OF.get()
         live, least = None, 0
         if prefix is not None:
-            outgrown = self.sequences.least_room(prefix, adapter, room, owner)
-            least = min(outgrown, self.context_length)
-            live = self.sequences.take(prefix, adapter, room, least, owner)
+            live, least = self.sequences.take(prefix, adapter, room, owner)
         if live is None:
             live = LiveSequence(
                 functools.partial(self._new_sequence, adapter),

@@ -395,13 +395,8 @@ class SequencePool:
         self._max_bytes = value
 
     def take(
-        self,
-        prefix: TokenIds,
-        key: Hashable = None,
-        room: int | None = None,
-        least: int = 0,
-        owner: Hashable = None,
-    ) -> LiveSequence | None:
+        self, prefix: TokenIds, key: Hashable = None, room: int = 0, owner: Hashable = None
+    ) -> tuple[LiveSequence | None, int]:
         """Return a kept sequence to go on from, rewound to what it shares with ``prefix``.
 
         Args:
@@ -409,64 +404,39 @@ class SequencePool:
             key: see `LiveSequence`.
             room: most tokens that the call may come to. The sequence has room for as many as a new
                 one would have: where one grows, its tokens are run anew, which rounds differently.
-            least: of `least_room`: fewest tokens that one has room for which is emptied.
             owner: see `LiveSequence`.
 
         Returns:
             One that shares half of what it holds, or half of the prompt: with less in common it is
             worth more to the calls it came from. Else, if there is no room for another one, the
             one used longest ago that is large enough, emptied: its cache need not be set up anew.
-            Else None.
+            Else None; and how many tokens a new one should have room for at least, whatever its
+            call says: more than it needs, where it goes on from what a kept one holds that has not
+            the room for it, since it may go on once more.
         """
-        needed = len(prefix)
-        if room is not None:
-            needed = max(needed, min(room, needed + _SPARE_TOKENS))
+        needed = max(len(prefix), min(room, len(prefix) + _SPARE_TOKENS))
         with self._lock:
             self._calls += 1
-            best, shared = None, 0
+            best, shared, least = None, 0, 0
             for live in self._kept:
-                if live.key != key or live.owner != owner or live.capacity < needed:
+                if live.key != key or live.owner != owner:
                     continue
                 held = live.reusable_ids
                 n = n_shared(held, prefix)
-                if n > shared and 2 * n >= min(len(held), len(prefix)):
+                if live.capacity < needed:
+                    if 2 * n >= len(held):
+                        least = max(least, _GROWTH * live.capacity)
+                elif n > shared and 2 * n >= min(len(held), len(prefix)):
                     best, shared = live, n
             if best is None:
-                return self._recycled(max(needed, least), key, owner)
+                return self._recycled(max(needed, least), key, owner), least
             self._kept.remove(best)
             # Two tokens at least are run: see the module's docstring.
             shared = max(min(shared, len(prefix) - 2), 0)
             self._hits += 1
             self._reused += shared
         best.length = shared
-        return best
-
-    def least_room(
-        self, prefix: TokenIds, key: Hashable = None, room: int = 0, owner: Hashable = None
-    ) -> int:
-        """How many tokens a new sequence for a prompt should have room for, whatever its call says.
-
-        Args:
-            prefix: int32 ``[n]``, the prompt.
-            key: see `LiveSequence`.
-            room: most tokens that the call may come to.
-            owner: see `LiveSequence`.
-
-        Returns:
-            More than it needs, where it goes on from what a kept sequence holds, which has not the
-            room for it: it may go on once more. Else 0.
-        """
-        needed = max(len(prefix), min(room, len(prefix) + _SPARE_TOKENS))
-        with self._lock:
-            outgrown = [
-                live.capacity
-                for live in self._kept
-                if live.key == key
-                and live.owner == owner
-                and live.capacity < needed
-                and 2 * n_shared(live.reusable_ids, prefix) >= len(live.reusable_ids)
-            ]
-        return _GROWTH * max(outgrown, default=0)
+        return best, 0
 
     def give(self, live: LiveSequence) -> None:
         """Keep a sequence that is no longer in use, or free it."""
@@ -503,9 +473,10 @@ class SequencePool:
 
     def _recycled(self, n_tokens: int, key: Hashable, owner: Hashable) -> LiveSequence | None:
         """The sequence used longest ago, emptied, if the next to be given back would cost it."""
-        if self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes:
-            return None
         for live in self._kept:
+            n_tokens = min(n_tokens, live.context_length)
+            if self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes:
+                return None
             if live.key == key and live.capacity >= n_tokens:
                 self._kept.remove(live)
                 live.length = 0
