@@ -136,10 +136,7 @@ Post: TypeAlias = Callable[[str, bytes], "tuple[int, str, bytes]"]
 
 
 def answered(
-    row: Row | BadRow,
-    post: Post,
-    model: str | None = None,
-    wait: Callable[[float], object] = time.sleep,
+    row: Row | BadRow, post: Post, model: str | None, wait: Callable[[float], object]
 ) -> Row:
     """The answer to a line. Waits for it: not for event loops.
 
@@ -439,8 +436,8 @@ def is_under_way(batch: Mapping[str, Any]) -> bool:
 
 
 @final
-class _Asking:
-    """Asks of each line, on behalf of an owner, unless it is for another endpoint.
+class Asking:
+    """Asks of each line by an application.
 
     Attributes:
         n_bytes: of all answers so far.
@@ -448,8 +445,26 @@ class _Asking:
 
     size = 1
 
-    def __init__(self, app: ASGIApp, loop: asyncio.AbstractEventLoop, owner: str, url: str) -> None:
-        self._app, self._loop, self._owner, self._url = app, loop, owner, url
+    def __init__(
+        self,
+        app: ASGIApp,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        owner: str | None = None,
+        url: str | None = None,
+        model: str | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            app: the application.
+            loop: in which it lives.
+            owner: as for `call`.
+            url: what all lines ask for; None: each says.
+            model: as for `answered`.
+        """
+        self._app, self._loop, self._owner = app, loop, owner
+        self._url, self._model = url, model
         self._under_way: set[Future[tuple[int, str, bytes]]] = set()
         self._is_last, self._is_stopped = threading.Event(), False
         self.n_bytes = 0
@@ -475,11 +490,11 @@ class _Asking:
 
     def _answer(self, row: Row | BadRow) -> Row:
         self._wait(0)
-        if isinstance(row, dict) and row.get("url") != self._url:
+        if self._url is not None and isinstance(row, dict) and row.get("url") != self._url:
             return refused_line(
                 row.get("custom_id"), f"The batch is for {self._url}, and the line for another."
             )
-        made = answered(row, self._post, wait=self._wait)
+        made = answered(row, self._post, self._model, self._wait)
         response = made["response"]
         if response is not None:
             self.n_bytes += len(response["body"])
@@ -516,7 +531,7 @@ class Batches:
         self._settings = settings
         self._waiting: list[tuple[str, str]] = []
         self._cancelled: set[str] = set()
-        self._now: tuple[str, _Asking] | None = None
+        self._now: tuple[str, Asking] | None = None
         self._more = asyncio.Event()
         self._is_ending = False
         self._latest: list[str] = []  # owners, who was served last at the end
@@ -530,7 +545,7 @@ class Batches:
         """Stop; wait so long for lines under way. The others are the next server's."""
         self._is_ending = True
         self._more.set()
-        for end in (_Asking.finish, _Asking.stop):
+        for end in (Asking.finish, Asking.stop):
             if self._now is not None:
                 end(self._now[1])
             if self._task is not None:
@@ -614,7 +629,7 @@ class Batches:
         """
         files = self._files
         batch = files.get(owner, id_)
-        asking = _Asking(self._app, loop, owner, batch["endpoint"])
+        asking = Asking(self._app, loop, owner=owner, url=batch["endpoint"])
         self._now = id_, asking
         if self._is_ending or not is_under_way(batch):
             return None

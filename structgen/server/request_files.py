@@ -8,62 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, final
+from typing import Any
+
+from anyio.from_thread import start_blocking_portal
 
 from structgen import models
-from structgen.jobs import BadRow, Job, Parts, Row, Source, shown
+from structgen.jobs import Job, Parts, Source, shown
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
-from .batches import ENDPOINTS, answered, call, outcome
+from .batches import ENDPOINTS, Asking, outcome
 from .settings import Settings
 
 _WINDOW = 16
 
 
-@final
-class Requests:
-    """Answers lines, by an application on an event loop of its own. Close it after use."""
+@contextlib.contextmanager
+def _living(app: Any) -> Iterator[asyncio.AbstractEventLoop]:
+    """The loop in which an application lives, in a thread, until the block ends."""
 
-    size = 1
+    async def here() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
 
-    def __init__(self, app: Any, model: str | None = None) -> None:
-        """Start the application.
-
-        Args:
-            app: of `create_app`.
-            model: answers every line, whatever model that names; None: the one that it names.
-        """
-        self._model = model
-        self._loop = asyncio.new_event_loop()
-        self._app = app
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._life = contextlib.AsyncExitStack()
-        entering = self._life.enter_async_context(app.router.lifespan_context(app))
-        self._wait(entering)
-
-    def __call__(self, rows: Sequence[Row | BadRow]) -> list[Row]:
-        """The answer to each line."""
-        return [answered(row, self._post, self._model) for row in rows]
-
-    def _post(self, url: str, body: bytes) -> tuple[int, str, bytes]:
-        made: tuple[int, str, bytes] = self._wait(call(self._app, url, body))
-        return made
-
-    def close(self) -> None:
-        """Stop the application, which ends its models. A second call does nothing."""
-        if self._thread.is_alive():
-            self._wait(self._life.aclose())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-    def _wait(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    life = app.router.lifespan_context(app)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(life):
+        yield portal.call(here)
 
 
 def answer_files(
@@ -94,16 +65,14 @@ def answer_files(
         known[name] = ModelConfig(source=name, processes=1 if is_embedder else workers)
     runner = Runner(known, default=model or models.DEFAULT, max_concurrency=_WINDOW * workers)
     settings = Settings(lazy=True, max_queue=4 * _WINDOW * workers, request_seconds=86_400.0)
-    asking = Requests(create_app(runner, settings, owns_runner=True), model)
+    app = create_app(runner, settings, owns_runner=True)
     identity = {"input": source.identity, "model": model, "requests": list(ENDPOINTS)}
     about: Any = {"window": _WINDOW * workers, "outcome": outcome}
-    try:
+    with _living(app) as loop, Parts(output, "jsonl", identity) as parts:
+        asking = Asking(app, loop, model=model)
         with (
-            Parts(output, "jsonl", identity) as parts,
-            Job(source, asking, first=parts.n_done, **about) as job,
+            Job(source, asking, first=parts.n_done, close=asking.stop, **about) as job,
             shown(job) if progress is None else contextlib.nullcontext(progress) as report,
         ):
             job.write(parts, report)
         job.check(parts)
-    finally:
-        asking.close()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
+from fastapi import FastAPI
 
 import structgen
 from structgen.cli.commands import cli
+from structgen.jobs import Source
+from structgen.server import request_files
 from structgen.server.batches import outcome
 
 CHAT = "/v1/chat/completions"
@@ -66,3 +71,28 @@ def test_each_line_gets_the_servers_answer(tmp_path: Path, model: structgen.Text
     assert "--seed goes with rows" in str(other.exception)
     typed = CliRunner().invoke(cli, [*command, "--choice", "yes"], standalone_mode=False)
     assert "An output type goes with rows" in str(typed.exception)
+
+
+def test_an_interrupt_gives_up_the_lines_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, ended = FastAPI(), []
+
+    @app.post(CHAT)
+    async def never() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(CHAT)
+
+    def stop(job: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(request_files, "create_app", lambda *_, **__: app)
+    source = tmp_path / "requests.jsonl"
+    source.write_text("no JSON\n" + line("a", CHAT, {}), encoding="utf-8")
+    with pytest.raises(KeyboardInterrupt):
+        request_files.answer_files(
+            Source.of_files([str(source)]), tmp_path / "answers", progress=stop
+        )
+    assert len(ended) <= 1  # none, where it had not begun
