@@ -37,7 +37,7 @@ from structgen.errors import TokenNotAllowed
 from structgen.insight import (
     TOP,
     BestValues,
-    JsonPlaces,
+    JsonReader,
     OpenPasses,
     StepRecorder,
     Trace,
@@ -74,7 +74,7 @@ class Shortened:
         """
         self.noted: tuple[tuple[int, str], ...] = ()
         self._constraint = constraint
-        self._places: JsonPlaces | None = None  # made when the first place is asked for
+        self._places: JsonReader | None = None  # made when the first place is asked for
         self._n_read = 0
 
     @property
@@ -146,11 +146,11 @@ class Shortened:
         places = self._read(output_ids)
         return {places.path, places.path_of(_COMMA)} <= {*self.paths}
 
-    def _read(self, output_ids: TokenIds) -> JsonPlaces:
+    def _read(self, output_ids: TokenIds) -> JsonReader:
         assert self._constraint is not None
         texts = self._constraint.named.texts
         if self._places is None:
-            self._places = JsonPlaces()
+            self._places = JsonReader()
         for token_id in output_ids[self._n_read :].tolist():
             self._places.feed(texts[token_id])
         self._n_read = len(output_ids)

@@ -22,9 +22,9 @@ from structgen.automaton.core import DEAD
 from structgen.constraint import Constraint
 from structgen.errors import ParseError
 from structgen.grammar import ir
-from structgen.grammar.json_schema import json_key
+from structgen.grammar.json_schema import child_path, json_key
 
-from .json_places import ByteReader, JsonPlaces, Scalar
+from .json_places import ByteReader, Closed, JsonReader, scalars
 
 _QUOTE_MARK = b'"'
 
@@ -239,18 +239,18 @@ def sites(
         if is_whole and texts is not None and len(texts) > 1:
             yield Site("$", 0, texts.index(output), texts, names_of(constraint, texts))
         return
-    reader = JsonPlaces()
-    reader.feed(output)
+    reader = JsonReader()
+    events = reader.feed(output)
     if is_whole:
-        reader.finish()
+        events += reader.finish()
     walk = ByteReader(constraint)
-    for scalar in reader.scalars:
+    for scalar in scalars(events):
         walk.go_on(output[walk.length : scalar.start])
         try:
             site = _site(walk, scalar, output)
         except _TooLong:
             if too_long is not None:
-                too_long.append(scalar.path)
+                too_long.append(child_path("$", *scalar.path))
             continue
         if site is not None:
             yield site
@@ -314,16 +314,16 @@ def _mentions_few(schema: Any) -> bool:
     return isinstance(schema, str) and schema == "boolean"
 
 
-def _site(walk: ByteReader, scalar: Scalar, output: bytes) -> Site | None:
+def _site(walk: ByteReader, scalar: Closed, output: bytes) -> Site | None:
     texts = _texts(walk, is_json=True)
     return None if texts is None or len(texts) < 2 else site_of(texts, scalar, output)
 
 
-def site_of(texts: tuple[bytes, ...], scalar: Scalar, output: bytes) -> Site:
+def site_of(texts: tuple[bytes, ...], scalar: Closed, output: bytes) -> Site:
     """The site of a value that has ended, of which these are the texts there could be."""
     chosen = [key_of(text) for text in texts].index(key_of(output[scalar.start : scalar.end]))
     values = tuple(json.loads(text) for text in texts)
-    return Site(scalar.path, scalar.start, chosen, texts, values)
+    return Site(child_path("$", *scalar.path), scalar.start, chosen, texts, values)
 
 
 def texts_at(walk: ByteReader) -> tuple[bytes, ...] | None:

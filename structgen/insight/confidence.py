@@ -51,7 +51,7 @@ from .alternatives import (
     texts_at,
     whole_texts,
 )
-from .json_places import ByteReader, JsonPlaces
+from .json_places import ByteReader, Closed, JsonReader, scalars
 
 _MAX_PASSES = 2000
 """Most passes of the model for one tree. Some labels take 5 to 50."""
@@ -545,7 +545,8 @@ class BestValues:
         self._is_json = is_json(constraint)
         self._whole = None if self._is_json else whole_texts(constraint)
         self._walk = ByteReader(constraint)
-        self._places = JsonPlaces()
+        self._places = JsonReader()
+        self._closed: list[Closed] = []  # that have not been looked at
         self._data = bytearray()
         self._ends: list[int] = []  # offset behind each token
         self._n_settled = 0
@@ -584,13 +585,13 @@ class BestValues:
         self._data += data
         self._ends.append(len(self._data))
         if self._is_json:
-            self._places.feed(data)
+            self._closed += scalars(self._places.feed(data))
             self._look()
 
     def end(self) -> None:
         """The output has ended."""
         if self._is_json:
-            self._places.finish()
+            self._closed += scalars(self._places.finish())
             self._look()
         elif self._whole is not None and len(self._whole) > 1 and self._judged < 0:
             texts = self._whole
@@ -601,14 +602,14 @@ class BestValues:
         """Look at the values that have opened or closed, in order, to the first to be weighed."""
         if self._site is not None:
             return
-        for scalar in self._places.scalars:
+        for scalar in self._closed:
             if scalar.start > self._judged:
                 self._look_at(scalar.start)
                 if self._texts is not None:
                     self._site = site_of(self._texts, scalar, bytes(self._data))
                     return
                 self._judged = scalar.start
-        del self._places.scalars[:]
+        self._closed.clear()
         if self._places.open_start > self._judged:
             self._look_at(self._places.open_start)
 
@@ -654,10 +655,9 @@ class BestValues:
         """The output goes back to so many tokens."""
         del self._ends[n_tokens:]
         del self._data[self._ends[-1] if self._ends else 0 :]
-        self._places = JsonPlaces()
+        self._places, self._closed = JsonReader(), []
         if self._is_json:
             self._places.feed(bytes(self._data))
-            self._places.scalars.clear()
 
     def keep_written(self) -> str:
         """What was to be written instead does not fit: the value, whose path this returns, stands

@@ -10,8 +10,6 @@ tokens or schemas.
         ...                                                # Closed(("name",), 8, 13), …
     reader.finish()                                        # the document has ended
 
-`JsonPlaces` is told of the same bytes and knows paths, as text, and the spans of scalars.
-
 `ByteReader` reads a text with a constraint's automaton, for those who ask about places in it:
 cursors go from token to token, this goes inside a token, too.
 """
@@ -20,6 +18,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
@@ -167,14 +166,15 @@ class JsonReader:
         self.open_start = -1
 
     @property
-    def path(self) -> Path:
-        """What the next byte belongs to: a value; between two, and in a key, what holds them."""
-        return self._path(self._steps[:-1] if self._is_between else self._steps)
+    def path(self) -> str:
+        """The JSON path of what the next byte belongs to: a value; between two, and in a key, what
+        holds them."""
+        return child_path("$", *self._path(self._steps[:-1] if self._is_between else self._steps))
 
-    def path_of(self, byte: int) -> Path:
-        """Where ``byte`` belongs if it comes next: `path`, unless it ends a value."""
+    def path_of(self, byte: int) -> str:
+        """The path that ``byte`` belongs to if it comes next: `path`, unless it ends a value."""
         if self._string is None and (byte in b"]}" or (self.open_start >= 0 and byte in _ENDS)):
-            return self._path(self._steps[:-1])
+            return child_path("$", *self._path(self._steps[:-1]))
         return self.path
 
     def feed(self, data: bytes) -> list[Event]:
@@ -284,61 +284,9 @@ class JsonReader:
         return tuple(step for step in steps if step is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A string, number, boolean or null of a document.
-
-    Attributes:
-        path: its JSON path, ``$`` for the document itself.
-        start: offset of its first byte.
-        end: offset behind its last byte.
-    """
-
-    path: str
-    start: int
-    end: int
-
-
-class JsonPlaces:
-    """Reads a document and knows the place it has come to.
-
-    Attributes:
-        scalars: the values that have ended, other than objects and arrays, in order.
-    """
-
-    def __init__(self) -> None:
-        self.scalars: list[Scalar] = []
-        self._reader = JsonReader()
-
-    @property
-    def path(self) -> str:
-        """The path of the value that the next byte belongs to; between the values of an object or
-        array, and in a key, that of the object or array."""
-        return child_path("$", *self._reader.path)
-
-    @property
-    def open_start(self) -> int:
-        """Offset of the first byte of the string, number or word that is being read, or -1."""
-        return self._reader.open_start
-
-    def path_of(self, byte: int) -> str:
-        """The path that ``byte`` belongs to if it comes next: `path`, unless it ends a value."""
-        return child_path("$", *self._reader.path_of(byte))
-
-    def feed(self, data: bytes) -> None:
-        """Read more of the document."""
-        self._take(self._reader.feed(data))
-
-    def finish(self) -> None:
-        """The document has ended, and with it a number or word that nothing else ends."""
-        self._take(self._reader.finish())
-
-    def _take(self, events: list[Event]) -> None:
-        self.scalars += (
-            Scalar(child_path("$", *event.path), event.start, event.end)
-            for event in events
-            if isinstance(event, Closed) and event.kind in ("string", "other")
-        )
+def scalars(events: Iterable[Event]) -> list[Closed]:
+    """Of some events the values that have closed, other than objects and arrays."""
+    return [e for e in events if isinstance(e, Closed) and e.kind in ("string", "other")]
 
 
 class ByteReader:

@@ -33,7 +33,7 @@ from structgen.sampling import Logits, Scorer, TokenLogprob, TopToken
 from structgen.vocabulary import Vocabulary
 
 from .alternatives import is_json
-from .json_places import ByteReader, JsonPlaces
+from .json_places import ByteReader, JsonReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _where(constraint: Constraint, output: bytes) -> str:
     """The place after ``output``, in words."""
     if not is_json(constraint):
         return f"after {_tail(constraint, output)}" if output else "at the start"
-    reader = JsonPlaces()
+    reader = JsonReader()
     reader.feed(output)
     return f"at {reader.path}"
 
@@ -587,7 +587,7 @@ class StepRecorder:
         self._vocabulary = vocabulary
         texts = vocabulary.tokens if constraint is None else constraint.named.texts
         self._scorer = Scorer(texts, n_top)
-        self._places = JsonPlaces() if constraint is not None and is_json(constraint) else None
+        self._places = JsonReader() if constraint is not None and is_json(constraint) else None
         self._start = 0
         self._steps: list[TraceStep] = []
         self._unscored: list[int] = []
@@ -669,5 +669,5 @@ class StepRecorder:
         self._news = {index for index in self._news if index < n_steps}
         self._start = sum(len(step.token) for step in self._steps)
         if self._places is not None:
-            self._places = JsonPlaces()
+            self._places = JsonReader()
             self._places.feed(b"".join(step.token for step in self._steps))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structgen.grammar.json_schema.graph import child_path
-from structgen.insight.json_places import JsonPlaces
+from structgen.insight.json_places import JsonReader, scalars
 
 NAMES = st.sampled_from(["a", "b c", 'q"', "é", "", "\\", "12"])
 SCALARS = (
@@ -33,22 +33,23 @@ def scalars_of(value, path="$"):
 @given(DOCUMENTS, st.sampled_from([None, 1]), st.booleans())
 def test_the_scalars_of_a_document_are_found_where_they_stand(document, indent, ascii_only):
     data = json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode()
-    reader = JsonPlaces()
-    for i in range(len(data)):
-        reader.feed(data[i : i + 1])
-    reader.finish()
-    found = [(s.path, json.loads(data[s.start : s.end])) for s in reader.scalars]
+    reader = JsonReader()
+    events = [event for byte in data for event in reader.feed(bytes([byte]))]
+    found = [
+        (child_path("$", *one.path), json.loads(data[one.start : one.end]))
+        for one in scalars(events + reader.finish())
+    ]
     assert found == list(scalars_of(document))
     assert reader.path == "$"
 
 
 def test_the_path_is_that_of_the_value_a_byte_belongs_to():
     data = b'{"items": [{"name": "x"}, 12], "a b": tru'
-    reader = JsonPlaces()
-    paths = []
+    reader = JsonReader()
+    paths, found = [], []
     for i in range(len(data)):
         paths.append(reader.path)
-        reader.feed(data[i : i + 1])
+        found += scalars(reader.feed(data[i : i + 1]))
     at = {
         text: paths[data.index(text) + 1] for text in (b'"items"', b'"name"', b'"x"', b"12", b"ru")
     }
@@ -59,8 +60,8 @@ def test_the_path_is_that_of_the_value_a_byte_belongs_to():
         b"12": "$.items[1]",
         b"ru": '$["a b"]',
     }
-    assert len(reader.scalars) == 2
+    assert len(found) == 2
     assert reader.path_of(ord("e")) == '$["a b"]'
     assert reader.path_of(ord("}")) == reader.path_of(ord(",")) == "$"
-    reader.finish()
-    assert reader.scalars[-1].path == '$["a b"]'
+    (last,) = scalars(reader.finish())
+    assert last.path == ("a b",)
