@@ -9,7 +9,7 @@ of whatever size it comes. Knows nothing of how users see it (`partial`);
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -67,14 +67,7 @@ class Node:
 
     def n_begun(self, at: int) -> int:
         """Of an object or array: how many of its values had begun at an offset."""
-        low, high = 0, len(self.children)
-        while low < high:
-            middle = (low + high) // 2
-            if self.children[middle].start < at:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(self.children, at, key=lambda child: child.start)
 
     def shape(self, at: int) -> Candidates:
         """Of an object: what it could be at an offset."""
