@@ -175,10 +175,7 @@ class Divider:
             if ends is not None:
                 starts = (0, *ends)
                 return [data[a:b].decode() for a, b in zip(starts, ends, strict=False)]
-        raise ParseError(
-            f"The text is no {self._name}: {shown(text)}.",
-            text=text,
-        )
+        raise ParseError(f"The text is no {self._name}: {shown(text)}.", text=text)
 
     def growing(self) -> Division:
         """A text that grows, written under any options."""
@@ -244,20 +241,16 @@ def template_type(value: Template, name: str, lower: Lower) -> OutputType:
                 raise ParseError(f"In the hole {hole!r}: {error}", text=text) from error
         return found
 
+    paired = list(zip(holes, outputs, strict=True))
     checked = [
         (f"$.{hole}{path.removeprefix('$')}", named)
-        for hole, output in zip(holes, outputs, strict=True)
+        for hole, output in paired
         for path, named in output.checked
     ]
-    parts = [
-        None if hole is None else Part(hole, output)
-        for hole, output in zip(holes, outputs, strict=True)
-    ]
-
-    def growing() -> PartReader:
-        return _HoleReader(parts, divide.growing())
-
-    return _sequence(outputs, parse, name, tuple(checked), growing)
+    parts = [None if hole is None else Part(hole, output) for hole, output in paired]
+    return _sequence(
+        outputs, parse, name, tuple(checked), lambda: _HoleReader(parts, divide.growing())
+    )
 
 
 class _HoleReader:

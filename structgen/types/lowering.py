@@ -48,7 +48,7 @@ from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema, is_plainly_schema
 from structgen.types.signatures import is_function, one_of
 from structgen.types.sums import AnyOf, Combining, Joined
-from structgen.types.tagged import tagged_type
+from structgen.types.tagged import tagged_type, whole_of
 from structgen.types.tags import Tagged, TaggedText
 from structgen.types.templates import Template
 from structgen.types.tool_calls import ToolCalls
@@ -239,7 +239,10 @@ def _lower_by_schema(output_type: Any, name: str) -> OutputType:
     """Everything else that Pydantic knows: bare text if its JSON is a string, otherwise JSON."""
     json_part = json_type(output_type, name)
     schema, kind = json_part.schema, json_part.schema.get("type")
-    if _base(output_type) is Decimal:
+    base = output_type
+    while get_origin(base) is Annotated:
+        base = unwrapped(get_args(base)[0])
+    if base is Decimal:
         text = schema.get("anyOf", [schema])[-1]
         if text.get("type") != "string":
             # From text, since a number in JSON would pass through a float and lose digits.
@@ -250,12 +253,6 @@ def _lower_by_schema(output_type: Any, name: str) -> OutputType:
         pattern, parse = _string_pattern(schema, name), json_part.parse_string
         return OutputType(pattern, parse, name, json_part.checked, values=json_part.values)
     return _lower_json(output_type, name, json_part)
-
-
-def _base(output_type: Any) -> Any:
-    while get_origin(output_type) is Annotated:
-        output_type = unwrapped(get_args(output_type)[0])
-    return output_type
 
 
 def _string_pattern(schema: Mapping[str, Any], name: str) -> ir.Pattern:
@@ -364,28 +361,17 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
     pattern's own parser takes any text.
     """
     grammar = part.grammar
+    first, is_whole = "", None
     if isinstance(grammar, (ir.Pattern, ir.Choice)) and part.parse is str:
-
-        def read(text: str) -> str:
-            from structgen.automaton.schema import evaluate
-
-            if isinstance(grammar, ir.Choice):
-                is_one = text in grammar.texts
-            else:
-                is_one = evaluate.matches(grammar.regex, text)
-            if not is_one:
-                raise ParseError(f"The text is no {part.name}. Text: {text!r}", text=text)
-            return text
-
-        return read
-    schema = part.grammar.schema if isinstance(part.grammar, ir.Json) else None
-    kinds = schema.get("type", ()) if isinstance(schema, Mapping) else ()
-    first = "".join(_FIRST[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds))
-    if not first:
+        is_whole = whole_of(grammar)
+    elif isinstance(grammar, ir.Json) and isinstance(grammar.schema, Mapping):
+        kinds = grammar.schema.get("type", ())
+        first = "".join(_FIRST[kind] for kind in ([kinds] if isinstance(kinds, str) else kinds))
+    if is_whole is None and not first:
         return part.parse
 
     def parse(text: str) -> Any:
-        if text.lstrip()[:1] not in first:
+        if not (is_whole(text) if is_whole else text.lstrip()[:1] in first):
             raise ParseError(f"The text is no {part.name}. Text: {text!r}", text=text)
         return part.parse(text)
 

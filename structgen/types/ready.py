@@ -176,24 +176,18 @@ def _listed(name: str, about: str, texts: Callable[[str], Iterable[Any]]) -> Rea
     return Ready(name, about, texts=read)
 
 
-def _countries(field: str) -> Callable[[str], Iterable[Any]]:
-    return lambda name: (getattr(one, field, None) for one in package("pycountry", name).countries)
-
-
-def _currencies(field: str) -> Callable[[str], Iterable[Any]]:
-    return lambda name: (getattr(one, field, None) for one in package("pycountry", name).currencies)
-
-
-def _languages(field: str, *, of_two_letters: bool = False) -> Callable[[str], Iterable[Any]]:
+def _of_table(table: str, field: str, beside: str = "") -> Callable[[str], Iterable[Any]]:
+    """A field of what a table of ``pycountry`` lists, if it has another one as well."""
     return lambda name: (
         getattr(one, field, None)
-        for one in package("pycountry", name).languages
-        if not of_two_letters or hasattr(one, "alpha_2")
+        for one in getattr(package("pycountry", name), table)
+        if not beside or hasattr(one, beside)
     )
 
 
-def _subdivisions(name: str) -> Iterable[Any]:
-    return (one.code for one in package("pycountry", name).subdivisions)
+_countries = functools.partial(_of_table, "countries")
+_currencies = functools.partial(_of_table, "currencies")
+_languages = functools.partial(_of_table, "languages")
 
 
 def _time_zones(name: str) -> Iterable[Any]:
@@ -221,7 +215,9 @@ LISTS = (
     _listed("country_name", "A country's name in English, as in ISO 3166-1.", _countries("name")),
     _listed("country_flag", "A country's flag, as an emoji.", _countries("flag")),
     _listed(
-        "subdivision_code", "The code of a state or province (ISO 3166-2): CA-ON.", _subdivisions
+        "subdivision_code",
+        "The code of a state or province (ISO 3166-2): CA-ON.",
+        _of_table("subdivisions", "code"),
     ),
     _listed("currency_code", "A currency's code (ISO 4217): EUR.", _currencies("alpha_3")),
     _listed("currency_number", "A currency's code of three digits.", _currencies("numeric")),
@@ -231,7 +227,7 @@ LISTS = (
     _listed(
         "language_name",
         "The English name of a language that has a code of two letters.",
-        _languages("name", of_two_letters=True),
+        _languages("name", "alpha_2"),
     ),
     _listed("time_zone", "A time zone of the IANA's: Europe/Berlin.", _time_zones),
     _listed("mime_type", "A media type that Python knows a file ending for.", _mime_types),

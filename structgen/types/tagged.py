@@ -18,19 +18,26 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
 
 from .joined import Divider, is_text_of
-from .tags import Tagged, TaggedText, TaggedValue, TagPart, mark_of, regular, tag_grammar, text_of
+from .tags import (
+    Bounds,
+    Tagged,
+    TaggedText,
+    TaggedValue,
+    TagPart,
+    mark_of,
+    regular,
+    tag_grammar,
+    text_of,
+)
 from .tool_calls import ToolSyntax
 from .tools import Tool
 from .user import OutputType, Part, all_checked
-
-Bounds: TypeAlias = "tuple[int, int | None]"
-"""Fewest and most, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +206,19 @@ _Found = list[tuple[Part, str, bool]]
 class _Pieces:
     """The pieces of a text that is not finished: text, and what begins at marks in it.
 
+    Args:
+        plain: the type of what begins at no mark; None: free text.
+
     Attributes:
         at: where what is not told yet begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, plain: OutputType[Any] | None = None) -> None:
         self._text = ""
         self.at = 0
         self._step = 0
         self._is_open = False
-        self._plain: OutputType[Any] = _TEXT
+        self._plain = plain or _TEXT
 
     def _free(self, end: int, *, is_closed: bool) -> _Found:
         """Text goes on to a place, and may end there; there is no piece of empty text."""
@@ -269,34 +279,25 @@ class TagPieces(_Pieces):
             if last < 0:
                 self._looked = max(self.at, len(self._text) - len(tag.end) + 1)
                 return found
-            part = Part(self._step, _made(tag))
-            found.append((part, self._text[self.at : last], True))
+            made = OutputType(_TEXT.grammar, functools.partial(_value, tag), "a tag")
+            found.append((Part(self._step, made), self._text[self.at : last], True))
             self.at = last + len(tag.end)
             self._tag = None
             self._next()
 
 
-def _made(tag: ReadTag) -> OutputType:
-    def parse(text: str) -> Any:
-        return tag.make(tag.parse(text))
-
-    return OutputType(_TEXT.grammar, parse, "a tag")
+def _value(tag: ReadTag, text: str) -> Any:
+    return tag.make(tag.parse(text))
 
 
-def are_certain(tags: Sequence[ReadTag], inner: Sequence[ir.Grammar], ends: Sequence[Any]) -> bool:
-    """Whether each begin and end is known as soon as it is there, whatever comes after it.
-
-    Args:
-        tags: the tags of a text.
-        inner: what stands in each.
-        ends: what ends each, as `tags.mark_of` gives it.
-    """
-    begins = sorted(tag.begin for tag in tags)
+def are_certain(parts: Sequence[TagPart]) -> bool:
+    """Whether each begin and end is known as soon as it is there, whatever comes after it."""
+    begins = sorted(text_of(part.begin) for part in parts)
     if any(after.startswith(one) for one, after in itertools.pairwise(begins)):
         return False  # what begins with a text stands next to it
     return all(
-        _is_certain(grammar, end[0] if isinstance(end[0], str) else "")
-        for grammar, end in zip(inner, ends, strict=True)
+        _is_certain(part.grammar, part.end[0] if isinstance(part.end[0], str) else "")
+        for part in parts
     )
 
 
@@ -313,15 +314,7 @@ def _is_certain(grammar: ir.Grammar, end: str) -> bool:
 
 
 class AnswerPieces(_Pieces):
-    """See `user.PartReader`: all of the text is one part.
-
-    Args:
-        answer: its type; None: free text.
-    """
-
-    def __init__(self, answer: OutputType[Any] | None = None) -> None:
-        super().__init__()
-        self._plain = _TEXT if answer is None else answer
+    """See `user.PartReader`: all of the text is one part."""
 
     def feed(self, text: str) -> _Found:
         """See `user.PartReader`."""
@@ -346,9 +339,8 @@ class CallPieces(_Pieces):
         answer: OutputType | None = None,
         plain: Sequence[ToolSyntax] = (),
     ) -> None:
-        super().__init__()
+        super().__init__(answer)
         self._mark = syntax.marker if answer is None else ""
-        self._plain = _TEXT if answer is None else answer
         self._syntax = syntax
         self._tools = tools
         self._before: str | None = None  # what comes before the next call's name
@@ -454,37 +446,23 @@ def tagged_type(
     wholes = [whole_of(output.grammar) for output in inner]
 
     def fitted(tokens: Collection[str]) -> OutputType:
-        parts = [
-            TagPart(
-                mark_of(tag.begin, tokens),
-                part.grammar,
-                mark_of(tag.end, tokens),
-                tag.at_least,
-                tag.at_most,
-            )
-            for tag, part in zip(text.tags, inner, strict=True)
-        ]
-        readers = [
-            ReadTag(
-                text_of(part.begin),
-                text_of(part.end),
-                is_whole,
-                output.parse,
-                functools.partial(TaggedValue, tag),
-                (tag.at_least, tag.at_most),
-            )
-            for tag, part, output, is_whole in zip(text.tags, parts, inner, wholes, strict=True)
-        ]
-        is_certain = are_certain(
-            readers, [part.grammar for part in parts], [part.end for part in parts]
-        )
+        parts: list[TagPart] = []
+        readers: list[ReadTag] = []
+        for tag, output, is_whole in zip(text.tags, inner, wholes, strict=True):
+            begin, end = mark_of(tag.begin, tokens), mark_of(tag.end, tokens)
+            bounds = tag.at_least, tag.at_most
+            parts.append(TagPart(begin, output.grammar, end, bounds))
+            make = functools.partial(TaggedValue, tag)
+            texts = text_of(begin), text_of(end)
+            readers.append(ReadTag(*texts, is_whole, output.parse, make, bounds))
+        bounds = text.at_least, text.at_most
         return OutputType(
-            tag_grammar(parts, text.at_least, text.at_most),
-            functools.partial(read_tags, readers, (text.at_least, text.at_most), name),
+            tag_grammar(parts, bounds),
+            functools.partial(read_tags, readers, bounds, name),
             name,
             all_checked(inner),
             fitted=fitted,
-            growing=functools.partial(TagPieces, readers) if is_certain else None,
+            growing=functools.partial(TagPieces, readers) if are_certain(parts) else None,
         )
 
     return fitted(())

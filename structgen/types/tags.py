@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from structgen.errors import OutputTypeError
 from structgen.grammar import ir, reading
@@ -163,29 +163,21 @@ _MOST_COUNTS = 1000
 """Most tuples of counts that are told apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class TagPart:
-    """One kind of tag, lowered.
+Bounds: TypeAlias = "tuple[int, int | None]"
+"""Fewest and most, or None."""
 
-    Attributes:
-        begin: what opens it.
-        grammar: what stands in it.
-        end: what closes it.
-        at_least: fewest of them.
-        at_most: most of them, or None.
-    """
+
+class TagPart(NamedTuple):
+    """One kind of tag, lowered: what opens it, what stands in it, what closes it, how many."""
 
     begin: Mark
     grammar: ir.Grammar
     end: Mark
-    at_least: int = 0
-    at_most: int | None = None
+    bounds: Bounds
 
 
-def tag_grammar(
-    parts: Sequence[TagPart], at_least: int = 0, at_most: int | None = None
-) -> ir.ContextFree:
-    """The texts in which each begin opens what it has to.
+def tag_grammar(parts: Sequence[TagPart], bounds: Bounds) -> ir.ContextFree:
+    """The texts in which each begin opens what it has to, with so many tags in all.
 
     Raises:
         OutputTypeError: a begin that cannot be told from others, or too many counts.
@@ -216,7 +208,7 @@ def tag_grammar(
         else:
             opened = [made.number(ir.SpecialToken(first.text)), *map(made.text, rest), *inside]
             bodies.append([opened, [free, *opened]])
-    return _counted(parts, at_least, at_most, bodies, free, made)
+    return _counted([*(part.bounds for part in parts), bounds], bodies, free, made)
 
 
 def overlap(begins: Sequence[str]) -> bool:
@@ -307,19 +299,16 @@ class Terminals:
 
 
 def _counted(
-    parts: Sequence[TagPart],
-    at_least: int,
-    at_most: int | None,
+    bounds: Sequence[Bounds],
     bodies: Sequence[Sequence[Sequence[int]]],
     free: int,
     made: Terminals,
 ) -> ir.ContextFree:
     """The rules: after so many tags of each kind, and in all, another may come, or the end."""
-    bounds = [(part.at_least, part.at_most) for part in parts] + [(at_least, at_most)]
 
     def after(counts: tuple[int, ...], kind: int) -> tuple[int, ...] | None:
         new = list(counts)
-        for i in (kind, len(parts)):
+        for i in (kind, len(bodies)):
             least, most = bounds[i]
             if most is not None and new[i] >= most:
                 return None
@@ -391,12 +380,7 @@ def thought_type(end: str) -> OutputType:
         some = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without([end])))
         free = made.number(ir.Embedded("text", ir.Pattern(some, source="text")))
         closing = tuple(map(made.text, mark))
-        rules = (
-            (0, ()),
-            (0, (free,)),
-            (0, closing),
-            (0, (free, *closing)),
-        )
+        rules = ((0, ()), (0, (free,)), (0, closing), (0, (free, *closing)))
         return OutputType(
             ir.ContextFree(tuple(made.all), ("thought",), rules, 0), str, "thought", fitted=fitted
         )

@@ -115,8 +115,7 @@ def _free(
                 f"{calls!r}: in this model's syntax calls have no marker, so that no text can "
                 "stand before them. Leave text=True out, or pass a syntax= with a marker."
             )
-        call = tree.concat((_BLANKS, ir.literal(syntax.before), ir.ANY_TEXT))
-        text = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), tree.complement(call)))
+        text = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), no_calls(syntax)))
         free = made.number(ir.Embedded("text", ir.Pattern(text, source="text")))
         return [
             *((_START, way) for way in alone(text, free)),
@@ -171,7 +170,7 @@ def no_calls(syntax: ToolSyntax) -> ir.Regex:
     if syntax.marker:
         return without([syntax.marker])
     begun = tree.concat((_BLANKS, ir.literal(syntax.before), ir.ANY_TEXT))
-    return tree.intersect((ir.ANY_TEXT, tree.complement(begun)))
+    return tree.complement(begun)
 
 
 def answer_type(
@@ -252,12 +251,16 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
         if not callable_:
             return _without_calls(value, syntax, tools, name, answer, offered)
         grammar: ir.Grammar = tool_grammar(value, syntax, callable_, tokens)
-        parse = functools.partial(read_calls, value, syntax, callable_, name)
         outputs = [tool.output for tool in callable_]
         if answer is not None:
             grammar = ir.Either((grammar, answer.grammar))
-            parse = functools.partial(_read, syntax.before, answer, parse)
             outputs.append(answer)
+
+        def parse(text: str) -> list[Any]:
+            if answer is not None and not text.startswith(syntax.before):
+                return [answer.parse(text)]  # it never begins as a call does
+            return read_calls(value, syntax, callable_, name, text)
+
         return OutputType(
             grammar,
             parse,
@@ -301,13 +304,6 @@ def _without_calls(
         regex = tree.intersect((regex, saying(tools)))
     grammar = ir.Pattern(regex, source="text without calls")
     return OutputType(grammar, read, name, offered=offered, growing=AnswerPieces)
-
-
-def _read(
-    before: str, answer: OutputType, calls: Callable[[str], list[Any]], text: str
-) -> list[Any]:
-    """The calls, or the value of an answer, which never begins as a call does."""
-    return calls(text) if text.startswith(before) else [answer.parse(text)]
 
 
 def read_calls(
