@@ -9,7 +9,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 
 import typing_extensions
@@ -77,6 +77,17 @@ def with_arguments(value: Any, arguments: tuple[Any, ...]) -> Any:
     if isinstance(value, types.GenericAlias):
         return types.GenericAlias(get_origin(value), arguments)
     return value.copy_with(arguments)  # the typing module's own aliases
+
+
+def changed_within(value: Any, change: Callable[[Any], Any]) -> Any:
+    """``value`` with ``change`` made to each type that it is made of."""
+    arguments = get_args(value)
+    if not arguments or get_origin(value) is Literal:
+        return value
+    if get_origin(value) is Annotated:
+        return annotated(change(arguments[0]), value.__metadata__)
+    changed = tuple(part if isinstance(part, list) else change(part) for part in arguments)
+    return with_arguments(value, changed)
 
 
 _OWN = (

@@ -139,17 +139,12 @@ class _Reader:
         if isinstance(top, bool):
             top = {} if top else {"not": {}}
         if self.is_own_draft:
-            return Body(self._beside_ref(top), "draft4")
+            reference = {"$ref": top.pop("$ref")} if "$ref" in top else None
+            return Body({"allOf": [reference], **top} if reference else top, "draft4")
         draft = self.document.get("jsonSchemaDialect")
         if isinstance(draft, str) and "oas/3.1" not in draft and "oas/3.2" not in draft:
             top = {"$schema": draft, **top}
         return Body(top, None)
-
-    def _beside_ref(self, top: dict[str, Any]) -> dict[str, Any]:
-        if "$ref" not in top:
-            return top
-        rest = {key: value for key, value in top.items() if key != "$ref"}
-        return {"allOf": [{"$ref": top["$ref"]}], **rest}
 
     def _read(self, schema: Any, place: list[str]) -> Any:
         if not isinstance(schema, Mapping):

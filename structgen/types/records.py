@@ -28,7 +28,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OutputTypeError
 
-from .names import annotated, name_of, with_arguments
+from .names import annotated, changed_within, name_of, with_arguments
 from .regexes import Regex
 from .user import NAMES
 
@@ -51,16 +51,7 @@ def _modern(value: Any, parents: tuple[Any, ...]) -> Any:
         and typing.is_typeddict(value)
     ):
         return _rebuilt(value, parents)
-    arguments = get_args(value)
-    if not arguments or get_origin(value) is typing.Literal:
-        return value
-    if get_origin(value) is Annotated:
-        return annotated(_modern(arguments[0], parents), value.__metadata__)
-    changed = tuple(
-        argument if isinstance(argument, list) else _modern(argument, parents)
-        for argument in arguments
-    )
-    return with_arguments(value, changed)
+    return changed_within(value, lambda inner: _modern(inner, parents))
 
 
 def _rebuilt(cls: Any, parents: tuple[Any, ...]) -> Any:
@@ -97,15 +88,12 @@ _OPEN: ContextVar[Mapping[Any, str] | None] = ContextVar("open records", default
 def is_record(value: Any) -> bool:
     """Whether ``value`` is a class of attrs or msgspec, or a generic one with its arguments."""
     cls = get_origin(value) or value
-    return isinstance(cls, type) and (_is_attrs(cls) or _is_struct(cls))
+    is_struct = hasattr(cls, "__struct_config__") and hasattr(cls, "__struct_fields__")
+    return isinstance(cls, type) and (is_struct or _is_attrs(cls))
 
 
 def _is_attrs(cls: type) -> bool:
     return hasattr(cls, "__attrs_attrs__")
-
-
-def _is_struct(cls: type) -> bool:
-    return hasattr(cls, "__struct_config__") and hasattr(cls, "__struct_fields__")
 
 
 class _Member(NamedTuple):
@@ -166,10 +154,8 @@ class Record:
                 for one, schema in zip(members, schemas, strict=True)
             }
             if tag:
-                fields = {
-                    tag[0]: core_schema.typed_dict_field(core_schema.literal_schema([tag[1]])),
-                    **fields,
-                }
+                written = core_schema.typed_dict_field(core_schema.literal_schema([tag[1]]))
+                fields = {tag[0]: written, **fields}
             shape = core_schema.typed_dict_schema(fields, extra_behavior="forbid")
         return core_schema.no_info_after_validator_function(make, shape, ref=reference)
 
@@ -413,8 +399,3 @@ def _meta(hint: Any, meta: Any, where: str) -> Any:
     if meta.pattern is not None:
         hint = _limited(hint, _matched(re.compile(meta.pattern), "search"))
     return hint
-
-
-def marking(cls: Any, mark: Callable[[Any], Any]) -> Any:
-    """``cls`` as a type that Pydantic reads; ``mark`` does the same for what its fields hold."""
-    return annotated(Any, (Record(cls, mark),))

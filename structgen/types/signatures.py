@@ -20,8 +20,8 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OutputTypeError
-from structgen.types.names import annotated, name_of, with_arguments
-from structgen.types.records import is_record, marking, modern
+from structgen.types.names import annotated, changed_within, name_of
+from structgen.types.records import Record, is_record, modern
 from structgen.types.tool_calls import Call, name_of_function
 
 Kind = inspect._ParameterKind
@@ -61,16 +61,8 @@ def marked(output_type: Any) -> Any:
             )
         return annotated(Any, (_Signature(output_type),))
     if is_record(output_type):
-        return marking(output_type, marked)
-    arguments = get_args(output_type)
-    if not arguments or get_origin(output_type) is typing.Literal:
-        return output_type
-    if get_origin(output_type) is typing.Annotated:
-        return annotated(marked(arguments[0]), output_type.__metadata__)
-    changed = tuple(
-        argument if isinstance(argument, list) else marked(argument) for argument in arguments
-    )
-    return with_arguments(output_type, changed)
+        return annotated(Any, (Record(output_type, marked),))
+    return changed_within(output_type, marked)
 
 
 def one_of(functions: Sequence[Callable[..., Any]]) -> Any:

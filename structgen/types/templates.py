@@ -6,6 +6,7 @@ finished text parts again, is `joined`'s.
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 from dataclasses import dataclass
@@ -87,14 +88,10 @@ class Template(Combining, Typed[dict[str, Any]]):
         raise AttributeError(f"a Template cannot be changed: {name}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.text, dict(self.holes))
+        return functools.partial(Template, self.text, **self.holes), ()
 
     def __repr__(self) -> str:
         return f"Template({shown(self.text)})"
-
-
-def _again(text: str, holes: dict[str, Any]) -> Template:
-    return Template(text, **holes)
 
 
 def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ...]:

@@ -20,6 +20,7 @@ from .schemas import JsonSchema
 from .signatures import is_function
 from .tool_calls import Call, name_of_function
 from .user import OutputType
+from .wrappers import without
 
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 _FUNCTION_KEYS = ("type", "name", "description", "strict")
@@ -47,7 +48,7 @@ class Tool:
         function = {
             "name": self.name,
             "description": self.description,
-            "parameters": _plain(self.output.grammar.schema),
+            "parameters": without(self.output.grammar.schema, "$structgen"),
         }
         return {"type": "function", "function": function}
 
@@ -196,12 +197,3 @@ def _doc(value: Any) -> str:
     if not doc or doc.startswith(f"{value.__name__}("):
         return ""
     return inspect.cleandoc(doc)
-
-
-def _plain(schema: Any) -> Any:
-    """A schema without what only structgen reads."""
-    if isinstance(schema, Mapping):
-        return {
-            key: _plain(value) for key, value in schema.items() if not key.startswith("$structgen")
-        }
-    return [_plain(item) for item in schema] if isinstance(schema, list) else schema

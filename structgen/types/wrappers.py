@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from structgen.errors import OptionError, ParseError
@@ -86,16 +87,12 @@ def _described(output_type: Any, grammar: ir.Json) -> Any:
             return TypeAdapter(output_type).json_schema()
         except (PydanticSchemaGenerationError, PydanticUserError):
             pass  # attrs, msgspec, functions, compiled types
-    return _without_own_keywords(grammar.schema)
+    return without(grammar.schema, DIGITS_ONLY)
 
 
-def _without_own_keywords(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {
-            name: _without_own_keywords(value)
-            for name, value in schema.items()
-            if name != DIGITS_ONLY
-        }
-    if isinstance(schema, list):
-        return [_without_own_keywords(item) for item in schema]
-    return schema
+def without(schema: Any, begun: str) -> Any:
+    """A schema without keywords that begin so, such as those that only structgen reads."""
+    if isinstance(schema, Mapping):
+        kept = (name for name in schema if not name.startswith(begun))
+        return {name: without(schema[name], begun) for name in kept}
+    return [without(item, begun) for item in schema] if isinstance(schema, list) else schema

@@ -145,18 +145,8 @@ _NODES: dict[str, type] = {
 """The nodes of the grammar IR: a node is written as its name and its fields."""
 
 
-class _Regex:
-    """Stands for the type of regular expressions."""
-
-
-class _Grammar:
-    """Stands for the type of grammars."""
-
-
-class _Terminal:
-    """Stands for the type of terminals."""
-
-
+# What stands for the types of regular expressions, of grammars, and of terminals.
+_Regex, _Grammar, _Terminal = (type(name, (), {}) for name in ("Regex", "Grammar", "Terminal"))
 _KINDS: dict[type, Collection[str]] = {
     _Grammar: ("Pattern", "Choice", "Json", "ContextFree", "Either", "Sequence"),
     _Terminal: ("Terminal", "Embedded", "SpecialToken"),
@@ -224,16 +214,14 @@ def _content(content: Any) -> Written:
 
 
 def _output(grammar: ir.Grammar, name: str, is_fitted: bool) -> OutputType:
-    def fitted(_: Collection[str]) -> OutputType:
-        return made  # it has been
-
     parse: Callable[[str], Any] = str
     if isinstance(grammar, ir.Json):
         options = grammar.options
         schema = JsonSchema(grammar.schema, options.get("dialect"), options.get("documents"))
         parse = lower_schema(schema).parse
-    made = OutputType(grammar, parse, name, fitted=fitted if is_fitted else None)
-    return made
+    made: OutputType
+    made = OutputType(grammar, parse, name, fitted=(lambda _: made) if is_fitted else None)
+    return made  # it has been fitted
 
 
 class _Reader:
