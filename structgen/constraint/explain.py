@@ -16,7 +16,8 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import urldefrag
@@ -230,28 +231,21 @@ def _rows(schema: Any, options: JsonOptions, left_out: Unenforced) -> tuple[list
 
     graph = json_schema.lower(schema, **options.reading, skipped=left_out, observe=observe)
     order = _order(schema)
-    beyond = len(order)
-
-    def position(found: tuple[Mapping[str, Any], Any]) -> int:
-        number = order.get(found[0])
-        return beyond if number is None else number
-
-    for raw, (path, dialect) in sorted(seen.items(), key=position):
+    for raw, (path, dialect) in sorted(
+        seen.items(), key=lambda one: order.setdefault(one[0], len(order))
+    ):
         for keyword, value in raw.items():
             how, note = _how(keyword, value, raw, dialect, options)
             inside = child_path(path, keyword)
+            members = value if isinstance(value, Mapping) else ()
             for (where, named), reason in left_out.items():
-                if named == keyword and (where in (path, inside) or _within(where, inside, value)):
+                if named == keyword and (
+                    where in (path, inside)
+                    or any(where == child_path(inside, name) for name in members)
+                ):
                     how, note = UNENFORCED, reason
             rows.append(Row(path, keyword, how, note))
     return rows, any(node.unique for node in graph.nodes)
-
-
-def _within(path: str, keyword_path: str, value: Any) -> bool:
-    """Whether ``path`` is that of a member of the keyword's value."""
-    return isinstance(value, Mapping) and any(
-        path == child_path(keyword_path, name) for name in value
-    )
 
 
 def _order(schema: Any) -> IdentityMap[Mapping[str, Any], int]:
@@ -408,18 +402,20 @@ def _format(name: Any, dialect: Dialect, options: JsonOptions) -> tuple[str, str
 # -- limits ---------------------------------------------------------------------------------
 
 
+_SPACING = {
+    "natural": "at most one space after each comma and colon, none elsewhere",
+    "compact": "no whitespace between tokens",
+    "spaced": "one space after each comma and colon, none elsewhere",
+}
+
+
 def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
-    if options.whitespace == "natural":
-        yield Limit("whitespace", "at most one space after each comma and colon, none elsewhere")
-    elif options.whitespace == "compact":
-        yield Limit("whitespace", "no whitespace between tokens")
-    elif options.whitespace == "spaced":
-        yield Limit("whitespace", "one space after each comma and colon, none elsewhere")
-    elif options.whitespace == "flexible":
+    if options.whitespace == "flexible":
         most = options.max_whitespace
         yield Limit("max_whitespace", f"at most {most} characters of whitespace in one place")
     else:
-        yield Limit("whitespace", f"between tokens, what {options.whitespace!r} matches")
+        matched = f"between tokens, what {options.whitespace!r} matches"
+        yield Limit("whitespace", _SPACING.get(options.whitespace, matched))
     if options.property_order == "schema":
         yield Limit("property_order", "named properties in the schema's order, then all others")
     if options.canonical:
@@ -651,19 +647,11 @@ def _of_names(names: Mapping[str, Any], path: str, *, is_ordered: bool) -> Itera
 
 
 def _of_labels(path: str, labels: Sequence[str]) -> Iterator[Advice]:
-    shared = _sharing(labels)
+    beginnings = Counter(label[:_LEAST_SHARED] for label in labels)
+    shared = [label for label in labels if beginnings[label[:_LEAST_SHARED]] > 1]
     if shared and len(shared) < len(labels):
         shown = ", ".join(repr(label) for label in shared[:4])
         yield _made(path, SHARED_BEGINNING, shown)
-
-
-def _sharing(labels: Iterable[str]) -> list[str]:
-    """Those that begin like another, in their order."""
-    by_beginning: dict[str, list[str]] = {}
-    for label in labels:
-        by_beginning.setdefault(label[:_LEAST_SHARED], []).append(label)
-    alike = {one for some in by_beginning.values() if len(some) > 1 for one in some}
-    return [label for label in labels if label in alike]
 
 
 def _made(path: str, kind: str, *said: str) -> Advice:

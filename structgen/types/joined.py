@@ -35,32 +35,6 @@ Ends: TypeAlias = "tuple[int, Ends] | tuple[()]"
 """Where parts end, the last one first."""
 
 
-class Fixed:
-    """A fixed text as an automaton: the bytes that are there, counted from 1.
-
-    Args:
-        data: the text.
-    """
-
-    start = 1
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def step(self, state: int, byte: int) -> int:
-        """The state after a byte; 0: there is none."""
-        is_next = state <= len(self._data) and self._data[state - 1] == byte
-        return state + 1 if is_next else 0
-
-    def is_accepting(self, state: int) -> bool:
-        """Whether all of it is there."""
-        return state > len(self._data)
-
-    def is_pending(self, state: int) -> bool:
-        """Never: what follows depends on the state alone."""
-        return False
-
-
 class Division:
     """A text that grows, and how it may be divided.
 
@@ -187,13 +161,8 @@ class Divider:
         from structgen.automaton import build
 
         if is_loose not in self._machines:
-            made: list[Any] = []
-            for part in self._parts:
-                if isinstance(part, ir.Choice) and len(part.texts) == 1:
-                    made.append(Fixed(part.texts[0].encode()))
-                else:
-                    made.append(build(part, LOOSE if is_loose else {}).machine)
-            self._machines[is_loose] = made
+            options = LOOSE if is_loose else {}
+            self._machines[is_loose] = [build(part, options).machine for part in self._parts]
         return self._machines[is_loose]
 
 

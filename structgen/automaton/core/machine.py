@@ -151,20 +151,19 @@ class Completions:
             todo.pop()
             most: int | None = 0
             for frame_id, below in links:
-                own, rest = self._most_of_frame(frame_id, last), known[below, 0]
+                frame, at = self._frames[frame_id]
+                if frame.records(at, last) and frame.finish_reads(at, last):
+                    own = frame.finish_most(at, last)
+                else:
+                    text = frame.finish(at, last)
+                    own = None if text is None else len(text)
+                rest = known[below, 0]
                 if own is None or rest is None:
                     most = None
                     break
                 most = max(most or 0, own + rest)
             known[here, last] = most
         return known[continuation, outcome]
-
-    def _most_of_frame(self, frame_id: int, outcome: int) -> int | None:
-        frame, at = self._frames[frame_id]
-        if frame.records(at, outcome) and frame.finish_reads(at, outcome):
-            return frame.finish_most(at, outcome)
-        own = frame.finish(at, outcome)
-        return None if own is None else len(own)
 
     def rest(self, continuation: int) -> Text | None:
         """The fewest bytes that close ``continuation`` after outcome 0, over all its stacks."""

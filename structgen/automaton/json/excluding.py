@@ -241,7 +241,8 @@ def bytes_of_many(leaf: Leaf, q: int, count: int) -> int | None:
     None where that is not plain to see. Only spellings that no other value has are counted: of
     strings those without escapes, of numbers digits other than 0.
     """
-    plain = _plain_bytes(leaf)
+    of_text = _OF_STRINGS if isinstance(leaf, StringLeaf) else frozenset[int]()
+    plain = _OF_NUMBERS if isinstance(leaf, NumberLeaf) else of_text
     begun = 0
     if leaf.holds_text and leaf.text_state(q) is None:
         # Within a character, of which any will do; or before the quote.
@@ -270,9 +271,3 @@ _MOST_STEPS = 24
 _LONGEST_CHARACTER = 16
 _OF_STRINGS = frozenset(range(0x20, 0x7F)) - {0x5C}
 _OF_NUMBERS = frozenset(b"123456789")  # without 0, which may stand at the end of a fraction
-
-
-def _plain_bytes(leaf: Leaf) -> frozenset[int]:
-    if isinstance(leaf, NumberLeaf):
-        return _OF_NUMBERS
-    return _OF_STRINGS if isinstance(leaf, StringLeaf) else frozenset()

@@ -514,7 +514,8 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
             elif kind == AND:
                 # What is searched for may come as late as one likes, so also once the text is
                 # long enough; and less is missing of that after any text than before.
-                rest = [part for part in args if not self._is_least_length(part)]
+                any_count, nodes = (REP, expressions.any_char), expressions.nodes
+                rest = [p for p in args if nodes[p][:2] != any_count or nodes[p][3] != -1]
                 if len(rest) == 1 and (found := self._find_open(rest[0])) is not None:
                     return expressions.all_of([found, *(part for part in args if part != rest[0])])
         return None

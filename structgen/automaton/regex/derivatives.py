@@ -283,7 +283,15 @@ class Derivatives:
         if told is not None:
             self._alive[node] = told
             return told
-        return liveness.is_alive(node, self._alive, self._ends_or_is_plain, self._successors)
+        return liveness.is_alive(
+            node,
+            self._alive,
+            lambda at: (  # it ends, or is plain
+                bool(expressions.flags[at] & 0b001)
+                or (not expressions.flags[at] & 0b11000 and at != NONE)
+            ),
+            lambda at: [to for _, to in self.derive(at)],
+        )
 
     def _told_by_length(self, node: int) -> bool | None:
         """`_is_alive` of a conjunction with ``.{a,b}``, where the shortest text of the rest tells.
@@ -309,13 +317,6 @@ class Derivatives:
                     ):
                         return True
         return None
-
-    def _ends_or_is_plain(self, node: int) -> bool:
-        flags = self.expressions.flags[node]
-        return bool(flags & 0b001) or (not flags & 0b11000 and node != NONE)
-
-    def _successors(self, node: int) -> list[int]:
-        return [to for _, to in self.derive(node)]
 
 
 def _common(maps: list[Moves]) -> list[tuple[int, tuple[int, ...]]]:

@@ -227,7 +227,8 @@ def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int) -> int:
         weight = expression[0].weight if expression else 0
         widths.append(len(following))
         weights.append(weight)
-        if len(seen) > MAX_PROBED and _multiplies(widths):
+        last = widths[-_FEWEST_LEVELS // 4 :]
+        if len(seen) > MAX_PROBED and all(2 * now >= 3 * then for then, now in pairwise(last)):
             most = MAX_PROBED  # to look at more would take long, and tell the same
         if len(seen) > most or weight > most_bytes:
             raise CompileLimitExceeded(
@@ -239,11 +240,6 @@ def _probe(symbols: SymbolAutomaton, start: int, most_bytes: int) -> int:
             return len(widths)
         level = following
     return 0
-
-
-def _multiplies(widths: list[int]) -> bool:
-    """Whether each of the last few characters made the states half as many again, or more."""
-    return all(2 * now >= 3 * then for then, now in pairwise(widths[-_FEWEST_LEVELS // 4 :]))
 
 
 def _is_steady(widths: list[int], weights: list[int]) -> bool:

@@ -609,7 +609,11 @@ class Brancher:
                 parts.append(rule)
             ways.append(self._reader.book.all(parts))
         rule = self._reader.book.any(ways)
-        return rule if self._compact or self._reader.is_about_names(rule) else None
+        is_about_names = all(
+            fact.kind == "some" and fact.detail[0].name is not None and fact.detail[1] == TRUE
+            for fact in self._reader.book.facts_of(rule)
+        )
+        return rule if self._compact or is_about_names else None
 
     def _check_ahead(self, requirements: tuple[int, ...], n_choices: int, n_ways: int) -> None:
         """See that to decide so many choices one by one is not more than the call may do."""

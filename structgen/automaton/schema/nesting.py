@@ -72,7 +72,12 @@ def forced_height(nodes: Sequence[Node]) -> int | None:
 
     None when none is plain to see: a value may have to hold another of its own kind. Cost: linear.
     """
-    if any(node.unique and not _has_scalar_items(nodes, node) for node in nodes):
+    if any(
+        types_of(nodes, requirement) & (OBJECT | ARRAY)
+        for node in nodes
+        if node.unique
+        for requirement in (*node.prefix, node.items)
+    ):
         return None  # when the shallow values are used up, only deeper ones are left
     rules = _Forced(nodes)
     # Most nodes lead nowhere.
@@ -187,12 +192,6 @@ def _negates(node: Node) -> bool:
         or any(some.most is not None for some in node.contains)
         or any(ob & 1 for ob in (*node.refs, *node.all_of, *(node.any_of or ())) if ob > 1)
     )
-
-
-def _has_scalar_items(nodes: Sequence[Node], node: Node) -> bool:
-    """Whether the items of ``node`` are plainly no objects or arrays."""
-    owed = (*node.prefix, node.items)
-    return not any(types_of(nodes, requirement) & (OBJECT | ARRAY) for requirement in owed)
 
 
 def _height_of(value: Any) -> int:

@@ -117,13 +117,6 @@ class RuleReader:
             todo += [child for child in reversed(node.parts_in_place()) if not child & 1]
         return out
 
-    def is_about_names(self, rule: Rule) -> bool:
-        """Whether ``rule`` speaks of nothing but which names there are."""
-        return all(
-            fact.kind == "some" and fact.detail[0].name is not None and fact.detail[1] == TRUE
-            for fact in self.book.facts_of(rule)
-        )
-
     # -- one node ---------------------------------------------------------------------------
 
     def _assertions(self, node: Node) -> Iterator[Rule]:

@@ -447,12 +447,11 @@ class _Trees:
     def _instance(self, parts: Any, given: Mapping[str, Any]) -> notation.Expression:
         """A template with arguments, which may be templates."""
         template = given.get(parts[0].name, parts[0].name)
-        arguments = [
-            part.children[0].name
-            if self._is_template(part.children[0], given)
-            else self._made(part, given)
-            for part in parts[1:]
-        ]
+        arguments: list[Any] = []
+        for part in parts[1:]:
+            name = getattr(part.children[0], "name", None)
+            is_template = name not in given and self._trees.get(name, ((),))[0]
+            arguments.append(name if is_template else self._made(part, given))
         parameters = self._trees[template][0] if template in self._trees else ()
         if len(parameters) != len(arguments):
             raise self._source.error(
@@ -475,10 +474,6 @@ class _Trees:
             self._instances[key] = shown
             self._todo[shown] = template, dict(zip(parameters, arguments, strict=True))
         return notation.Reference(self._instances[key])
-
-    def _is_template(self, value: Any, given: Mapping[str, Any]) -> bool:
-        name = getattr(value, "name", None)
-        return name not in given and bool(self._trees.get(name, ((),))[0])
 
     def _shown(self, argument: str | notation.Expression) -> str:
         if isinstance(argument, notation.Placed):

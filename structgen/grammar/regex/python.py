@@ -176,7 +176,8 @@ class _Lowering:
             return ir.Alternate(tuple(self.sequence(branch, flags) for branch in argument[1]))
         if op == "SUBPATTERN":
             _, add, remove, body = argument
-            return self.sequence(body, _combine(flags, add, remove))
+            flags &= ~_TYPE_FLAGS if add & _TYPE_FLAGS else -1
+            return self.sequence(body, (flags | add) & ~remove)
         if op in ("MAX_REPEAT", "MIN_REPEAT"):
             low, high, body = argument
             kind = LazyRepeat if self.lazy and op == "MIN_REPEAT" else ir.Repeat
@@ -261,12 +262,6 @@ class _Lowering:
             return ir.Repeat(body, low, high)
         fewer = ir.Concat((ir.Repeat(body, low, high - 1), ir.Lookahead(body, True)))
         return ir.Alternate((ir.Repeat(body, high, high), fewer))
-
-
-def _combine(flags: int, add: int, remove: int) -> int:
-    if add & _TYPE_FLAGS:
-        flags &= ~_TYPE_FLAGS
-    return (flags | add) & ~remove
 
 
 def _chars(items: list[tuple[str, Any]], negate: bool, flags: int) -> ir.CharSet:
