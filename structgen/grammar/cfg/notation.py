@@ -40,17 +40,10 @@ MAX_LENGTH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
-    """Exactly ``text``."""
+class Regular:
+    """A literal, or one character of a set."""
 
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chars:
-    """One character of a set."""
-
-    chars: ir.CharSet
+    regex: ir.Regex
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +87,12 @@ class Placed:
 class Difference:
     """What ``whole`` can be and ``part`` cannot; both have to be regular.
 
-    ``position`` is where in the text, ``name`` what messages call it.
+    ``position`` is where in the text.
     """
 
     whole: Expression
     part: Expression
     position: int
-    name: str
 
 
 _MOST_WAYS = 8
@@ -110,7 +102,7 @@ _FEW = 4
 """Up to so many bodies in a row are written out."""
 
 Expression: TypeAlias = (
-    "Literal | Chars | Reference | Sequence | Alternatives | Repeated | Placed | Difference"
+    "Regular | Reference | Sequence | Alternatives | Repeated | Placed | Difference"
 )
 
 
@@ -207,11 +199,8 @@ class _Builder:
         if isinstance(expression, Placed):
             grammar = getattr(expression.terminal, "grammar", None)
             return grammar.regex if isinstance(grammar, ir.Pattern) and not for_terminal else None
-        # These two have nothing in them that could be a rule, however long they are.
-        if isinstance(expression, Literal):
-            return tree.concat(map(ir.character, map(ord, expression.text)))
-        if isinstance(expression, Chars):
-            return expression.chars
+        if isinstance(expression, Regular):  # it has no rule in it, however long it is
+            return expression.regex
         if isinstance(expression, Difference):
             found = self._difference(expression)
             return None if for_terminal and not isinstance(found, ir.CharSet) else found
@@ -251,7 +240,9 @@ class _Builder:
             more = ir.Intersect((regex, ir.Repeat(ir.ANY_CHAR, 1, None)))
             if _is_nullable(regex):
                 self._lowered[found, ()] = None
-            terminal = ir.Embedded(expression.name, ir.Pattern(more, expression.name))
+            line, column = embedded.place(self._text, expression.position)
+            name = f"the difference at line {line}, column {column}"
+            terminal = ir.Embedded(name, ir.Pattern(more, name))
             self._lowered[found, (self.place(terminal),)] = None
         return [~found]
 
@@ -447,21 +438,14 @@ def _references(expression: Expression) -> Iterator[str]:
 
 def _is_nullable(regex: ir.Regex) -> bool:
     """Whether ``regex`` matches the empty text."""
-    if isinstance(regex, ir.CharSet):
-        return False
-    if isinstance(regex, (ir.Concat, ir.Intersect)):
-        return all(map(_is_nullable, regex.parts))
-    if isinstance(regex, ir.Alternate):
-        return any(map(_is_nullable, regex.parts))
-    if isinstance(regex, ir.Repeat):
-        return regex.min == 0 or _is_nullable(regex.body)
     if isinstance(regex, ir.Complement):
         return not _is_nullable(regex.body)
     if isinstance(regex, ir.Checksum):
         return not regex.steps
     if isinstance(regex, (ir.Lookahead, ir.Lookbehind)):
         return _is_nullable(regex.body) != regex.negate
-    return True  # an anchor
+    is_anchor = isinstance(regex, (ir.StartAnchor, ir.EndAnchor))
+    return is_anchor or tree.is_empty(regex, _is_nullable)
 
 
 def _written(regex: ir.Regex) -> str:
@@ -598,7 +582,7 @@ class _Reader:
                 self.wrong(f"This literal is never closed. Add {quote}.", opening)
             out.append(self.character())
         self.at += 1
-        return Literal("".join(out))
+        return Regular(tree.concat(map(ir.character, map(ord, out))))
 
     def char_class(self) -> Expression:
         """A class, ``[a-z]`` or ``[^a-z]``."""
@@ -628,7 +612,7 @@ class _Reader:
             ranges.append((low, high))
         self.at += 1
         chars = ir.char_set(ranges)
-        return Chars(ir.negate(chars) if negate else chars)
+        return Regular(ir.negate(chars) if negate else chars)
 
     def character(self) -> str:
         """One character of a literal or class, escapes resolved."""
@@ -669,7 +653,7 @@ class _Reader:
         if not re.match("#x[0-9A-Fa-f]", self.text[self.at : self.at + 3]):
             self.wrong(_NO_CODE)
         code = self.hexadecimal(self.at + 2, None)
-        return Chars(ir.char_set([(code, code)]))
+        return Regular(ir.character(code))
 
     def hexadecimal(self, at: int, digits: int | None) -> int:
         """The code point in so many digits (None: all that there are) at ``at``."""
@@ -804,7 +788,7 @@ class _Reader:
                     "After - must come what is taken away, as in [a-z] - [aeiou]; nothing does.",
                     position,
                 )
-            found = self.difference(found, self.repeated(), position)
+            found = Difference(found, self.repeated(), position)
         return found
 
     def repeated(self) -> Expression:
@@ -827,19 +811,6 @@ class _Reader:
                 self.at = count.end()
             else:
                 return found
-
-    def difference(self, whole: Expression, part: Expression, position: int) -> Expression:
-        sets = [
-            Chars(ir.char_set([(ord(e.text), ord(e.text))]))
-            if isinstance(e, Literal) and len(e.text) == 1
-            else e
-            for e in (whole, part)
-        ]
-        if not isinstance(sets[0], Chars) or not isinstance(sets[1], Chars):
-            line, column = embedded.place(self.text, position)
-            name = f"the difference at line {line}, column {column}"
-            return Difference(whole, part, position, name)
-        return Chars(ir.less(sets[0].chars, sets[1].chars))
 
     def primary(self) -> Expression:
         char = self.text[self.at : self.at + 1]
@@ -871,7 +842,7 @@ class _Reader:
             return Placed(terminal)
         if char == "." and self.dialect == "gbnf":
             self.at += 1
-            return Chars(ir.ANY_CHAR)
+            return Regular(ir.ANY_CHAR)
         if char == "#" and self.dialect == "ebnf":
             return self.code()
         match = _NAME.match(self.text, self.at)

@@ -53,15 +53,16 @@ def may_be_empty(parsed: ir.Regex) -> bool:
     """Whether the empty text may match; of assertions only those that never hold are known."""
     if isinstance(parsed, (ir.Lookahead, ir.Lookbehind)):
         return not (parsed.negate and is_nullable(parsed.body))
-    return _is_empty(parsed, may_be_empty) or isinstance(parsed, ir.StartAnchor | ir.EndAnchor)
+    return is_empty(parsed, may_be_empty) or isinstance(parsed, ir.StartAnchor | ir.EndAnchor)
 
 
 def is_nullable(regex: ir.Regex) -> bool:
     """Whether ``regex`` matches the empty string at every place (False where anchors decide)."""
-    return _is_empty(regex, is_nullable)
+    return is_empty(regex, is_nullable)
 
 
-def _is_empty(regex: ir.Regex, of_part: Callable[[ir.Regex], bool]) -> bool:
+def is_empty(regex: ir.Regex, of_part: Callable[[ir.Regex], bool]) -> bool:
+    """Whether ``regex`` matches the empty string, by what ``of_part`` tells of its parts."""
     if isinstance(regex, (ir.Concat, ir.Intersect)):
         return all(map(of_part, regex.parts))
     if isinstance(regex, ir.Alternate):
