@@ -462,7 +462,7 @@ def pvalid() -> ir.CharSet:
     Unassigned ones are not: which are depends on the interpreter's ``unicodedata``.
     """
     letters = _property("Ll", "Lu", "Lo", "Nd", "Lm", "Mn", "Mc")
-    letters = ir.less(letters, ir.char_set([*_IGNORED, *_points(_INVALID)]))
+    letters = ir.less(letters, ir.char_set([*_IGNORED, *_chars(_INVALID).ranges]))
     bulk = _within(letters, _BULK)
     candidates = _text(ir.less(letters, bulk))
     # A line feed is stable and composes with nothing, so it keeps the code points apart.
@@ -484,12 +484,7 @@ def _text(chars: ir.CharSet) -> str:
     return "".join(chr(point) for low, high in chars.ranges for point in range(low, high + 1))
 
 
-def _points(text: str) -> list[tuple[int, int]]:
-    return [(ord(char), ord(char)) for char in text]
-
-
-def _chars(text: str) -> ir.CharSet:
-    return ir.char_set(_points(text))
+_chars = ir.characters
 
 
 def _union(*sets: ir.CharSet) -> ir.CharSet:
@@ -610,7 +605,8 @@ def _right_to_left() -> ir.Regex:
         valid = _within(pvalid(), list(_bidi(*strong, numbers, *neutral).ranges))
         end = _bidi(*strong, numbers)
         shape = _then(
-            _bidi(*strong), _either(marks, _then(_some(ir.negate(_chars(_SEPARATORS))), end, marks))
+            _bidi(*strong),
+            _either(marks, _then(_some(ir.negate(_chars(_SEPARATORS))), end, marks)),
         )
         return ir.Intersect((_content(valid, geresh, joined), shape))
 
@@ -785,7 +781,7 @@ def _class() -> ir.Regex:
 
 def _class_ranges() -> list[ir.Regex]:
     """A dash between two characters, or two escapes of one kind, that are surely in order."""
-    special = ir.char_set([(ord(c), ord(c)) for c in "-\\]^"])
+    special = _chars("-\\]^")
 
     def line(start: tuple[int, int], end: int) -> ir.Regex:
         """``start`` to ``end`` or anything later."""

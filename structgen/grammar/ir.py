@@ -197,6 +197,11 @@ def character(code_point: int) -> CharSet:
     return _interned(((code_point, code_point),))
 
 
+def characters(text: str) -> CharSet:
+    """The set of the characters of a text."""
+    return char_set([(ord(c), ord(c)) for c in text])
+
+
 def char_set(ranges: list[tuple[int, int]]) -> CharSet:
     """A `CharSet` from ranges in any order, overlapping or not; surrogates are dropped."""
     made = normalize_ranges(ranges)

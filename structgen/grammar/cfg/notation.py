@@ -653,7 +653,7 @@ class _Reader:
         if not re.match("#x[0-9A-Fa-f]", self.text[self.at : self.at + 3]):
             self.wrong(_NO_CODE)
         code = self.hexadecimal(self.at + 2, None)
-        return Regular(ir.character(code))
+        return Regular(ir.char_set([(code, code)]))
 
     def hexadecimal(self, at: int, digits: int | None) -> int:
         """The code point in so many digits (None: all that there are) at ``at``."""

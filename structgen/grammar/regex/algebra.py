@@ -50,7 +50,7 @@ def lower(expression: Any) -> ir.Regex:
             rising = sorted(set(gaps)) == gaps if all(gap in places for gap in gaps) else False
             if rising and 0 <= count <= len(gaps) and all(map(_is_step, steps)):
                 read = tuple(map(_step, steps))
-                return ir.Checksum(modulus, read, _characters(between), tuple(gaps), count)
+                return ir.Checksum(modulus, read, ir.characters(between), tuple(gaps), count)
     shown = repr(expression)
     raise SchemaError(
         f"{shown if len(shown) <= 200 else shown[:200] + '…'} is no expression of {KEYWORD}.",
@@ -85,27 +85,16 @@ def _texts(texts: list[str], at: int) -> ir.Regex:
         while last < len(texts) and texts[last][at] == texts[first][at]:
             last += 1
         group = texts[first:last]
-        shared = _shared(group[0], group[-1])
+        pairs = enumerate(zip(group[0], group[-1], strict=False))
+        shared = next((i for i, (a, b) in pairs if a != b), len(group[0]))
         rest = _texts(group, shared)
         ways.append(regex_tree.concat([ir.literal(group[0][at:shared]), rest]))
         first = last
     return regex_tree.alternate(ways)
 
 
-def _shared(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
-    for at, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return at
-    return min(len(one), len(other))
-
-
 def _step(numbers: Any) -> tuple[tuple[int, ir.CharSet], ...]:
     by_number: dict[int, str] = {}
     for character, number in numbers.items():
         by_number[number] = by_number.get(number, "") + character
-    return tuple((number, _characters(found)) for number, found in sorted(by_number.items()))
-
-
-def _characters(text: str) -> ir.CharSet:
-    return ir.char_set([(ord(character), ord(character)) for character in text])
+    return tuple((number, ir.characters(found)) for number, found in sorted(by_number.items()))

@@ -94,9 +94,7 @@ def python_ignoring_case(source: str, plain: ir.CharSet, flags: int) -> ir.CharS
     return ir.char_set([*uncased.ranges, *both])
 
 
-@cache
-def _as_set(chars: str) -> ir.CharSet:
-    return ir.char_set([(ord(c), ord(c)) for c in chars])
+_as_set = cache(ir.characters)
 
 
 # -- case, as ECMA-262 folds it -------------------------------------------------------------------
@@ -281,5 +279,5 @@ def _derived(name: str) -> ir.CharSet:
     test = tests[name]
     ranges: list[tuple[int, int]] = []
     for _, text in planes():
-        ranges += ir.char_set([(ord(c), ord(c)) for c in filter(test, text)]).ranges
+        ranges += ir.characters("".join(filter(test, text))).ranges
     return ir.char_set(ranges)
