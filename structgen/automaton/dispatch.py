@@ -207,11 +207,19 @@ def build(
             elif isinstance(grammar, ir.Json):
                 machine = Machine(builder.document(grammar))
             else:
-                machine = _machine(grammar, builder.alternatives(grammar))
+                ways = builder.alternatives(grammar)
+                if ir.has_rules(grammar):
+                    from structgen.automaton.cfg import CfgMachine
+
+                    machine = CfgMachine(ways)
+                else:
+                    machine = Machine(ways)
             work = chosen.limits.work - WORK.left
     except RecursionError:
+        schemas = [part.schema for part in ir.flat(grammar) if isinstance(part, ir.Json)]
+        deepest = max(map(_deepest_in, schemas), key=len, default="")
         raise CompileLimitExceeded(
-            f"the output type is nested too deeply{_deepest(grammar)}; take parts of it out into "
+            f"the output type is nested too deeply{deepest}; take parts of it out into "
             "definitions, or flatten it",
             limit=depth,
             actual=depth,
@@ -368,26 +376,13 @@ class _Builder:
         return language
 
 
-def _machine(grammar: ir.Grammar, ways: tuple[Alternative, ...]) -> Machine:
-    if not ir.has_rules(grammar):
-        return Machine(ways)
-    from structgen.automaton.cfg import CfgMachine
-
-    return CfgMachine(ways)
-
-
 def _embedded(grammar: ir.ContextFree) -> dict[int, ir.Embedded | ir.SpecialToken]:
     """The terminals of a grammar that are not patterns, by number."""
     return {t: g for t, g in enumerate(grammar.terminals) if not isinstance(g, ir.Terminal)}
 
 
-def _deepest(grammar: ir.Grammar) -> str:
-    """Where the deepest part of a schema is, for a message."""
-    schemas = [part.schema for part in ir.flat(grammar) if isinstance(part, ir.Json)]
-    return max(map(_deepest_in, schemas), key=len, default="")
-
-
 def _deepest_in(schema: Any) -> str:
+    """Where the deepest part of a schema is, for a message."""
     level: list[tuple[Any, str]] = [(schema, "$")]
     depth = 0
     while True:

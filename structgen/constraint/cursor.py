@@ -75,24 +75,6 @@ def first_open(
     return first
 
 
-def begun(trie: Trie, rest: bytes, following: Collection[int]) -> tuple[set[int], set[int]]:
-    """The tokens that only begin ``rest``: those after which no token reaches an open place,
-    and the others."""
-    needless: set[int] = set()
-    reaching: set[int] = set()
-    node = 0
-    for length in range(1, len(rest)):
-        step = trie.child.get(node << 8 | rest[length - 1])
-        if step is None:
-            break
-        node = step
-        ids = trie.ids_at(node)
-        if ids:
-            reaches = _reaches(trie, rest[length:], following)
-            (reaching if reaches else needless).update(ids)
-    return needless, reaching
-
-
 def _reaches(trie: Trie, text: bytes, following: Collection[int]) -> bool:
     """Whether some token begins with ``text`` and goes on with one of ``following``."""
     node = trie.node_of(text)
@@ -119,9 +101,21 @@ def needless_tokens(
         tokens: those that spell ``forced``.
         following: the bytes that may follow ``forced``.
     """
-    done = sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed])
-    needless, reaching = begun(vocabulary.trie, forced[done:], following)
-    is_unsettled = bool(reaching - {tokens[n_closed]}) and not _HAS_WORDS.search(forced[done:])
+    trie = vocabulary.trie
+    rest = forced[sum(len(vocabulary.tokens[token]) for token in tokens[:n_closed]) :]
+    # The tokens that only begin it: those after which no token reaches an open place; the others.
+    needless: set[int] = set()
+    reaching: set[int] = set()
+    node = 0
+    for length in range(1, len(rest)):
+        node = trie.child.get(node << 8 | rest[length - 1], 0)
+        if not node:
+            break
+        ids = trie.ids_at(node)
+        if ids:
+            reaches = _reaches(trie, rest[length:], following)
+            (reaching if reaches else needless).update(ids)
+    is_unsettled = bool(reaching - {tokens[n_closed]}) and not _HAS_WORDS.search(rest)
     if is_unsettled and max(following) < 0x80:  # half a character is spelt in no way
         # Which token punctuation begins with is settled by the byte after it, nearly always.
         for byte in sorted(following):

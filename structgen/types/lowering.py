@@ -183,7 +183,9 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
             "that tells. If it is one, write JsonSchema({...}); if it names fields, define a "
             "TypedDict or a Pydantic model."
         )
-    if _is_genson(value):
+    if callable(getattr(value, "to_schema", None)) and any(
+        cls.__module__.partition(".")[0] == "genson" for cls in type(value).__mro__
+    ):  # GenSON's builder, which makes schemas of examples
         return lower_schema(JsonSchema(value.to_schema()))
     if isinstance(value, os.PathLike):
         raise OutputTypeError(
@@ -201,13 +203,6 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
             f"{type(value).__name__} for any."
         )
     return None
-
-
-def _is_genson(value: Any) -> bool:
-    """Whether this is a builder of GenSON's, which makes schemas of examples."""
-    return callable(getattr(value, "to_schema", None)) and any(
-        cls.__module__.partition(".")[0] == "genson" for cls in type(value).__mro__
-    )
 
 
 def _terminal(name: str, value: Any) -> str | ir.Embedded | ir.SpecialToken:

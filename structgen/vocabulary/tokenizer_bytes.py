@@ -159,7 +159,11 @@ def _understood(file: Path, document: dict[str, Any]) -> TokenTable:
         _fail(file, 'it has no "model" with a "vocab"', "Is it a Hugging Face tokenizer.json?")
     ids = _model_ids(file, model)
     added, special = _added_tokens(file, document)
-    special |= _unknown_ids(model, ids)
+    # The token for "something unknown" stands for no particular text.
+    unknown = model.get("unk_id")
+    if not isinstance(unknown, int):
+        unknown = ids.get(model.get("unk_token") or "")
+    special |= set() if unknown is None else {unknown}
     decoder = _decoder(file, document)
 
     strings = [""] * (1 + max(max(ids.values(), default=-1), max(added, default=-1)))
@@ -435,14 +439,6 @@ def _added_tokens(file: Path, document: dict[str, Any]) -> tuple[dict[int, str],
         if entry.get("special"):
             special.add(token_id)
     return added, special
-
-
-def _unknown_ids(model: dict[str, Any], ids: dict[str, int]) -> set[int]:
-    # The token for "something unknown" stands for no particular text.
-    unknown = model.get("unk_id")
-    if not isinstance(unknown, int):
-        unknown = ids.get(model.get("unk_token") or "")
-    return set() if unknown is None else {unknown}
 
 
 def _as_ids(file: Path, value: Any, what: str) -> tuple[int, ...]:

@@ -222,8 +222,6 @@ collector would look at."""
 _DONE = 0
 """The cell of nothing."""
 
-_ROUNDS = 10
-
 
 class NonterminalAutomata:
     """The goal automata of a grammar.
@@ -559,31 +557,20 @@ class NonterminalAutomata:
 
 def _closure(n: int, rules: Iterable[Rule], empty: bool) -> list[bool]:
     """Nonterminals with a rule of such nonterminals (and, unless ``empty``, terminals) only."""
-    unknown = set(range(-n, 0))
-    pending = [rule for rule in rules if not empty or max(rule[1], default=-1) < 0]
-    # Rules are mostly written after those they are used in, so one round settles nearly all.
-    pending.reverse()
-    for _ in range(_ROUNDS):
-        n_pending = len(pending)
-        for lhs, rhs in pending:
-            if ~lhs in unknown and unknown.isdisjoint(rhs):
-                unknown.discard(~lhs)
-        pending = [rule for rule in pending if ~rule[0] in unknown]
-        if not pending or len(pending) == n_pending:
-            break
-    known = [~i not in unknown for i in range(n)]
-    if not pending or len(pending) == n_pending:
-        return known
-    left = [(lhs, [~s for s in rhs if s < 0]) for lhs, rhs in pending]
+    known = [False] * n
+    lhs_of: list[int] = []
+    missing: list[int] = []  # by rule, how many of its nonterminals are not known to be such
     users: dict[int, list[int]] = {}
-    missing: list[int] = []
     ready: list[int] = []
-    for r, (lhs, needed) in enumerate(left):
-        unknown = {i for i in needed if not known[i]}
-        missing.append(len(unknown))
-        for i in unknown:
-            users.setdefault(i, []).append(r)
-        if not unknown:
+    for lhs, rhs in rules:
+        if empty and max(rhs, default=-1) >= 0:
+            continue
+        needed = {~symbol for symbol in rhs if symbol < 0}
+        for other in needed:
+            users.setdefault(other, []).append(len(lhs_of))
+        lhs_of.append(lhs)
+        missing.append(len(needed))
+        if not needed:
             ready.append(lhs)
     while ready:
         found = ready.pop()
@@ -593,7 +580,7 @@ def _closure(n: int, rules: Iterable[Rule], empty: bool) -> list[bool]:
         for r in users.get(found, ()):
             missing[r] -= 1
             if not missing[r]:
-                ready.append(left[r][0])
+                ready.append(lhs_of[r])
     return known
 
 
