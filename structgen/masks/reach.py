@@ -185,12 +185,11 @@ class Reach:
                 here[found] = number
             is_alive = (here < len(ends)) | (places >= 0)
             places = np.where(is_alive, (places + 1) * (len(ends) + 1) + here, -1)
-            if len(configurations) > 1:  # small again, however many there are
-                small = np.unique(places, return_inverse=True)[1].astype(np.int64)
-                places = small - int(not is_alive.all())
-        if len(configurations) > 1:
-            for leaf_id, _, _ in configurations:  # they may leave one string and stay in another
-                places[self._texts.closing(machine.leaves[leaf_id].encoding)] = -1
+            # Small again, however many there are.
+            small = np.unique(places, return_inverse=True)[1].astype(np.int64)
+            places = small - int(not is_alive.all())
+        for leaf_id, _, _ in configurations:  # they may leave one string and stay in another
+            places[self._texts.closing(machine.leaves[leaf_id].encoding)] = -1
         places[~chosen] = -1
         ids = np.flatnonzero(places >= 0)
         for _, together in grouped(places[ids], ids.astype(np.int32)):

@@ -123,17 +123,6 @@ class SpareKeys:
         wanted = self._table.matched[label]
         return next((name for name, matched in self.many(used, 1) if matched == wanted), None)
 
-    def by_patterns(self, used: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-        """Short unnamed keys that are not yet used, with the patterns they match: one for each set
-        of patterns that a key can match."""
-        found: set[int] = set()
-        for name, matched in self.many(used, 1):
-            if matched not in found:
-                found.add(matched)
-                yield name, matched
-                if len(found) == 1 << len(self._table.bits):
-                    return  # there is no other set
-
     def many(self, used: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
         """Unnamed keys not in ``used``, with the patterns they match: so many of each set of
         patterns, or all there are."""
@@ -593,12 +582,18 @@ class Closing:
         table = self._table
         if not any(f.kind == "some" for f in self._book.facts_of(rule)):
             return None
-        for name, matched in self.spare.by_patterns(keys):
+        looked_at: set[int] = set()
+        for name, matched in self.spare.many(keys, 1):
+            if matched in looked_at:
+                continue
+            looked_at.add(matched)
             label = table.label_of(matched)
             if table.touching(label) & rule.support:
                 found = self._take(label, name, state)
                 if found is not None:
                     return found
+            if len(looked_at) == 1 << len(table.bits):
+                break  # there is no other set of patterns that a key can match
         return None
 
 

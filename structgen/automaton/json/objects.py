@@ -259,14 +259,6 @@ class ObjectPlan(Frame):
             self._states.append(state)
         return found
 
-    def _initial(self) -> State:
-        table = self._table
-        possible = table.possible_names()
-        rule = table.rule
-        if self._is_involved:
-            rule = table.without(rule, ((1 << self._n_names) - 1) & ~possible)
-        return possible, 0, rule, ()
-
     # -- keys -------------------------------------------------------------------------------
 
     def _class_of(self, matched: int) -> int:
@@ -453,7 +445,11 @@ class ObjectPlan(Frame):
 
     def open(self) -> Alternative:
         """How such an object starts."""
-        state = self._initial()
+        table = self._table
+        possible, rule = table.possible_names(), table.rule
+        if self._is_involved:
+            rule = table.without(rule, ((1 << self._n_names) - 1) & ~possible)
+        state = possible, 0, rule, ()
         leaf = self._leaf(state)
         return Alternative(
             leaf, leaf.open(*self._menu(state, leaf)), ((self, 2 * self._number(state)),)

@@ -389,8 +389,14 @@ class Brancher:
             self._compact = bool(compact & OBJECT) and partial.types == OBJECT
             if not self._absorb(partial):
                 continue
-            others = self._split_objects(partial)
-            if others is not None:
+            has_others = partial.types & OBJECT and partial.types != OBJECT
+            if has_others and (
+                partial.negated or any(self._rule(choice) is not None for choice in partial.choices)
+            ):
+                # Where something is a rule about an object's members, go on with objects alone.
+                others = partial.copy()
+                others.types &= ~OBJECT
+                partial.types = OBJECT
                 stack.append(others)
             if compact & STRING and partial.types == STRING and not self._absorb_texts(partial):
                 continue
@@ -518,18 +524,6 @@ class Brancher:
     def _without(self, node: Node, name: str) -> int:
         return self.add(Node(node.path, properties={name: FALSE}, not_evaluating=True))
 
-    def _split_objects(self, partial: Partial) -> Partial | None:
-        """Where something is a rule about an object's members, go on with objects alone; gives the
-        rest."""
-        if not partial.types & OBJECT or partial.types == OBJECT:
-            return None
-        if not partial.negated and all(self._rule(choice) is None for choice in partial.choices):
-            return None
-        others = partial.copy()
-        others.types &= ~OBJECT
-        partial.types = OBJECT
-        return others
-
     def _absorb_negated(self, partial: Partial) -> bool:
         """Turn what must not hold into rules, or into choices; False when one cannot hold."""
         negated, partial.negated = partial.negated, []
@@ -544,7 +538,11 @@ class Brancher:
                         return False
                     partial.rules.append(rule)
                     continue
-            ways = self._negation(number)
+            ways = self._negations.get(number)
+            if ways is None:
+                members = self._reader.own(number)
+                ways = negate(self._nodes[number], self.add, self._constant, members)
+                self._negations[number] = ways
             partial.choices.append([tuple((ob, _NOBODY) for ob in way) for way in ways])
         return True
 
@@ -656,14 +654,6 @@ class Brancher:
             if not requirement & 1:
                 types &= self._nodes[requirement >> 1].types
         return bool(types)
-
-    def _negation(self, number: int) -> Choice:
-        found = self._negations.get(number)
-        if found is None:
-            members = self._reader.own(number)
-            found = negate(self._nodes[number], self.add, self._constant, members)
-            self._negations[number] = found
-        return found
 
     # -- unevaluated… -----------------------------------------------------------------------
 
