@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, overload
 
@@ -161,7 +160,12 @@ class Constraint(Typed[T_co]):
         self._unenforced = built.unenforced
         self._made_of = _BYTES_A_STEP * built.work
         first = Engine(output, vocabulary, built)
-        self._engines = Engines(first, partial(_anew, output, vocabulary, options))
+
+        def anew() -> Engine:
+            built = build(output.grammar, options, vocabulary.missing_bytes, grammar_facts)
+            return Engine(output, vocabulary, built)
+
+        self._engines = Engines(first, anew)
         self.named = first.named
 
     def start(self, max_tokens: int | None = None) -> Cursor:
@@ -327,12 +331,6 @@ class Constraint(Typed[T_co]):
 
     def __repr__(self) -> str:
         return f"Constraint({self.output.name}, {self.vocabulary!r})"
-
-
-def _anew(output: OutputType, vocabulary: Vocabulary, options: Mapping[str, Any]) -> Engine:
-    """The engine of a constraint, made once more."""
-    built = build(output.grammar, options, vocabulary.missing_bytes, grammar_facts)
-    return Engine(output, vocabulary, built)
 
 
 # One schema and one text that together touch every kind of walk whose tables depend on the

@@ -419,7 +419,12 @@ class Vocabulary:
         self._set("named_tokens", MappingProxyType({n: i for n, i in names.items() if i < width}))
         self._set("trie", Trie(table))
         self._set("_fewest", FewestTokens(self.trie))
-        self._set("uid", _content_hash(table, eos))
+        # Lengths delimit the tokens; counts delimit the sections.
+        digest = hashlib.sha256(b"structgen vocabulary 1\0")
+        digest.update(np.array([len(table), len(eos), *eos], "<i8").tobytes())
+        digest.update(np.fromiter(map(len, table), "<i4", len(table)).tobytes())
+        digest.update(b"".join(table))
+        self._set("uid", digest.hexdigest())
 
     @classmethod
     def from_tokens(
@@ -575,13 +580,11 @@ class Vocabulary:
         try:
             return self._missing_bytes
         except AttributeError:
-            self._set("_missing_bytes", self._find_missing_bytes())
-            return self._missing_bytes
-
-    def _find_missing_bytes(self) -> frozenset[int]:
-        child, token_start = self.trie.child, self.trie.token_start
-        nodes = ((byte, child.get(byte, 0)) for byte in _UTF8_BYTES)
-        return frozenset(b for b, node in nodes if token_start[node] == token_start[node + 1])
+            child, start = self.trie.child, self.trie.token_start
+            nodes = ((byte, child.get(byte, 0)) for byte in _UTF8_BYTES)
+            found = frozenset(byte for byte, node in nodes if start[node] == start[node + 1])
+            self._set("_missing_bytes", found)
+            return found
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Return the fewest tokens whose bytes concatenate to exactly ``data``.
@@ -721,15 +724,6 @@ def _ids(given: Iterable[int]) -> tuple[int, ...]:
             f"eos_token_ids takes ids, such as [2]; got {given!r}. What id a token has by name "
             "stands in tokenizer.json, under added_tokens."
         ) from error
-
-
-def _content_hash(tokens: Sequence[bytes], eos_token_ids: tuple[int, ...]) -> str:
-    # Lengths delimit the tokens; counts delimit the sections.
-    digest = hashlib.sha256(b"structgen vocabulary 1\0")
-    digest.update(np.array([len(tokens), len(eos_token_ids), *eos_token_ids], "<i8").tobytes())
-    digest.update(np.fromiter(map(len, tokens), "<i4", len(tokens)).tobytes())
-    digest.update(b"".join(tokens))
-    return digest.hexdigest()
 
 
 def unfinished(data: bytes) -> int:
