@@ -25,7 +25,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -495,8 +495,6 @@ _LENGTHS: Mapping[tuple[Any, str], str] = {
     ("object", "maxLength"): "maxProperties",
     ("text", "minLength"): "minLength",
     ("text", "maxLength"): "maxLength",
-    ("secret", "minLength"): "minLength",
-    ("secret", "maxLength"): "maxLength",
 }
 """What Pydantic's JSON Schema calls a constraint, and what it should."""
 
@@ -546,10 +544,9 @@ class ExactSchema(GenerateJsonSchema):
             return constant({}, checked(inner, schema))
         limits = dict(schema.get("metadata", {}).get("pydantic_js_updates", {}))
         result = {key: limits.pop(key) for key in _NOTES & limits.keys()} | inner
+        is_text = shape.get("format") == "password" or _is_text(schema["schema"])
         for key, value in limits.items():
-            kind = "secret" if shape.get("format") == "password" else shape.get("type")
-            kind = "text" if _is_text(schema["schema"]) else kind
-            named = _LENGTHS.get((kind, key))
+            named = _LENGTHS.get(("text" if is_text else shape.get("type"), key))
             if named is None:
                 break
             result[named] = value
@@ -761,8 +758,7 @@ class ExactSchema(GenerateJsonSchema):
     # Finite sets: only members that parse back from JSON.
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:  # noqa: D102
-        result = super().literal_schema(schema)
-        return _unparsable(schema, result, "Literal") or _as_digits(result)
+        return _finite(schema, super().literal_schema(schema), "Literal")
 
     def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:  # noqa: D102
         # Tags differ, so that at most one variant matches: oneOf would say no more than anyOf.
@@ -770,8 +766,7 @@ class ExactSchema(GenerateJsonSchema):
         return {("anyOf" if key == "oneOf" else key): value for key, value in result.items()}
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:  # noqa: D102
-        result = super().enum_schema(schema)
-        return _unparsable(schema, result, schema["cls"].__name__) or _as_digits(result)
+        return _finite(schema, super().enum_schema(schema), schema["cls"].__name__)
 
     # Mappings: keys are as exact as values.
 
@@ -814,15 +809,6 @@ class ExactSchema(GenerateJsonSchema):
 
     def _core_config(self, key: str) -> Any:
         return self._core_configs[-1].get(key)
-
-
-def _as_digits(result: JsonSchemaValue) -> JsonSchemaValue:
-    """A finite set whose integers are written as digits: not all Pydantics take 1.0 for 1."""
-    members = result.get("enum", [result.get("const")])
-    is_whole = any(type(one) is int for one in members)
-    if is_whole and not any(isinstance(one, float) for one in members):
-        return {**result, DIGITS_ONLY: True}
-    return result
 
 
 def _holds_bytes(schema: Any) -> bool:
@@ -887,20 +873,20 @@ def _days(schema: Mapping[str, Any]) -> tuple[dt.date, dt.date]:
     )
 
 
-def _unparsable(
-    schema: Mapping[str, Any], result: JsonSchemaValue, name: str
-) -> JsonSchemaValue | None:
+def _finite(schema: Any, result: JsonSchemaValue, name: str) -> JsonSchemaValue:
+    """A finite set whose integers are written as digits: not all Pydantics take 1.0 for 1."""
     members = result.get("enum", [result.get("const")])
-    try:
+    with suppress(SchemaError):
         validator = SchemaValidator(schema)
-    except SchemaError:
-        return None
-    for member in members:
-        try:
-            validator.validate_json(json.dumps(member))
-        except ValidationError:
-            return refused(
-                f"The member {member!r} of {name} does not parse back from JSON",
-                "Use members that are strings, numbers, booleans or None.",
-            )
-    return None
+        for member in members:
+            try:
+                validator.validate_json(json.dumps(member))
+            except ValidationError:
+                return refused(
+                    f"The member {member!r} of {name} does not parse back from JSON",
+                    "Use members that are strings, numbers, booleans or None.",
+                )
+    is_whole = any(type(one) is int for one in members)
+    if is_whole and not any(isinstance(one, float) for one in members):
+        return {**result, DIGITS_ONLY: True}
+    return result

@@ -199,19 +199,14 @@ def _is_call(schema: Any) -> bool:
     return schema.get("type") == "call" and not isinstance(schema["function"], type)
 
 
-def _choices(schema: Any) -> list[Any]:
-    """The schemas that a union chooses from."""
-    return [choice[0] if isinstance(choice, tuple) else choice for choice in schema["choices"]]
-
-
 def _calls(schema: Any) -> Iterator[Any]:
     """The calls that may stand at one place of the text."""
     kind = schema.get("type")
     if _is_call(schema):
         yield schema
     elif kind == "union":
-        for choice in _choices(schema):
-            yield from _calls(choice)
+        for choice in schema["choices"]:
+            yield from _calls(choice[0] if isinstance(choice, tuple) else choice)
     elif kind in _WITHIN:
         yield from _calls(schema[_WITHIN[kind]])
 

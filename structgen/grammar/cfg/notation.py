@@ -648,13 +648,6 @@ class _Reader:
         self.at += 2
         return escapes.get(kind, kind)
 
-    def code(self) -> Expression:
-        """A character by its code, ``#x20``."""
-        if not re.match("#x[0-9A-Fa-f]", self.text[self.at : self.at + 3]):
-            self.wrong(_NO_CODE)
-        code = self.hexadecimal(self.at + 2, None)
-        return Regular(ir.char_set([(code, code)]))
-
     def hexadecimal(self, at: int, digits: int | None) -> int:
         """The code point in so many digits (None: all that there are) at ``at``."""
         match = re.compile(r"[0-9A-Fa-f]+").match(self.text, at)
@@ -672,27 +665,23 @@ class _Reader:
         rules: dict[str, Expression] = {}
         self.skip()
         while self.at < len(self.text):
-            self.rule(rules)
-        return rules
-
-    def rule(self, rules: dict[str, Expression]) -> None:
-        """Read one rule."""
-        begin = self.at
-        name = self.head(bool(rules))
-        if self.begins.setdefault(name, begin) != begin:
-            self.wrong(
-                f"Rule {name!r} is defined twice. Write the alternatives in one rule, with | "
-                "between them.",
-                begin,
-            )
-        self.skip()
-        rules[name] = self.alternatives()
-        self.skip()
-        if self.peek(")"):
-            self.wrong("This bracket closes none. Leave it out, or add (.")
-        if self.peek(";"):
-            self.at += 1
+            begin = self.at
+            name = self.head(bool(rules))
+            if self.begins.setdefault(name, begin) != begin:
+                self.wrong(
+                    f"Rule {name!r} is defined twice. Write the alternatives in one rule, with | "
+                    "between them.",
+                    begin,
+                )
             self.skip()
+            rules[name] = self.alternatives()
+            self.skip()
+            if self.peek(")"):
+                self.wrong("This bracket closes none. Leave it out, or add (.")
+            if self.peek(";"):
+                self.at += 1
+                self.skip()
+        return rules
 
     def head(self, goes_on: bool) -> str:
         """Go past a rule's name and ``::=``; the name.
@@ -836,7 +825,11 @@ class _Reader:
         if char == "[":
             return self.char_class()
         if char == "<":
-            return self.special_token()
+            token = embedded.TOKEN.match(self.text, self.at)
+            if token is None:
+                self.wrong("A special token is written <name>, without spaces.")
+            self.at = token.end()
+            return Placed(embedded.special_token(token[0], self.text, token.start()))
         if self.peek("%json"):
             terminal, self.at = embedded.json_schema(self.text, self.at)
             return Placed(terminal)
@@ -844,7 +837,10 @@ class _Reader:
             self.at += 1
             return Regular(ir.ANY_CHAR)
         if char == "#" and self.dialect == "ebnf":
-            return self.code()
+            if not re.match("#x[0-9A-Fa-f]", self.text[self.at : self.at + 3]):
+                self.wrong(_NO_CODE)
+            code = self.hexadecimal(self.at + 2, None)
+            return Regular(ir.char_set([(code, code)]))
         match = _NAME.match(self.text, self.at)
         if match is None:
             self.wrong(
@@ -859,10 +855,3 @@ class _Reader:
         self.references.append((match[0], self.at))
         self.at = match.end()
         return Reference(match[0])
-
-    def special_token(self) -> Expression:
-        match = embedded.TOKEN.match(self.text, self.at)
-        if match is None:
-            self.wrong("A special token is written <name>, without spaces.")
-        self.at = match.end()
-        return Placed(embedded.special_token(match[0], self.text, match.start()))
