@@ -60,19 +60,17 @@ def cache_key(output_type: Any) -> Hashable | None:
         return cache_key(JsonSchema(output_type))
     if isinstance(output_type, AnyOf):
         return cache_key(output_type.members)
-    if isinstance(output_type, Cfg) and (output_type.terminals or _reads_files(output_type)):
-        return None
+    if isinstance(output_type, Cfg):
+        from structgen.grammar.cfg import cache  # its readers are a lot of code to those without
+
+        reads_files = output_type.path is not None and cache.reads_files(output_type.text)
+        if output_type.terminals or reads_files:
+            return None
     try:
         hash(output_type)
     except TypeError:
         return None
     return type(output_type), output_type, repr(output_type)
-
-
-def _reads_files(grammar: Cfg) -> bool:
-    from structgen.grammar.cfg import cache  # its readers are a lot of code to those without
-
-    return grammar.path is not None and cache.reads_files(grammar.text)
 
 
 @functools.lru_cache(maxsize=256)

@@ -479,6 +479,7 @@ _KINDS = (
     *("voip", "pager", "uan", "voicemail"),
 )
 _ATOM = re.compile(r"\\d|\[[^\]]*\]|\{[^}]*\}|[0-9]|.")
+_CODES = "Give a code of two letters (ISO 3166-1), such as 'US'."
 _SIGNS = r"[ ()\-/.]"
 """What stands between the digits of a number that is written to be read."""
 
@@ -500,7 +501,7 @@ def phone_number(region: str, format: PhoneFormat = "e164") -> Ready:
     numbers = package("phonenumbers", "phone_number")
     table = numbers.PhoneMetadata.metadata_for_region(region, None)
     if table is None:
-        raise OptionError(f"There are no telephone numbers of {region!r}. {_codes()}")
+        raise OptionError(f"There are no telephone numbers of {region!r}. {_CODES}")
     if format not in ("e164", "national", "international"):
         raise OptionError(f"format= is 'e164', 'national' or 'international', got {format!r}.")
     how = "" if format == "e164" else f", {format!r}"
@@ -511,10 +512,6 @@ def phone_number(region: str, format: PhoneFormat = "e164") -> Ready:
         functools.partial(make, table),
         remake=("phone_number", (region, format)),
     )
-
-
-def _codes() -> str:
-    return "Give a code of two letters (ISO 3166-1), such as 'US'."
 
 
 def _digits(source: str) -> list[Any]:
@@ -631,7 +628,7 @@ def postal_code(region: str) -> Ready:
         table = {}
     source = table.get("zip")
     if source is None:
-        raise OptionError(f"There are no postal codes of {region!r}. {_codes()}")
+        raise OptionError(f"There are no postal codes of {region!r}. {_CODES}")
     return Ready(
         f"postal_code({region!r})",
         f"A postal code of {region}.",

@@ -88,7 +88,9 @@ class _Signature:
         var_kwargs: CoreSchema | None = None
         mode: core_schema.VarKwargsMode = "uniform"
         for parameter, annotation in _parameters(self.function):
-            if parameter.kind is Kind.VAR_KEYWORD and _is_unpack(annotation):
+            origin = get_origin(annotation)
+            named = getattr(origin, "__name__", ""), getattr(origin, "_name", "")
+            if parameter.kind is Kind.VAR_KEYWORD and "Unpack" in named:
                 mode, annotation = "unpacked-typed-dict", get_args(annotation)[0]
             inner = handler.generate_schema(marked(annotation))
             if parameter.kind is Kind.VAR_POSITIONAL:
@@ -123,12 +125,6 @@ class _OneOf:
             _Signature(one).__get_pydantic_core_schema__(Any, handler) for one in self.functions
         ]
         return _named(core_schema.union_schema(calls))
-
-
-def _is_unpack(annotation: Any) -> bool:
-    return getattr(get_origin(annotation), "__name__", "") == "Unpack" or (
-        getattr(get_origin(annotation), "_name", "") == "Unpack"
-    )
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Parameter, Any]]:

@@ -97,7 +97,6 @@ class Released(Protocol):
 
     def release(self) -> None:
         """Let go of all that refers back."""
-        ...
 
 
 class NeedsText(Exception):

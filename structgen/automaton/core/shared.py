@@ -46,7 +46,6 @@ class Weighed(Protocol):
     @property
     def weight(self) -> int:
         """In bytes."""
-        ...
 
 
 _T = TypeVar("_T", bound="Weighed | None")

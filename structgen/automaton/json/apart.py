@@ -167,8 +167,8 @@ class Apart(Frame):
         """``text``, which ends an object, with one member more."""
         body = flat(text)[:-1].rstrip()
         language = self._language
-        comma = language.least_space if body.endswith(b"{") else language.least_comma
-        return put(put(body + comma, member), language.least_space + b"}")
+        comma = language.space.least if body.endswith(b"{") else language.least_comma
+        return put(put(body + comma, member), language.space.least + b"}")
 
     # -- which values are left ------------------------------------------------------------------
 
@@ -408,7 +408,7 @@ class Apart(Frame):
         fresh = self._fresh(*place)
         if fresh is not None:
             ways.append(self._before_end(plain, fresh))
-        begin = self._bracket + self._language.least_space
+        begin = self._bracket + self._language.space.least
         begin = begin if is_first else self._language.least_comma
         for label in self.plan.choices(at)[0]:
             way = yield place, label, False

@@ -658,4 +658,4 @@ class ArrayPlan(Frame):
     def shortest_text(self) -> Text | None:
         """The shortest whole array, or None when there is none (or none known yet)."""
         rest = self.spec.rest(self.spec.start(), True)
-        return None if rest is None else put(b"[" + self._language.least_space, rest)
+        return None if rest is None else put(b"[" + self._language.space.least, rest)

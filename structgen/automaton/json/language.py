@@ -55,11 +55,6 @@ class Language(Schema):
         self.space = whitespace(options.whitespace, options.max_whitespace)
 
     @cached_property
-    def least_space(self) -> bytes:
-        """The shortest whitespace between brackets and what is inside."""
-        return self.space.least
-
-    @cached_property
     def least_comma(self) -> bytes:
         """A comma with the shortest whitespace around it."""
         return self.space.least + b"," + self.space.least_after
@@ -94,4 +89,4 @@ def ending(
     out = joined(language.least_comma, parts)
     if parts and not is_first:
         out = put(language.least_comma, out)
-    return put(out, (language.least_space if parts or not is_first else b"") + bracket)
+    return put(out, (language.space.least if parts or not is_first else b"") + bracket)

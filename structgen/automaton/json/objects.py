@@ -531,7 +531,7 @@ class ObjectPlan(Frame):
                 if plain is None:
                     return None
                 if not isinstance(plain, bool):
-                    end = self._language.least_space + b"}"
+                    end = self._language.space.least + b"}"
                     WORK.hold(300)
                     found = self._rests[state] = put(plain, end), ()
                     return found
@@ -575,7 +575,7 @@ class ObjectPlan(Frame):
         """The shortest whole object, or None when there is none (or none known yet)."""
         everything = (1 << self._n_names) - 1
         rest = self._close(self._open.owed((everything, 0, self._table.rule, ())), True)
-        return None if rest is None else put(b"{" + self._language.least_space, rest)
+        return None if rest is None else put(b"{" + self._language.space.least, rest)
 
     def _close(self, members: Members | None, first: bool) -> Text | None:
         texts = None if members is None else [text for *_, text in members]

@@ -91,23 +91,18 @@ class SymbolAutomaton(Protocol):
     @property
     def weight(self) -> int:
         """About how many bytes it takes by now."""
-        ...
 
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
         """Disjoint ``(minterm mask, next state)`` pairs."""
-        ...
 
     def follow(self, state: int, minterm: int) -> int | None:
         """The next state after one minterm, or None."""
-        ...
 
     def read(self, state: int, text: bytes) -> int | None:
         """The next state after some characters of ASCII, or None."""
-        ...
 
     def label(self, state: int) -> int:
         """Outcome when the text ends here, or -1."""
-        ...
 
     def run(self, state: int) -> tuple[int, int]:
         """Minterms of which many can be read in a row, and how many (-1: any number).
@@ -116,15 +111,12 @@ class SymbolAutomaton(Protocol):
         of this one; after all of them some may still be read, elsewhere. ``(0, 0)`` where nothing
         is known.
         """
-        ...
 
     def after_run(self, state: int, count: int) -> int:
         """The state after ``count`` characters of the run of ``state``."""
-        ...
 
     def settled(self, state: int) -> int:
         """After how many characters an endless run of ``state`` stays where it is."""
-        ...
 
     def phases(self, state: int) -> tuple[int, ...] | None:
         """Where the run of ``state`` changes: counts, ascending from 0.
@@ -177,11 +169,9 @@ class SymbolAutomaton(Protocol):
 
     def expression(self, state: int) -> tuple[RegexAutomaton, int] | None:
         """The expression, and its state, that says all about the texts from ``state``, if any."""
-        ...
 
     def in_expression(self, state: int) -> int:
         """The state of which a state of that expression says all."""
-        ...
 
     def special(self, state: int) -> list[tuple[int, int]]:
         """Where `free` or `names` tells something: ``(code point, next state)`` towards texts."""

@@ -181,7 +181,7 @@ def _judge(node: Node, value: Any) -> _Judging[_Seen | None]:
     kind = type_bit(value)
     if not node.types & kind:
         return None
-    if node.enum is not None and not node.allows(value):
+    if node.enum is not None and json_key(value) not in node.listed:
         return None
     if node.excluded and json_key(value) in {json_key(v) for v in node.excluded}:
         return None

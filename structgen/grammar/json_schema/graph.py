@@ -72,11 +72,9 @@ class HasPath(Protocol):
     @property
     def path(self) -> str:
         """JSON path, for messages."""
-        ...
 
     def at(self, *steps: str | int) -> str:
         """The path of what is below."""
-        ...
 
 
 _NO_NAMES: dict[str, Any] = {}  # never changed
@@ -225,10 +223,6 @@ class Node:
             and self.enum is not None
             and set(map(type, self.enum)) == {str}
         )
-
-    def allows(self, value: Any) -> bool:
-        """Whether ``enum`` lists ``value``."""
-        return json_key(value) in self.listed
 
     @property
     def listed(self) -> frozenset[Any]:

@@ -387,7 +387,13 @@ class NonterminalWalks:
         """``condition``; or no condition, where whatever can begin in goal states ``states``, and
         whatever is ignored, meets it at once: after numbers that may go on in other ways the same
         may follow."""
-        if condition == self._anything or not self._ignored_meet(condition):
+        if condition == self._anything:
+            return condition
+        is_met = self._meeting.get(~condition)
+        if is_met is None:
+            is_met = all(self._lexer.is_free_of(t, condition) for _, t in self._ignored)
+            self._meeting[~condition] = is_met
+        if not is_met:
             return condition
         for state in states:
             if not self._meets(state, condition):
@@ -407,15 +413,6 @@ class NonterminalWalks:
                 for symbol in self._goals.symbols(state)
                 for t in ((symbol,) if symbol >= 0 else first(~symbol))
             )
-            self._meeting[key] = found
-        return found
-
-    def _ignored_meet(self, condition: int) -> bool:
-        key = ~condition
-        found = self._meeting.get(key)
-        if found is None:
-            is_free_of = self._lexer.is_free_of
-            found = all(is_free_of(t, condition) for _, t in self._ignored)
             self._meeting[key] = found
         return found
 
