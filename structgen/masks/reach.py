@@ -212,7 +212,8 @@ class Reach:
             tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
         tokens[ids_of(ids)] = 1
         ends: list[TokenEnd] = [(to, end, continuation) for to, end in ends_of(leaf, inner)]
-        if leaf.text_state(q) is None:
+        text_state = leaf.text_state(q)
+        if text_state is None:
             flags[self._verdict(ends, most)] |= tokens
             return
         # Most tokens end between two characters; others inside of one, or behind a quote.
@@ -232,7 +233,13 @@ class Reach:
             settled.append((_MIXED if from_open > most else verdict, apart))
         settled.append((self._verdict(behind, most), self._texts.closing(leaf.encoding)))
         verdict = self._verdict(inside[GROUND], most, told)
-        if told and verdict != _MIXED:
+        if verdict == _MIXED and leaf.holds_text:
+            # Each place by itself: to look at thousands of tokens one by one takes seconds.
+            settled += [
+                (self._verdict([(leaf, leaf.in_text(at), continuation)], most, told), ids)
+                for at, ids in self._texts.of(leaf).ends(text_state)
+            ]
+        if told:
             settled.append((_MIXED, self._beginnings(told, tape())))
         for which, apart in settled:
             flags[which, apart] |= tokens[apart]

@@ -426,6 +426,31 @@ def test_nor_where_one_of_several_strings_may_be_open(monkeypatch: pytest.Monkey
     check_mask(cursor, words, range(0, vocabulary.size, 7))
 
 
+def test_nor_where_a_name_that_is_taken_is_farther_from_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    names = ["", "opa", ",", "<", ">__", "})", "[", ":__"]
+    text = "{" + "".join(f'"{name}":0,' for name in names) + '"'
+    token_ids = vocabulary.encode_bytes(text.encode())
+    constraint = structgen.compile(JsonSchema({"type": "object", "minProperties": 16}), vocabulary)
+    cursor = constraint.start(len(token_ids) + 33)
+    for token_id in token_ids:
+        cursor.accept(token_id)
+    read = []
+    advance = Engine.advance
+
+    def counted(self: Engine, state: int, token: int, *args: Any) -> Any:
+        read.append(token)
+        return advance(self, state, token, *args)
+
+    monkeypatch.setattr(Engine, "advance", counted)
+    words = read_mask(cursor, vocabulary)
+    assert 0 < len(read) < 4_000
+    monkeypatch.undo()
+    check_mask(cursor, words, range(0, vocabulary.size, 61))
+
+
 def test_what_a_budget_asks_of_tokens_is_counted() -> None:
     # The first mask in the string takes 8,000 steps, nearly all of them for the budget.
     cursor = far_from_the_end(max_mask_work=6_000)
