@@ -104,12 +104,16 @@ def contents(file: Path) -> bytes:
     """What is in a file of somebody else's that describes a model: a tokenizer, say.
 
     Raises:
-        OSError: it cannot be read, or is far larger than any of its kind. Holes in a file, which
-            take no room on a disk, would fill the memory.
+        OSError: it cannot be read, is no file but a pipe or a device, which may have no end, or is
+            far larger than any of its kind. Holes in a file, which take no room on a disk, would
+            fill the memory.
     """
-    size = file.stat().st_size
-    if size > LARGEST:
-        raise OSError(errno.EFBIG, f"it has {size:,} bytes, and may have {LARGEST:,}", str(file))
+    found = file.stat()
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise OSError(errno.EINVAL, "it is no file, but a pipe or a device", str(file))
+    if found.st_size > LARGEST:
+        says = f"it has {found.st_size:,} bytes, and may have {LARGEST:,}"
+        raise OSError(errno.EFBIG, says, str(file))
     return file.read_bytes()
 
 

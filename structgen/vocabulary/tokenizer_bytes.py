@@ -54,6 +54,7 @@ MAX_TOKEN_ID = (1 << 24) - 1
 
 _MOST_CHARACTERS = 1 << 27  # of all tokens together, behind each step of a decoder
 _LONGEST_CONTENT = 64  # that such a step may put where something else was
+_MOST_STEPS = 32
 
 END_TOKEN_NAMES = (
     "<|endoftext|>",
@@ -302,7 +303,7 @@ def _decoder(file: Path, document: dict[str, Any]) -> _Decoder:
             last = "alphabet"
             continue
         step = _string_step(part)
-        if step is None or last != "utf8" or fused:
+        if step is None or last != "utf8" or fused or len(steps) == _MOST_STEPS:
             _fail(
                 file,
                 f"its decoder {json.dumps(section, ensure_ascii=False)} has a step, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import pickle
 import random
 import weakref
@@ -659,6 +660,10 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
             "more than 134,217,728 characters",
         ),
         (document(decoder={**TENFOLD, "content": "a" * 1000}), "bytes of its own"),
+        (
+            document(decoder={"type": "Sequence", "decoders": [{"type": "Metaspace"}] * 40}),
+            "bytes of its own",
+        ),
     ],
 )
 def test_malformed_files(content: Any, message: str, tmp_path: Path) -> None:
@@ -667,6 +672,15 @@ def test_malformed_files(content: Any, message: str, tmp_path: Path) -> None:
         Vocabulary.from_tokenizer_json(path)
     assert str(path) in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
+    """Nobody writes into the one, and the other has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(VocabularyError, match="cannot be read"):
+            Vocabulary.from_tokenizer_json(tmp_path / name)
 
 
 def test_missing_files(tmp_path: Path) -> None:
