@@ -21,7 +21,7 @@ from functools import partial
 from typing import final
 
 from structgen.constraint import Cursor
-from structgen.errors import StructgenError
+from structgen.errors import StructgenError, VocabularyError
 from structgen.models.base import Pace
 from structgen.sampling import TokenIds
 
@@ -93,6 +93,7 @@ class Speculation:
         self._pace = pace
         self._saved = min(_SHARE * self._cost(n_prompt), _GRANT)
         self._n_prompt = n_prompt
+        self._is_over = False
         self._start = 0  # bytes before the output
         self._latest: tuple[int, list[int]] = (0, [])  # pending tokens; of guessed ones the kinds
 
@@ -111,10 +112,16 @@ class Speculation:
         self._history += new
         self._folded += new.translate(_FOLDED)
         room = min(room, MOST_AHEAD, self._pace.longest_pass - n_pending)
-        if room <= 0:
+        if room <= 0 or self._is_over:
             return []
-        text, kinds = self._likely()
-        found = self._spell(token_ids, text) if text else []
+        try:
+            text, kinds = self._likely()
+            found = self._spell(token_ids, text) if text else []
+        except VocabularyError:  # a character was cut, and no token has a part of it
+            return []
+        except StructgenError:  # the same at each token, with all that was made made anew
+            self._is_over = True
+            return []
         if found and len(text) >= _AHEAD_BYTES:
             found = found[:-1]  # may be cut within a word
         of_tokens, end = [], 0
@@ -143,10 +150,7 @@ class Speculation:
         copied, kind = self._following()
         if self._cursor is None:
             return copied, [kind] * len(copied)
-        try:
-            pieces = self._cursor.along(partial(self._ways, copied, kind), _AHEAD_BYTES)
-        except StructgenError:
-            return b"", []
+        pieces = self._cursor.along(partial(self._ways, copied, kind), _AHEAD_BYTES)
         text, kinds = b"", list[int]()
         for piece, is_forced in pieces:
             if is_forced:

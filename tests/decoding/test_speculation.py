@@ -18,7 +18,10 @@ from rounding import TIE, cold, gap, near
 
 import structgen
 from structgen import Choice, Draft, Generator, Regex, TextModel, Think
+from structgen.constraint import Cursor
+from structgen.decoding.chat_tokens import Speller
 from structgen.decoding.speculation import MOST_AHEAD, Speculation
+from structgen.errors import CompileLimitExceeded
 from structgen.models.base import ON_CPU, Pace
 
 SOURCE = 'Ada Lovelace of Ockham wrote to "Charles Babbage", on 12 of June. '
@@ -40,6 +43,31 @@ TYPES = [
     Regex("[A-Za-z ]{0,30}"),
     Choice(["Ada L", "Charles B"]),
 ]
+
+
+def test_characters_are_cut_where_no_token_has_a_part_of_them() -> None:
+    letters = ["a", "b", "中"]
+    vocabulary = structgen.Vocabulary.from_tokens(
+        [*(letter.encode() for letter in letters), b""], eos_token_ids=[3]
+    )
+    token_ids = np.array([letters.index(letter) for letter in "bba" + "中" * 60 + "bb"], np.int32)
+    speller = Speller(vocabulary, lambda text: list(map(letters.index, text)))
+    speculation = Speculation(vocabulary.tokens, None, speller, ON_CPU, len(token_ids))
+    assert speculation.guess(token_ids, 1, 100) == []
+
+
+def test_what_takes_too_much_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor's masks would be made anew at each token."""
+    tried = []
+
+    def along(cursor: Any, *_: Any) -> Any:
+        tried.append(cursor)
+        raise CompileLimitExceeded("too much", limit=1, actual=2)
+
+    monkeypatch.setattr(Cursor, "along", along)
+    generator = Generator(FakeModel(COPIED, context_length=400), Letter)
+    assert generator.result(SOURCE, max_new_tokens=90, temperature=0.0).text == COPIED
+    assert len(tried) == 1
 
 
 @pytest.mark.parametrize("output_type", TYPES)
