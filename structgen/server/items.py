@@ -1,4 +1,4 @@
-"""Items of the Responses API: those of an input as messages of a chat, and those of an answer.
+"""Items of the Responses API as messages of a chat, and an answer that has only begun.
 
 `shapes` says which items there are and what each may have; an input was checked by it before.
 """
