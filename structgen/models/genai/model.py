@@ -37,6 +37,7 @@ from structgen.errors import ModelError, PromptError
 from structgen.models.base import (
     MASK_INPUT,
     ON_CPU,
+    ON_CUDA_GRAPH,
     ON_GPU,
     PREFIXES_OF,
     Allowed,
@@ -237,6 +238,8 @@ class TextModel:
     @property
     def pace(self) -> Pace:
         """What passes cost, by the kind of device it runs on."""
+        if self.has_cuda_graph:
+            return ON_CUDA_GRAPH
         return ON_CPU if self.device == "CPU" else ON_GPU
 
     @property
