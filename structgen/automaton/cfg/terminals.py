@@ -633,13 +633,8 @@ class Terminals:
                 masks = [self.alphabet.mask(((ord(char), ord(char)),)) for char in literal]
                 if literal and all(mask & self._writable for mask in masks):
                     self.literals[i] = literal.encode()
-                if isinstance(terminal.pattern, str):
-                    start = self._start(i, parsed)
-                else:  # it may end wherever it matches: a language, without order
-                    node = self._threads.lower(parsed)
-                    self._nodes_of.append(node)
-                    start = self._unordered(self._threads.tail(node, EPSILON, ""), False)
-                    start = start if self.moves(start) else -1
+                is_language = not isinstance(terminal.pattern, str)
+                start = self._start_anywhere(parsed) if is_language else self._start(i, parsed)
             self.starts.append(start)
             if parsed is not None and start >= 0 and may_be_large(terminal.pattern):
                 check_growth(self._names[i], start, self.moves)
@@ -914,6 +909,14 @@ class Terminals:
             self._is_plain.append(is_plain)
             self._state_ids[key] = found
         return found
+
+    def _start_anywhere(self, parsed: ir.Regex) -> int:
+        """The start of a terminal that may end wherever it matches: a language, without order."""
+        node = self._threads.lower(parsed)
+        self._nodes_of.append(node)
+        language = self._threads.tail(node, EPSILON, "")
+        start = self._unordered(language, False)
+        return start if self.moves(start) else -1
 
     def _unordered(self, language: int, has_begun: bool) -> int:
         key = (((language, 0),), (), int(has_begun), _UNORDERED)

@@ -344,6 +344,13 @@ class Machine:
             return False
         return self.leaves[leaf].takes(configuration >> LEAF_BITS & STATE_MASK, byte)
 
+    def _may_end_before(self, continuation: int, outcome: int, byte: int) -> bool:
+        """Whether ``byte`` may belong to what follows an outcome."""
+        return any(
+            configuration & LEAF_MASK == PENDING or self._takes(configuration, byte)
+            for configuration in self._following(continuation, outcome)
+        )
+
     def _read_alone(
         self, configuration: int, data: bytes, i: int, state: int = -1
     ) -> tuple[int, int]:
@@ -356,10 +363,7 @@ class Machine:
             if q >= 0:
                 outcome = automaton.labels[q]
                 if automaton.hands_over or outcome >= 0:
-                    if i == n or any(
-                        other & LEAF_MASK == PENDING or self._takes(other, data[i])
-                        for other in self._following(continuation, outcome)
-                    ):
+                    if i == n or self._may_end_before(continuation, outcome, data[i]):
                         return self._arrived(leaf, q, continuation, True), i
                     continue  # such as a number, with a digit
                 if q == before and state >= 0:

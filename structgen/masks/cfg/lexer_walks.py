@@ -112,6 +112,19 @@ def gathered(ids: list[int], rows: Sequence[Bits], n_words: int) -> tuple[Ids, R
     return tuple(ids), tuple(rows), size + 8 * len(ids) + 8 * len(rows)
 
 
+def gathered_arrays(
+    ids: list[int], parts: list[bytes], rows: list[Bits], n_words: int
+) -> tuple[Ids, Rows]:
+    """As `gathered`, with token ids as bytes as well, int32 each."""
+    more = np.frombuffer(b"".join(parts), np.int32)
+    if len(ids) + len(more) <= _FEW_OF_TERMINAL:
+        ids = ids + more.tolist()
+    else:
+        rows, ids = [*rows, bits_of(np.append(more, np.array(ids, np.int32)), n_words)], []
+    few, packed, _ = gathered(ids, rows, n_words)
+    return few, packed
+
+
 def overlay(ids: list[int], rows: Sequence[Bits], nothing: bytes) -> tuple[Packed, bool]:
     """Token ids and packed masks, repeats allowed, as one mask, and whether it is none of ``rows``.
 
@@ -530,17 +543,10 @@ class Search(TrieWalk):
                 self._short_run(state, where)
             else:
                 self._run(state, where)
-        ids, rows = self.ids, self._whole
-        more = np.frombuffer(b"".join(self.parts), np.int32)
-        if len(ids) + len(more) <= _FEW_OF_TERMINAL:
-            ids = ids + more.tolist()
-        else:
-            together = np.append(more, np.array(ids, np.int32))
-            rows, ids = [*rows, bits_of(together, walks.n_words)], []
-        few, packed, _ = gathered(ids, rows, walks.n_words)
+        ids, rows = gathered_arrays(self.ids, self.parts, self._whole, walks.n_words)
         exits = tuple((outcome, walks.nodes.join(where)) for outcome, where in self.exits.items())
         ends = cast("tuple[int, ...]", tuple(self.ends))
-        return LexerWalk(few, packed, exits, ends, new_number())
+        return LexerWalk(ids, rows, exits, ends, new_number())
 
     def _short_run(self, state: int, where: list[int]) -> None:
         """As `_run`, node by node."""
