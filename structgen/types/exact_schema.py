@@ -9,7 +9,8 @@ Schema has. Objects are closed: a class allows its own fields and no others unle
 Owns also the spelling of scalars that have a fixed one (dates, times, durations, UUIDs, decimals),
 as an ECMA-262 pattern anchored at both ends, so that one source serves a JSON string and bare text
 alike. Every text such a pattern matches is one that Pydantic parses into that type. Calendars are
-real, and dates are compared with bounds as texts.
+real. Dates with bounds stay regular: the pattern is built from the set of allowed years and, for
+each, the set of allowed ``MM-DD``, both folded into nested character classes, in about 10 ms.
 
 Decimals are patterns of text, and JSON numbers that are read as floats. Pydantic by itself reads a
 JSON number with a point as the nearest 64-bit float, and only then compares it; a Decimal is what
@@ -20,21 +21,23 @@ not.
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from structgen.grammar import formats
 from structgen.grammar.json_schema import DIGITS_ONLY
 from structgen.grammar.regex import algebra as regex_algebra
 
@@ -329,6 +332,7 @@ Zone = Literal["optional", "required", "forbidden"]
 """Whether a time of day carries a UTC offset."""
 
 
+@lru_cache(maxsize=64)
 def date_pattern(first: dt.date = dt.date.min, last: dt.date = dt.date.max) -> str:
     """Pattern of the ISO dates (``2024-02-29``) from ``first`` to ``last``, both included.
 
@@ -410,14 +414,63 @@ INTEGER = "^(?:0|-?[1-9][0-9]*)$"
 """Pattern of integers as JSON spells them."""
 
 
+@lru_cache(maxsize=64)
 def _date(first: dt.date, last: dt.date) -> str:
-    """``first``–``last``, unanchored: what comes first in the calendar comes first as text."""
-    low, high = str(first), str(last)
-    later = [f"{low[:i]}[{int(c) + 1}-9]" for i, c in enumerate(low) if c in "012345678"]
-    earlier = [f"{high[:i]}[0-{int(c) - 1}]" for i, c in enumerate(high) if c in "123456789"]
-    after = "(?!0000)" if first == dt.date.min else f"(?={'|'.join([low, *later])})"
-    before = "" if last == dt.date.max else f"(?={'|'.join([high, *earlier])})"
-    return f"{after}{before}{formats.DATE}"
+    """``first``–``last`` as an unanchored group."""
+    years: dict[frozenset[str], list[str]] = defaultdict(list)
+    for year in range(first.year, last.year + 1):
+        low = f"{first:%m-%d}" if year == first.year else "01-01"
+        high = f"{last:%m-%d}" if year == last.year else "12-31"
+        days = _year_days(calendar.isleap(year))
+        if low > "01-01" or high < "12-31":
+            days = frozenset(day for day in days if low <= day <= high)
+        if days:
+            years[days].append(f"{year:04d}")
+    if not years:
+        return "[^\\s\\S]"
+    # Bringing common and leap years' shared days together would only make the pattern longer:
+    # the automaton merges them anyway.
+    return f"(?:{'|'.join(f'{_fold(group)}-{_fold(days)}' for days, group in years.items())})"
+
+
+@lru_cache(maxsize=2)
+def _year_days(leap: bool) -> frozenset[str]:
+    start = dt.date(2024 if leap else 2023, 1, 1)
+    return frozenset(
+        f"{start + dt.timedelta(days=day):%m-%d}" for day in range(366 if leap else 365)
+    )
+
+
+def _fold(texts: Iterable[str]) -> str:
+    """A pattern for exactly ``texts`` (ASCII, of one length), sharing equal tails."""
+    memo: dict[frozenset[str], str] = {}
+
+    def fold(tails: frozenset[str]) -> str:
+        known = memo.get(tails)
+        if known is not None:
+            return known
+        if tails == {""}:
+            return ""
+        by_first: dict[str, set[str]] = defaultdict(set)
+        for tail in tails:
+            by_first[tail[0]].add(tail[1:])
+        by_rest: dict[frozenset[str], list[str]] = defaultdict(list)
+        for first, rest in sorted(by_first.items()):
+            by_rest[frozenset(rest)].append(first)
+        parts = [_one_of(firsts) + fold(rest) for rest, firsts in by_rest.items()]
+        memo[tails] = parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
+        return memo[tails]
+
+    return fold(frozenset(texts))
+
+
+def _one_of(characters: list[str]) -> str:
+    if len(characters) == 1:
+        return characters[0]
+    low, high = characters[0], characters[-1]
+    if len(characters) > 2 and ord(high) - ord(low) + 1 == len(characters):
+        return f"[{low}-{high}]"
+    return f"[{''.join(characters)}]"
 
 
 REFUSED = "$structgen-refused"
