@@ -384,8 +384,12 @@ def test_a_content_length_that_is_no_number(idle: Runner, length: str) -> None:
     app = create_app(idle, Settings())
     sent: list[Any] = []
 
+    coming = [{"type": "http.request", "body": b"{}", "more_body": False}]
+
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"{}", "more_body": False}
+        while not coming:
+            await asyncio.sleep(60)  # the client stays
+        return coming.pop()
 
     async def send(message: Any) -> None:
         sent.append(message)

@@ -240,8 +240,8 @@ def test_bodies_are_logged_if_asked(caplog: pytest.LogCaptureFixture) -> None:
     with Runner() as runner:
         app = create_app(runner, Settings(log_prompts=True))
         with caplog.at_level(logging.INFO, "structgen.server"):
-            body = {"model": "none", "messages": "my text"}
-            url = "http://localhost/v1/chat/completions"
+            body = {"model": "none", "input": "my text"}
+            url = "http://localhost/v1/embeddings"
             assert asked(app, method="POST", url=url, json=body).status_code == 404
     entry = json.loads(caplog.records[-1].getMessage())
     assert entry["body"] == body
