@@ -169,6 +169,7 @@ def load(
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
     prefix_cache: int | None = None,
+    deterministic: bool = False,
     warm_up: bool = True,
 ) -> TextModel:
     """Load a model; fetch and convert it first if need be.
@@ -182,6 +183,10 @@ def load(
         threads: threads that one operator may use; None: as many as there are cores.
         prefix_cache: bytes of key-value caches kept between calls, for prompts that begin alike;
             0: none is kept; None: 512 MB.
+        deterministic: make an output the same to the bit, on this machine, whatever else runs and
+            however it is made: alone or in a batch, with guesses, forced text and kept prompts or
+            without. No pass runs over one token, and each output is made by itself: a token that
+            has a pass of its own takes 1.2 times as long.
         warm_up: make the masks' tables while the weights are read from disk, as `warm_up` does;
             False: the first output type and its first masks wait for them.
 
@@ -205,6 +210,7 @@ def load(
         session_options=session_options,
         threads=threads,
         prefix_cache=prefix_cache,
+        deterministic=deterministic,
         meanwhile=make_tables if warm_up else None,
         kind=TextModel,
     )
@@ -217,6 +223,7 @@ async def load_async(
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
     prefix_cache: int | None = None,
+    deterministic: bool = False,
     warm_up: bool = True,
     batch_size: int | None = None,
 ) -> AsyncModel:
@@ -232,6 +239,7 @@ async def load_async(
         session_options: as in `load`.
         threads: as in `load`.
         prefix_cache: as in `load`.
+        deterministic: as in `load`.
         warm_up: as in `load`.
         batch_size: most outputs of calls that are under way at once which share a batch; 1: none,
             so that each is to the bit what it is alone; None: as many as pay.
@@ -251,6 +259,7 @@ async def load_async(
         session_options=session_options,
         threads=threads,
         prefix_cache=prefix_cache,
+        deterministic=deterministic,
         warm_up=warm_up,
         batch_size=batch_size,
     )

@@ -58,6 +58,7 @@ class ModelConfig:
         providers: as in `structgen.load`.
         session_options: as in `structgen.load`.
         prefix_cache: as in `structgen.load`, for each process.
+        deterministic: as in `structgen.load`.
         batch_size: as in `structgen.load_async`.
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
@@ -77,6 +78,7 @@ class ModelConfig:
     providers: Sequence[str] | None = None
     session_options: Mapping[str, Any] | None = None
     prefix_cache: int | None = None
+    deterministic: bool = False
     batch_size: int | None = None
     adapters: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
     pooling: str | None = None
@@ -205,8 +207,10 @@ class TextHost:
                 made.append(source.to_async(batch_size=config.batch_size))
             else:
                 for _ in range(config.processes):
-                    more = ("prefix_cache", "batch_size", "in_process", "max_silence")
-                    made.append(await AsyncModel.load(source, **config.options(*more)))
+                    more = ("prefix_cache", "deterministic", "batch_size", "in_process")
+                    made.append(
+                        await AsyncModel.load(source, **config.options(*more, "max_silence"))
+                    )
             for model in made:
                 for name, path in config.adapters.items():
                     await model.load_adapter(path, name)

@@ -44,6 +44,7 @@ class Load:
     session_options: Mapping[str, Any] | None = None
     threads: int | None = None
     prefix_cache: int | None = None
+    deterministic: bool = False
     warm_up: bool = True
     adapters: tuple[tuple[str, str], ...] = ()
     batch_size: int | None = None

@@ -466,6 +466,7 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
         session_options=load.session_options,
         threads=load.threads,
         prefix_cache=load.prefix_cache,
+        deterministic=load.deterministic,
         meanwhile=warm_up if load.warm_up else None,
         kind=genai.TextModel,
     )

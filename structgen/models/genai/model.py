@@ -120,6 +120,7 @@ class TextModel:
         search_defaults: its own search settings, from ``genai_config.json``.
         load_options: the options it was loaded with, None when it was handed in as objects.
         device: what the runtime runs it on, in its words: ``"CPU"``, ``"CUDA"``.
+        deterministic: whether an output is the same to the bit however its passes are cut.
         has_cuda_graph: whether it runs as a CUDA graph, which takes one sequence at a time.
         has_mask: whether its graph adds a mask to the scores, so that the runtime can choose.
         og_model: the runtime's model object. With `has_mask`, what is made of it wants a mask too.
@@ -143,9 +144,11 @@ class TextModel:
         prefix_cache: int | None = None,
         has_mask: bool = False,
         has_cuda_graph: bool = False,
+        deterministic: bool = False,
     ) -> None:
         self.device = str(getattr(og_model, "device_type", "CPU"))
         self.has_cuda_graph = has_cuda_graph
+        self.deterministic = deterministic
         self.start_ids = tuple(start_ids)
         self.has_mask = has_mask
         self._everything: dict[int, MaskBytes] = {}  # by how many rows
@@ -227,6 +230,7 @@ class TextModel:
                 context_length=self.context_length,
                 width=self.vocabulary.size,
                 longest_pass=self.pace.longest_pass,
+                deterministic=self.deterministic,
                 has_mask=self.has_mask,
                 key=adapter,
                 least=least,
@@ -245,7 +249,7 @@ class TextModel:
     @property
     def most_rows(self) -> int:
         """Most sequences that the runtime takes side by side."""
-        return 1 if self.has_cuda_graph else MOST_ROWS
+        return 1 if self.has_cuda_graph or self.deterministic else MOST_ROWS
 
     def start_batch(
         self,

@@ -45,6 +45,7 @@ def load(
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
     prefix_cache: int | None = None,
+    deterministic: bool = False,
     meanwhile: Callable[[Vocabulary], object] | None = None,
     kind: type[ModelT],
 ) -> ModelT:
@@ -52,10 +53,11 @@ def load(
 
     Args:
         folder: has ``genai_config.json``, ``tokenizer.json`` and the weights.
-        providers: as of `structgen.load`, and so are the next three, and errors.
+        providers: as of `structgen.load`, and so are the next four, and errors.
         session_options: see above.
         threads: see above.
         prefix_cache: see above.
+        deterministic: see above.
         meanwhile: called with the vocabulary while the system reads the weights from disk.
         kind: the class of what is returned.
 
@@ -109,10 +111,12 @@ def load(
             "session_options": session_options,
             "threads": threads,
             "prefix_cache": prefix_cache,
+            "deterministic": deterministic,
         },
         prefix_cache=prefix_cache,
         has_mask=masked is not None,
         has_cuda_graph=_has_cuda_graph(config, names, options_of),
+        deterministic=deterministic,
     )
 
 

@@ -76,6 +76,7 @@ class LiveSequence:
             an array wherever it runs.
         context_length: most tokens it can ever have.
         longest_pass: most tokens in one pass.
+        deterministic: whether no pass runs over one token: the last one is run again with it.
         width: scores a token has.
         length: tokens so far.
         capacity: tokens its key-value cache has room for.
@@ -97,6 +98,7 @@ class LiveSequence:
         context_length: int,
         width: int,
         longest_pass: int = ON_CPU.longest_pass,
+        deterministic: bool = False,
         has_mask: bool = False,
         key: Hashable = None,
         least: int = 0,
@@ -109,6 +111,7 @@ class LiveSequence:
         self.new = new
         self.context_length = context_length
         self.longest_pass = longest_pass
+        self.deterministic = deterministic
         self.width = width
         self.length = self.capacity = 0
         self.ids: TokenIds = np.empty((1, 0), np.int32)
@@ -146,6 +149,7 @@ class LiveSequence:
         rewinds = self.held > first or n_scored > (n_new or self.last_pass)
         if not rewinds and not n_new:
             return
+        rewinds = rewinds or (self.deterministic and n_new == 1)
         self.is_running = True
         if self.mask is not None:
             self.mask[0, 0] = 0xFF if allowed is None else allowed.view(np.uint8)
@@ -279,7 +283,7 @@ class TextSequence:
             return None
         if end >= live.capacity:
             live.grow(max(end + 1, self._expected), self._max_length)
-        is_chosen = len(token_ids) == 1 and token_ids[0] == live.chosen
+        is_chosen = len(token_ids) == 1 and token_ids[0] == live.chosen and not live.deterministic
         if is_chosen and live.held == live.valid == live.length:
             live.ids[0, live.length] = token_ids[0]  # which the runtime has written already
             live.length = end
