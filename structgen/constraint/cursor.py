@@ -679,17 +679,18 @@ class Cursor:
         return tokens[:n_closed], needless
 
     def along(
-        self, ways: Callable[[bytes], Sequence[bytes]], most: int
-    ) -> list[tuple[bytes, bool]]:
+        self, ways: Callable[[bytes], Sequence[tuple[bytes, _T]]], most: int
+    ) -> list[tuple[bytes, _T | None]]:
         """Bytes that may come next: what is forced, and where there is a choice, what is wanted.
 
         Args:
-            ways: given what was written here, says at a choice what to write there. The first of
-                its texts with which the type goes on is written, as far as it does; none: the end.
+            ways: given what was written here, says at a choice what to write there: texts, each
+                with a label. The first with which the type goes on is written, as far as it does;
+                none: the end.
             most: bytes after which it ends.
 
         Returns:
-            The pieces, each with whether it was forced.
+            The pieces, each with the label of its text; None: it is forced.
 
         Cost: 3 µs a byte.
         """
@@ -805,16 +806,16 @@ class Cursor:
     # -- forced text ------------------------------------------------------------------------
 
     def _along(
-        self, ways: Callable[[bytes], Sequence[bytes]], most: int
-    ) -> list[tuple[bytes, bool]]:
+        self, ways: Callable[[bytes], Sequence[tuple[bytes, _T]]], most: int
+    ) -> list[tuple[bytes, _T | None]]:
         machine, state = self._engine.machine, self._trail[-1]
-        text, pieces = b"", list[tuple[bytes, bool]]()
+        text, pieces = b"", list[tuple[bytes, _T | None]]()
         while len(text) < most and not self._finished:
             forced, state = self._forced(state)
             if forced:
-                pieces.append((forced, True))
+                pieces.append((forced, None))
                 text += forced
-            for way in ways(text):
+            for way, label in ways(text):
                 n_read = 0
                 for byte in way[: most - len(text)]:
                     to = machine.step(state, byte)
@@ -822,7 +823,7 @@ class Cursor:
                         break
                     state, n_read = to, n_read + 1
                 if n_read:
-                    pieces.append((way[:n_read], False))
+                    pieces.append((way[:n_read], label))
                     text += way[:n_read]
                     break
             else:

@@ -39,8 +39,7 @@ _WEIGHT = 4.0
 """What shares of guessed tokens are taken to be right before any was tried, and how many tries that
 counts for."""
 
-_CLOSES = (b'"', b",", b"}", b"]")
-_CLOSERS = b'",}]'
+_CLOSES = tuple((mark, _CLOSING) for mark in (b'"', b",", b"}", b"]"))
 """What ends a value, or follows it."""
 
 _GRANT, _SHARE = 1.5, 0.05
@@ -151,27 +150,20 @@ class Speculation:
         if self._cursor is None:
             return copied, [kind] * len(copied)
         pieces = self._cursor.along(partial(self._ways, copied, kind), _AHEAD_BYTES)
-        text, kinds = b"", list[int]()
-        for piece, is_forced in pieces:
-            if is_forced:
-                how = _FORCED
-            elif self._is_marked(text):
-                how = _GAP
-            else:
-                how = kind if not text and copied.startswith(piece) else _CLOSING
-            text += piece
-            kinds += [how] * len(piece)
-        return text, kinds
+        kinds: list[int] = []
+        for piece, how in pieces:
+            kinds += [_FORCED if how is None else how] * len(piece)
+        return b"".join(piece for piece, _ in pieces), kinds
 
-    def _ways(self, copied: bytes, kind: int, text: bytes) -> Sequence[bytes]:
-        """What may be meant after ``text``, the likeliest first."""
+    def _ways(self, copied: bytes, kind: int, text: bytes) -> Sequence[tuple[bytes, int]]:
+        """What may be meant after ``text``, the likeliest first, and by what it is guessed."""
         if self._is_marked(text):
             mark, start = (text or self._history)[-1:], self._start
             spaced, close = (self._history.rfind(mark + end, start) for end in (b' "', b'"'))
-            return (b" ",) if spaced >= close else (b'"',)
+            return ((b" " if spaced >= close else b'"', _GAP),)
         if text:
-            return () if text[-1] in _CLOSERS else _CLOSES
-        return (copied, *_CLOSES) if kind >= 0 else ()
+            return () if (text[-1:], _CLOSING) in _CLOSES else _CLOSES
+        return ((copied, kind), *_CLOSES) if kind >= 0 else ()
 
     def _is_marked(self, text: bytes) -> bool:
         """Whether what was written last, ``text`` included, is a comma or a colon of JSON's."""

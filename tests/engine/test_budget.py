@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -378,25 +379,30 @@ def far_from_the_end(**limits: int) -> Cursor:
     return cursor
 
 
-def test_within_a_budget_not_every_token_is_read_by_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cursor = far_from_the_end()
-    read = 0
+@contextmanager
+def tokens_read() -> Iterator[list[int]]:
+    """The tokens that are read by themselves meanwhile."""
+    read: list[int] = []
     advance = Engine.advance
 
-    def counted(*args: Any) -> Any:
-        nonlocal read
-        read += 1
-        return advance(*args)
+    def counted(self: Engine, state: int, token: int, *args: Any) -> Any:
+        read.append(token)
+        return advance(self, state, token, *args)
 
-    monkeypatch.setattr(Engine, "advance", counted)
-    n_allowed = len(allowed(cursor, cursor.vocabulary))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "advance", counted)
+        yield read
+
+
+def test_within_a_budget_not_every_token_is_read_by_itself() -> None:
+    cursor = far_from_the_end()
+    with tokens_read() as read:
+        n_allowed = len(allowed(cursor, cursor.vocabulary))
     assert n_allowed > 40_000
-    assert 0 < read < 3_000
+    assert 0 < len(read) < 3_000
 
 
-def test_nor_where_one_of_several_strings_may_be_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_where_one_of_several_strings_may_be_open() -> None:
     """Of two objects with patterns of their own, each token leads somewhere in both strings."""
     texts = ("[x-z]+5", "^[^b-q]*$", "abc")
     objects = [
@@ -412,23 +418,13 @@ def test_nor_where_one_of_several_strings_may_be_open(monkeypatch: pytest.Monkey
     cursor = structgen.compile(JsonSchema({"anyOf": objects}), vocabulary).start(14)
     for byte in b'{"x":"':
         cursor.accept(vocabulary.tokens.index(bytes([byte])))
-    read = []
-    advance = Engine.advance
-
-    def counted(self: Engine, state: int, token: int, *args: Any) -> Any:
-        read.append(token)
-        return advance(self, state, token, *args)
-
-    monkeypatch.setattr(Engine, "advance", counted)
-    words = read_mask(cursor, vocabulary)
+    with tokens_read() as read:
+        words = read_mask(cursor, vocabulary)
     assert 0 < len(read) < 4_000
-    monkeypatch.undo()
     check_mask(cursor, words, range(0, vocabulary.size, 7))
 
 
-def test_nor_where_a_name_that_is_taken_is_farther_from_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nor_where_a_name_that_is_taken_is_farther_from_the_end() -> None:
     vocabulary = real_tokenizers.vocabulary("smollm2")
     names = ["", "opa", ",", "<", ">__", "})", "[", ":__"]
     text = "{" + "".join(f'"{name}":0,' for name in names) + '"'
@@ -437,17 +433,9 @@ def test_nor_where_a_name_that_is_taken_is_farther_from_the_end(
     cursor = constraint.start(len(token_ids) + 33)
     for token_id in token_ids:
         cursor.accept(token_id)
-    read = []
-    advance = Engine.advance
-
-    def counted(self: Engine, state: int, token: int, *args: Any) -> Any:
-        read.append(token)
-        return advance(self, state, token, *args)
-
-    monkeypatch.setattr(Engine, "advance", counted)
-    words = read_mask(cursor, vocabulary)
+    with tokens_read() as read:
+        words = read_mask(cursor, vocabulary)
     assert 0 < len(read) < 4_000
-    monkeypatch.undo()
     check_mask(cursor, words, range(0, vocabulary.size, 61))
 
 
