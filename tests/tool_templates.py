@@ -115,6 +115,26 @@ TEMPLATES = {
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<assistant>' }}{%- endif %}""",
+    # Of a call's name it shows what its id has of it.
+    "kimi": """
+{%- for message in messages %}
+    {%- if message.role == 'tool' %}
+        {{- '<tool>## Return of ' + message.tool_call_id + '\\n' + message.content + '<|im_end|>' }}
+    {%- else %}
+        {{- '<' + message.role + '>' }}{%- if message.content %}{{- message.content }}{%- endif %}
+        {%- if message.tool_calls %}
+            {{- '<|tool_calls_section_begin|>' }}
+            {%- for call in message.tool_calls %}
+                {{- '<|tool_call_begin|>' + call.id + '<|tool_call_argument_begin|>' }}
+                {{- call.function.arguments | tojson }}
+                {{- '<|tool_call_end|>' }}
+            {%- endfor %}
+            {{- '<|tool_calls_section_end|>' }}
+        {%- endif %}
+        {{- '<|im_end|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<assistant>' }}{%- endif %}""",
     # Answers are all that it knows.
     "gemma": """
 {%- for message in messages %}

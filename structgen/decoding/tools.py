@@ -24,6 +24,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from structgen.errors import PromptError
@@ -38,21 +39,15 @@ _IDS = ("probeid01", "probeid02")  # Mistral's ids are nine letters and digits
 _QUESTION = {"role": "user", "content": "probe question"}
 _FURTHER = {"role": "user", "content": "probe further"}
 
-_HERMES = ToolSyntax(NEUTRAL.marker, NEUTRAL.before, NEUTRAL.between, NEUTRAL.again, NEUTRAL.after)
-
-
-def _listed(marker: str, end: str) -> ToolSyntax:
-    """A list of calls behind a marker."""
-    return ToolSyntax(
-        marker, marker + '[{"name": "', '", "arguments": ', '}, {"name": "', "}]" + end
-    )
-
+_BEFORE_TEMPLATE = {"<|constrain|>": "gpt-oss", "<|tool_call_argument_begin|>": "kimi-k2"}
+"""Whose template shows calls in another way than the model writes them, or without their names."""
 
 _BY_TOKEN = {
-    "<|tool_call|>": _listed("<|tool_call|>", "<|/tool_call|>"),
-    "[TOOL_CALLS]": _listed("[TOOL_CALLS]", ""),
-    "<tool_call>": _HERMES,
-    "<|python_tag|>": ToolSyntax("", '{"name": "', '", "parameters": ', None, "}"),
+    "<|tool_call|>": "phi-4-mini",
+    "[TOOL_CALLS]": "mistral-v3",
+    "<|START_ACTION|>": "command",
+    "<tool_call>": "hermes",
+    "<|python_tag|>": "llama-3",
 }
 """What models of a family write, where their template does not show it."""
 
@@ -89,14 +84,18 @@ def tool_syntax(model: Model) -> ToolSyntax:
     vocabulary = model.vocabulary
     named, ending = vocabulary.named_tokens.items(), vocabulary.eos_token_ids
     ends = [name for name, i in named if i in ending and name]
+    for token, family in _BEFORE_TEMPLATE.items():
+        if token in vocabulary.named_tokens:
+            return ToolSyntax.named(family)
     for plain, one, two in _renderings(model):
         syntax = read_syntax(plain, one, two, ends)
         if syntax is not None:
             return syntax
-    for name, syntax in _BY_TOKEN.items():
-        if name in vocabulary.named_tokens:
-            return syntax
-    return _HERMES if NEUTRAL.marker in (shown(model, [_QUESTION], _tools()) or "") else NEUTRAL
+    for token, family in _BY_TOKEN.items():
+        if token in vocabulary.named_tokens:
+            return ToolSyntax.named(family)
+    is_shown = NEUTRAL.marker in (shown(model, [_QUESTION], _tools()) or "")
+    return replace(NEUTRAL, known=is_shown)
 
 
 class _Form(NamedTuple):
@@ -105,10 +104,13 @@ class _Form(NamedTuple):
     Attributes:
         as_text: arguments as JSON text, not as a value.
         content: what an answer without text has for content.
+        is_named: whether ids of calls say the tool and the number of the call: Kimi's template
+            shows nothing else of them.
     """
 
     as_text: bool
     content: str | None
+    is_named: bool = False
 
 
 def _renderings(model: Model) -> Iterator[tuple[str, str, str | None]]:
@@ -129,8 +131,16 @@ def _calling(n: int, form: _Form) -> dict[str, Any]:
         arguments: Any = {f"probe_key_{index}": "probe_value"}
         arguments = json.dumps(arguments) if form.as_text else arguments
         function = {"name": _NAMES[index], "arguments": arguments}
-        calls.append({"id": _IDS[index], "type": "function", "function": function})
+        calls.append({"id": _id(index, form), "type": "function", "function": function})
     return {"role": "assistant", "content": form.content, "tool_calls": calls}
+
+
+def _id(index: int, form: _Form) -> str:
+    return _named_id(_NAMES[index], index) if form.is_named else _IDS[index]
+
+
+def _named_id(name: Any, index: int) -> str:
+    return f"functions.{name}:{index}"
 
 
 def _tools() -> list[dict[str, Any]]:
@@ -247,7 +257,10 @@ def told(model: Model, messages: _Messages, text: str) -> _Messages:
 
 _RESULT = "<tool_response>\n{}\n</tool_response>"
 
-_FORMS = tuple(itertools.starmap(_Form, itertools.product((False, True), ("", None))))
+_FORMS = tuple(
+    _Form(as_text, content, is_named)
+    for is_named, as_text, content in itertools.product((False, True), (False, True), ("", None))
+)
 
 
 @per_model
@@ -279,7 +292,27 @@ def with_calls(model: Model, messages: _Messages) -> _Messages:
     form = known[n]
     if form is None:
         return _as_text(model, messages)
+    if form.is_named:
+        messages = _with_named_ids(messages)
     return [_formed(message, form) for message in messages]
+
+
+def _with_named_ids(messages: _Messages) -> _Messages:
+    """The messages with ids of calls that say the tool, and number the calls of all of them."""
+    ids: dict[Any, str] = {}
+    numbers = itertools.count()
+    found: _Messages = []
+    for message in messages:
+        changed = dict(message)
+        if message.get("tool_calls"):
+            changed["tool_calls"] = []
+        for call in message.get("tool_calls") or ():
+            ids[call.get("id")] = _named_id(call.get("function", {}).get("name"), next(numbers))
+            changed["tool_calls"].append({**call, "id": ids[call.get("id")]})
+        if message.get("tool_call_id") in ids:
+            changed["tool_call_id"] = ids[message["tool_call_id"]]
+        found.append(changed)
+    return found
 
 
 def _formed(message: dict[str, Any], form: _Form) -> dict[str, Any]:
@@ -343,7 +376,12 @@ def _shows(model: Model, form: _Form, n: int) -> bool:
     order = [part for i in range(n) for part in (_NAMES[i], f'"probe_key_{i}"')]
     for i in range(n):
         order.append(f"probe result {i}")
-        result = {"role": "tool", "tool_call_id": _IDS[i], "name": _NAMES[i], "content": order[-1]}
+        result = {
+            "role": "tool",
+            "tool_call_id": _id(i, form),
+            "name": _NAMES[i],
+            "content": order[-1],
+        }
         messages.append(result)
     # Some show less of what lies behind the last question: both have to be there.
     further = [{"role": "assistant", "content": _ANSWER}, _FURTHER]

@@ -30,7 +30,6 @@ from structgen.errors import (
     ValidationFailed,
 )
 from structgen.sampling import TokenLogprob, TopToken
-from structgen.types import ToolSyntax
 
 from .reading import Answer, NotOfType
 from .sending import Sent
@@ -463,7 +462,13 @@ class Exchange:
         """What the server wrote."""
         syntax = None if self._question.sent.tools is None else self._question.sent.tools.syntax
         text = "".join(self._reply.content)
-        return text if syntax is None else text + _written_calls(self._reply.calls, syntax)
+        if syntax is None:
+            return text
+        calls = (self._reply.calls[number] for number in sorted(self._reply.calls))
+        return text + syntax.written(
+            (json.dumps(name, ensure_ascii=False)[1:-1], arguments or "{}")
+            for name, arguments in calls
+        )
 
     def _put(self, said: Said) -> tuple[str, str]:
         """Note what a message, or a piece of one, says; returns its reasoning and its content."""
@@ -596,19 +601,6 @@ class Exchange:
             _parsed=self._parsed(text) if is_value else None,
             _logprobs=tuple(reply.logprobs) if question.search.logprobs else None,
         )
-
-
-def _written_calls(calls: Mapping[int, Sequence[str]], syntax: ToolSyntax) -> str:
-    """Calls of tools in a syntax for texts."""
-    text = ""
-    for number in sorted(calls):
-        name, arguments = calls[number]
-        quoted = json.dumps(name, ensure_ascii=False)[1:-1]
-        before = syntax.before
-        if text:
-            before = syntax.after + syntax.before if syntax.again is None else syntax.again
-        text += f"{before}{quoted}{syntax.between}{arguments or '{}'}"
-    return text + syntax.after if text else ""
 
 
 def _excerpt(found: object) -> str:

@@ -35,7 +35,7 @@ from .tags import (
     tag_grammar,
     text_of,
 )
-from .tool_calls import ToolSyntax
+from .tool_calls import INDEX, ToolSyntax
 from .tools import Tool
 from .user import OutputType, Part, all_checked
 
@@ -342,7 +342,7 @@ class CallPieces(_Pieces):
         super().__init__(answer)
         self._mark = syntax.marker if answer is None else ""
         self._syntax = syntax
-        self._tools = tools
+        self._tools = {tool.name: tool for tool in tools}
         self._before: str | None = None  # what comes before the next call's name
         self._tool: Tool | None = None
         self._first = 0  # where its arguments begin
@@ -396,7 +396,7 @@ class CallPieces(_Pieces):
             self._plain_openings = {}
         mark = self._mark
         if not mark:
-            begins = self._syntax.before
+            begins = self._syntax.begins
             if not self.at and begins.startswith(self._text):
                 return False  # which it may be
             if self.at or not self._text.startswith(begins):
@@ -416,16 +416,20 @@ class CallPieces(_Pieces):
         """Whether a call's arguments begin here."""
         if not self._before:
             return False  # there are no more
-        first = _NOT_BLANK.search(self._text, self.at)
-        most = len(self._text) if first is None else first.start()
-        for at in range(self.at, most + 1):  # blanks may belong to the JSON before
-            for tool in self._tools:
-                opening = self._syntax.opening(tool.name, self._before)
-                if self._text.startswith(opening, at):
-                    self._tool = tool
-                    self.at = self._first = at + len(opening)
-                    return True
-        return False
+        opened = _opening(self._syntax, self._before, tuple(self._tools)).match(self._text, self.at)
+        if opened is not None:
+            self._tool = self._tools[opened[1]]
+            self.at = self._first = opened.end()
+        return opened is not None
+
+
+@functools.lru_cache(maxsize=64)
+def _opening(syntax: ToolSyntax, before: str, names: tuple[str, ...]) -> re.Pattern[str]:
+    """What stands before a call's arguments; blanks before it may belong to the JSON before."""
+    starts, ends = (
+        re.escape(text).replace(re.escape(INDEX), "[0-9]+") for text in (before, syntax.between)
+    )
+    return re.compile(rf"[ \t\n\r]*?{starts}({'|'.join(map(re.escape, names))}){ends}")
 
 
 def tagged_type(

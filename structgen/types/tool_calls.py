@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, get_args
 
-from structgen.errors import OutputTypeError
+from structgen.errors import OutputTypeError, did_you_mean
 
 from .sums import Combining, Typed
 
@@ -88,12 +88,17 @@ CHOICES = ("auto", "required", "none")
 _MAY_BE_NONE = ("auto", "none")
 
 
+INDEX = "{index}"
+"""Stands in texts of a `ToolSyntax` for the number of a call, counted over the conversation."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolSyntax:
     r"""How a model writes calls: ``before NAME between ARGUMENTS after``.
 
     For several, ``again NAME between ARGUMENTS`` is repeated before ``after``. The arguments are an
-    object in JSON. Names of control tokens among the text mean those tokens.
+    object in JSON. Names of control tokens among the text mean those tokens, and `INDEX` any whole
+    number.
 
     Attributes:
         marker: what ``before`` begins with and free text never has: as soon as it is there, a call
@@ -119,13 +124,46 @@ class ToolSyntax:
                 "neither it nor between= may be empty."
             )
 
+    @classmethod
+    def named(cls, name: str) -> ToolSyntax:
+        """The syntax of a family of models, such as ``"kimi-k2"``: docs/agents.md has them.
+
+        Raises:
+            OutputTypeError: there is none of that name.
+        """
+        if name not in DIALECTS:
+            raise OutputTypeError(
+                f"There is no tool syntax {name!r}.{did_you_mean(name, DIALECTS)} There are: "
+                f"{', '.join(DIALECTS)}."
+            )
+        return DIALECTS[name]
+
     def opening(self, name: str, before: str | None = None) -> str:
         """What stands before the arguments of a tool: of the first call, or of one after others."""
         return f"{self.before if before is None else before}{name}{self.between}"
 
+    @property
+    def begins(self) -> str:
+        """What an answer begins with that is calls, where no text stands before them."""
+        return self.before.partition(INDEX)[0]
+
     def example(self, name: str, arguments: str) -> str:
         """A call as it is written."""
-        return f"{self.opening(name)}{arguments}{self.after}"
+        return self.written([(name, arguments)])
+
+    def written(self, calls: Iterable[tuple[str, str]], n_before: int = 0) -> str:
+        """Calls as they are written, of names and arguments in JSON; where there is no way to write
+        several at once, one after the other.
+
+        Args:
+            calls: the calls.
+            n_before: how many there were in the conversation.
+        """
+        text = ""
+        for number, (name, arguments) in enumerate(calls, n_before):
+            before = None if not text else (self.again or self.after + self.before)
+            text += self.opening(name, before).replace(INDEX, str(number)) + arguments
+        return text + self.after if text else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +183,65 @@ class ToolsOffered:
     rewritten: Callable[[ToolSyntax], Any] | None = field(default=None, repr=False, compare=False)
 
 
-NEUTRAL = ToolSyntax(
+_HERMES = ToolSyntax(
     marker="<tool_call>",
     before='<tool_call>\n{"name": "',
     between='", "arguments": ',
     again='}\n</tool_call>\n<tool_call>\n{"name": "',
     after="}\n</tool_call>",
-    known=False,
 )
+
+NEUTRAL = replace(_HERMES, known=False)
 """The syntax where a model shows none: that of Hermes and Qwen, which many models know."""
+
+
+def _listed(marker: str, end: str) -> ToolSyntax:
+    """A list of calls behind a marker."""
+    return ToolSyntax(
+        marker, marker + '[{"name": "', '", "arguments": ', '}, {"name": "', "}]" + end
+    )
+
+
+_KIMI = "<|tool_call_begin|>functions."
+_COMMAND = f'\n    {{"tool_call_id": "{INDEX}", "tool_name": "'
+
+DIALECTS: Mapping[str, ToolSyntax] = {
+    "hermes": _HERMES,
+    "llama-3": ToolSyntax("", '{"name": "', '", "parameters": ', None, "}"),
+    "phi-4-mini": _listed("<|tool_call|>", "<|/tool_call|>"),
+    "mistral-v3": _listed("[TOOL_CALLS]", ""),
+    "mistral": ToolSyntax("[TOOL_CALLS]", "[TOOL_CALLS]", "[ARGS]", "[TOOL_CALLS]", ""),
+    "deepseek-v3.1": ToolSyntax(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜><｜tool▁call▁begin｜>",
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    "kimi-k2": ToolSyntax(
+        "<|tool_calls_section_begin|>",
+        f"<|tool_calls_section_begin|>{_KIMI}",
+        f":{INDEX}<|tool_call_argument_begin|>",
+        f"<|tool_call_end|>{_KIMI}",
+        "<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    # <|call|> ends the sequence, so that there is one call.
+    "gpt-oss": ToolSyntax(
+        "<|channel|>commentary to=functions.",
+        "<|channel|>commentary to=functions.",
+        " <|constrain|>json<|message|>",
+        None,
+        "",
+    ),
+    "command": ToolSyntax(
+        "<|START_ACTION|>",
+        f"<|START_ACTION|>[{_COMMAND}",
+        '", "parameters": ',
+        f"}},{_COMMAND}",
+        "}\n]<|END_ACTION|>",
+    ),
+}
+"""How families of models write calls, by name."""
 
 PLAIN = (
     ToolSyntax("", '{"name": "', '", "arguments": ', '}\n{"name": "', "}"),

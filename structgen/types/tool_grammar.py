@@ -22,7 +22,7 @@ from structgen.grammar.regex import tree
 from .joined import LOOSE
 from .tagged import AnswerPieces, CallPieces
 from .tags import Terminals, mark_of, overlap, up_to, without
-from .tool_calls import CHOICES, NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
+from .tool_calls import CHOICES, INDEX, NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
 from .tools import Tool, read_tools
 from .user import OutputType, SpecialToken, all_checked
 
@@ -32,6 +32,9 @@ _BLANK_CHARACTERS = " \t\n\r"
 _BLANK = ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)])
 _BLANKS = tree.repeat(_BLANK, 0, None)
 _VISIBLE = ir.negate(_BLANK)
+_DIGIT, _NO_ZERO = ir.char_set([(0x30, 0x39)]), ir.char_set([(0x31, 0x39)])
+_NUMBER = tree.alternate((ir.literal("0"), tree.concat((_NO_ZERO, tree.repeat(_DIGIT, 0, 3)))))
+"""What stands for `INDEX`."""
 
 
 def tool_grammar(
@@ -55,7 +58,13 @@ def tool_grammar(
     ]
 
     def fixed(text: str) -> list[int]:
-        return [made.text(piece) for piece in mark_of(text, tokens)] if text else []
+        found: list[int] = []
+        for n, part in enumerate(text.split(INDEX)):
+            if n:
+                number = ir.Pattern(_NUMBER, source="number of a call")
+                found.append(made.number(ir.Embedded("number of a call", number)))
+            found += map(made.text, mark_of(part, tokens))
+        return found
 
     def named(before: str, written: ToolSyntax = syntax) -> list[list[int]]:
         return [
@@ -122,23 +131,21 @@ def _free(
             *((_START, (*way, ~_MORE)) for way in named(syntax.before)),
         ]
     first, *more = mark_of(syntax.marker, tokens)
-    if isinstance(first, str) and more:
-        raise OutputTypeError(
-            f"The marker {syntax.marker!r} has a special token inside. It may begin with one."
-        )
-    rest = syntax.before[len(syntax.marker) :]
     begun = tree.concat((tree.alternate(map(ir.literal, openings)), ir.ANY_TEXT))
     none = [tree.complement(begun)] if openings else []
     some = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), without([syntax.marker]), *none))
     free = made.number(ir.Embedded("text", ir.Pattern(some, source="text")))
-    if isinstance(first, SpecialToken) or not overlap([syntax.marker]):
+    if isinstance(first, SpecialToken) or not (more or overlap([syntax.marker])):
         ways = [[*way, ~_MORE] for way in named(syntax.before)]
         bodies = [*ways, *([free, *way] for way in ways)]
     else:
-        opening = tree.intersect((up_to(syntax.marker, [syntax.marker]), *none))
-        source = f"text up to {syntax.marker!r}"
+        # No text has the token that follows: of those before it any may be text.
+        before = tree.concat((ir.ANY_TEXT, ir.literal(first)))
+        before = tree.intersect((before, without([syntax.marker])))
+        opening = tree.intersect((before if more else up_to(first, [first]), *none))
+        source = f"text up to {first!r}"
         opened = made.number(ir.Embedded(source, ir.Pattern(opening, source=source)))
-        bodies = [[opened, *way, ~_MORE] for way in named(rest)]
+        bodies = [[opened, *way, ~_MORE] for way in named(syntax.before[len(first) :])]
     ends = alone(some, free) if calls.may_be_text else []
     return [*((_START, end) for end in ends), *((_START, tuple(body)) for body in bodies)]
 
@@ -169,7 +176,7 @@ def no_calls(syntax: ToolSyntax) -> ir.Regex:
     """Texts in which no call begins."""
     if syntax.marker:
         return without([syntax.marker])
-    begun = tree.concat((_BLANKS, ir.literal(syntax.before), ir.ANY_TEXT))
+    begun = tree.concat((_BLANKS, ir.literal(syntax.begins), ir.ANY_TEXT))
     return tree.complement(begun)
 
 
@@ -186,11 +193,11 @@ def answer_type(
         raise OutputTypeError(f"{calls!r}: answer= is a type of values, and no ToolCalls.")
     grammar = output.grammar
     if isinstance(grammar, ir.Pattern) and tools:
-        begun = tree.concat((ir.literal(syntax.before), ir.ANY_TEXT))
+        begun = tree.concat((ir.literal(syntax.begins), ir.ANY_TEXT))
         regex = tree.intersect((grammar.regex, tree.complement(begun)))
         return replace(output, grammar=ir.Pattern(regex, source=grammar.source))
     for tool in tools:
-        if _may_begin(grammar, syntax.opening(tool.name)):
+        if _may_begin(grammar, syntax.opening(tool.name).partition(INDEX)[0]):
             raise OutputTypeError(
                 f"{calls!r}: an answer may begin as a call of {tool.name} does, so that the two "
                 "could not be told apart. Pass a class, or a schema of an object without other "
@@ -257,7 +264,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
             outputs.append(answer)
 
         def parse(text: str) -> list[Any]:
-            if answer is not None and not text.startswith(syntax.before):
+            if answer is not None and not text.startswith(syntax.begins):
                 return [answer.parse(text)]  # it never begins as a call does
             return read_calls(value, syntax, callable_, name, text)
 
@@ -290,7 +297,7 @@ def _without_calls(
         if answer is not None:
             return [answer.parse(text)]
         begun = text if syntax.marker else text.lstrip(_BLANK_CHARACTERS)
-        if syntax.marker in begun if syntax.marker else begun.startswith(syntax.before):
+        if syntax.marker in begun if syntax.marker else begun.startswith(syntax.begins):
             raise ParseError(
                 f"The text is no {name}: a call begins in it. Text: {text!r}", text=text
             )

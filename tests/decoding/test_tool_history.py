@@ -97,6 +97,14 @@ def test_a_template_that_shows_calls_gets_them(model: TextModel) -> None:
     assert text.endswith('[C]weather{"city": "Oslo"}[/C][R]result of 0[/R]')
 
 
+def test_ids_say_the_tool_where_the_template_shows_nothing_else_of_it(model: TextModel) -> None:
+    calls = call("weather", {"city": "Rome"}), call("news", {})
+    text = rendered(Templated(model, "kimi"), [*chat_with(*calls), *FURTHER, *chat_with(calls[0])])
+    for n, name in enumerate(("weather", "news", "weather")):
+        assert f"<|tool_call_begin|>functions.{name}:{n}<|tool_call_argument_begin|>" in text
+        assert f"## Return of functions.{name}:{n}\nresult of {n % 2}" in text
+
+
 def test_text_beside_calls_is_kept(model: TextModel) -> None:
     text = rendered(model, chat_with(call("weather", {}), text="Let me see."))
     assert in_order(text, "Let me see.", '"weather"', "<tool_response>\nresult of 0\n</tool_")
