@@ -120,6 +120,8 @@ class _Worker:
         self._given_up: dict[int, bool] = {}  # of these, those cancelled: whether one is awaited
         self._lock = threading.Lock()
         self._arrived: queue.SimpleQueue[Call | ErrandCall | Adapter | None] = queue.SimpleQueue()
+        self._is_prepared = threading.Event()  # whether nothing that has arrived is to be prepared
+        self._is_prepared.set()
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(FORM_BYTES, _weight)
         self._last: tuple[int, Any, Prepared] | None = None
 
@@ -141,9 +143,17 @@ class _Worker:
         self._tell(Ping())  # from now on it answers; what is left runs the chat template
         self._tell(Ready.of(self._model))
         begin("structgen-prepare", self._prepare_all)
+        self._make_all()
+
+    def _make_all(self) -> None:
         parent = os.getppid()
         while not self._is_over:
-            if not self._scheduler.step():
+            began = time.perf_counter()
+            if self._scheduler.step():
+                # A pass holds the interpreter lock, and whoever waits for it gets 5 ms between
+                # two: what is prepared has as long as the pass took.
+                self._is_prepared.wait(time.perf_counter() - began)
+            else:
                 self._scheduler.wait(_ORPHAN_SECONDS)
                 # A child that the parent forked may hold the pipe open after its end.
                 if os.name == "posix" and os.getppid() != parent:
@@ -175,6 +185,7 @@ class _Worker:
                 if isinstance(message, (Call, ErrandCall)):
                     with self._lock:
                         self._received.add(message.id)
+                self._is_prepared.clear()
                 self._arrived.put(message)
         except BaseException:
             traceback.print_exc()
@@ -200,10 +211,14 @@ class _Worker:
     def _prepare_all(self) -> None:
         lines: OrderedDict[str | None, deque[Call | ErrandCall | Adapter]] = OrderedDict()
         together: list[Job | WorkJob] = []
+        owners: set[str | None] = set()  # who had a turn since something was handed in
         while True:
             # What has come by now is handed in together, so that it may begin together; but what
-            # has to be compiled first holds up nobody, and owners take turns.
+            # has to be compiled first holds up nobody, nor what fails, and owners take turns: one
+            # of each, where there are several.
             if not lines or not self._arrived.empty():
+                if not lines and self._arrived.empty():
+                    self._is_prepared.set()
                 message = self._arrived.get()
                 if message is None:
                     return
@@ -218,18 +233,19 @@ class _Worker:
                 self._end(message.id, None, self._adapter(message))
                 continue
             compiles = isinstance(message, Call) and message.type_key not in self._tasks
-            if compiles or len(together) == _MOST_TOGETHER:
+            if compiles or len(together) == _MOST_TOGETHER or (owner in owners and len(owners) > 1):
                 self._scheduler.submit(together)
-                together = []
+                together, owners = [], set()
+            owners.add(owner)
             began = time.thread_time()
             job = self._prepare(message)
             together += [job] if job else []
             if compiles:
                 self._scheduler.charge(owner, time.thread_time() - began)
                 time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
-            if compiles or not lines:
+            if compiles or job is None or not lines:
                 self._scheduler.submit(together)
-                together = []
+                together, owners = [], set()
 
     def _adapter(self, message: Adapter) -> Exception | None:
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from structgen.errors import IncompleteOutput
 from structgen.models.base import PREFIXES_OF
 from structgen.types import Regex
 from structgen.workers import Job, Scheduler, WorkJob
+from structgen.workers.protocol import ErrandCall, Frames, packed
+from structgen.workers.worker import _Worker
 
 
 class Counting(FakeModel):
@@ -499,3 +503,61 @@ def test_other_work_that_fails_is_cancelled_or_late() -> None:
     assert "cancelled" in str(ended["g"][1])
     assert "cancelled" in str(ended["w"][1])
     assert "".join(model.passes) == "gbbb"  # the one that had begun has no further pass
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: bool) -> None:
+    """However many the other has: each is a prompt to be read, and may be too long."""
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    told: list[str] = []
+    left = iter(range(20))
+
+    def prepare(call: ErrandCall) -> Any:
+        told.append(str(call.owner))
+        if call.owner == "one":
+            return "job"
+        worker._arrived.put(None if next(left, None) is None else ask("many"))
+        return None if fails else "other"
+
+    def ask(owner: str) -> ErrandCall:
+        return ErrandCall(0, 0, b"", None, owner)
+
+    worker._prepare = prepare
+    handed = SimpleNamespace(submit=lambda jobs: told.append("handed in" * ("job" in jobs)))
+    worker._scheduler = handed
+    for call in [ask("many"), ask("many"), ask("one")]:
+        worker._arrived.put(call)
+    worker._prepare_all()
+    begun = told.index("one")
+    assert told[begun : told.index("handed in")].count("many") <= 1
+
+
+def test_what_is_prepared_has_as_long_as_the_pass_before_it_took() -> None:
+    """A pass holds the interpreter lock; else one that takes long is followed by the next."""
+    call = ErrandCall(0, 0, b"", None)
+    worker: Any = _Worker(Frames(io.BytesIO(packed(call))), io.BytesIO())
+    worker._prepare = lambda message: None
+    waits: list[float] = []
+
+    def step() -> bool:
+        time.sleep(0.01)
+        worker._is_over = len(waits) == 2
+        return True
+
+    stub = SimpleNamespace(step=step, submit=lambda jobs: None, wake=lambda: None)
+    worker._scheduler = stub
+    worker._listen()
+    assert not worker._is_prepared.is_set()
+    heard = worker._arrived.get()
+    assert worker._arrived.get() is None
+    worker._arrived.put(heard)
+    thread = threading.Thread(target=worker._prepare_all)
+    thread.start()
+    assert worker._is_prepared.wait(60)
+    worker._arrived.put(None)
+    thread.join()
+    worker._is_over = False
+    worker._is_prepared = SimpleNamespace(wait=waits.append)
+    worker._make_all()
+    assert len(waits) == 3
+    assert min(waits) >= 0.01
