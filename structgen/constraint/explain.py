@@ -422,7 +422,7 @@ def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
         yield Limit(
             "spelling",
             "names and patterned strings without needless escapes, integers without fraction, "
-            "numbers without exponent, constants as the schema has them",
+            "exponents as Python writes them, constants as the schema has them",
         )
     else:
         yield Limit("", "numbers with an exponent within the range of 64-bit floats")

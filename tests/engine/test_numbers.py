@@ -221,9 +221,12 @@ def test_the_shortest_number_is_shortest(r: random.Random) -> None:
 
 
 def is_canonical(spec: NumberSpec, text: str) -> bool:
-    """Whether ``text`` is how a number may be spelt under ``canonical``."""
-    found = re.fullmatch(r"-?[0-9]+(?:\.([0-9]+))?", text)
+    """Whether ``text`` is how a number may be spelt under ``canonical``, but for the mantissas that
+    begin no plain number."""
+    found = re.fullmatch(r"-?[0-9]+(?:\.([0-9]+))?(e.*)?", text)
     if not found or not has_form(spec, text):
+        return False
+    if found[2] and not re.fullmatch(r"-?[1-9](\.[0-9]+)?e[+-]?[0-9]{1,3}", text):
         return False
     if not spec.multiples:
         return True
@@ -232,6 +235,8 @@ def is_canonical(spec: NumberSpec, text: str) -> bool:
     scale = max(scale, 1)
     least = Decimal(math.lcm(*(int(m * scale) for m in spec.multiples))) / scale
     places = max(-int(least.normalize().as_tuple().exponent), spec.form == "pointed", 0)
+    if found[2] and least % 1 == 0:
+        return False
     return len(found[1] or "") <= places
 
 
@@ -247,9 +252,93 @@ def test_canonical_numbers_are_the_same_numbers(r: random.Random) -> None:
             assert satisfies(spec, Decimal(text)), f"{text} wrongly accepted under {spec}"
             assert is_canonical(spec, text), f"{text} is not canonical under {spec}"
         elif satisfies(spec, Decimal(text)) and is_canonical(spec, text):
-            short = all(len(part) <= 6 for part in text.lstrip("-").split("."))
+            mantissa, _, exponent = text.partition("e")
+            short = all(len(part) <= 6 for part in mantissa.lstrip("-").split("."))
+            if exponent:
+                bound = spec.lower is not None or spec.upper is not None
+                short = short and not (bound or spec.multiples or spec.non_multiples)
             zero = Decimal(text) == 0  # -0 and 0.0 need not be written
             assert zero or not short, f"{text} wrongly rejected under {spec}"
+
+
+def small_spec(r: random.Random) -> NumberSpec:
+    """One of which every plain number can be listed."""
+    bounds = [Decimal(r.randint(-99, 99)).scaleb(-1) for _ in range(2)]
+    bounds += [Decimal(r.choice(["0", "9", "9.9"]))] * 2
+    lower, upper = sorted(r.sample(bounds, 2))
+    multiples = [Decimal(r.choice(["0.1", "0.3", "0.5", "0.01", "0.02", "0.25"]))]
+    non = [Decimal(r.choice(["1", "0.1", "0.2"]))]
+    return NumberSpec(
+        r.choice([None, lower]),
+        r.choice([None, upper]),
+        r.random() < 0.3,
+        r.random() < 0.3,
+        tuple(multiples) * (r.random() < 0.5),
+        tuple(non) * (r.random() < 0.25),
+        (Decimal(r.choice(["5", "1.5", "20"])),) * (r.random() < 0.3),
+        max_digits=2,
+        canonical=True,
+        form=r.choice(["any", "any", "pointed"]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_exponents_by_brute_force(seed: int) -> None:
+    r = random.Random(seed)
+    spec = small_spec(r)
+    leaf = NumberLeaf(spec)
+    assert leaf.most_digits == leaf.most_exponent - 1 == 2
+    assert leaf.is_short
+    fraction = [""] + [f".{n:0{places}}" for places in (1, 2) for n in range(10**places)]
+    fraction = [text for text in fraction if len(text) <= leaf.most_fraction + 1]
+    begun: set[str] = set()
+    for text in (f"{sign}{n}{rest}" for sign in ("", "-") for n in range(100) for rest in fraction):
+        fits = satisfies(spec, Decimal(text)) and has_form(spec, text)
+        assert leaf_accepts(leaf, text) == fits, text
+        if fits:
+            begun.update(text[:end] for end in range(1, len(text) + 1))
+    for mantissa in (
+        f"{sign}{n}{rest}" for sign in ("", "-") for n in range(13) for rest in fraction
+    ):
+        for exponent in (
+            "e0",
+            "e-1",
+            "e+1",
+            "e1",
+            "e-02",
+            "e2",
+            "e-7",
+            "e22",
+            "e308",
+            "E1",
+            "e-324",
+        ):
+            text = mantissa + exponent
+            fits = mantissa in begun and satisfies(spec, Decimal(text)) and is_canonical(spec, text)
+            if not SMALLEST <= abs(Decimal(text)) <= LARGEST:
+                fits = False
+            assert leaf_accepts(leaf, text) == fits, f"{text} under {spec}"
+
+
+@given(RANDOM)
+@examples(40)
+def test_no_way_on_is_shorter_than_the_shortest(r: random.Random) -> None:
+    spec = spec_of(r, canonical=True) if r.random() < 0.7 else small_spec(r)
+    leaf = NumberLeaf(spec)
+    q = leaf.start
+    for _ in range(r.randint(0, 5)):
+        q = leaf.row(q).get(r.choice(b"0123456789.-e..15"), q)
+    shortest = leaf.shortest(q)
+    if shortest is None:
+        assert leaf.is_empty()
+        return
+    level = {q}
+    for n in range(min(len(shortest[0]), 7)):
+        assert not any(leaf.label(at) >= 0 for at in level), f"{n} under {spec}"
+        level = {to for at in level for to in leaf.row(at).values()}
+    for byte in bytes(shortest[0]):
+        q = leaf.row(q)[byte]
+    assert leaf.label(q) >= 0
 
 
 def test_zeros_may_stand_at_the_end_of_a_fraction() -> None:
@@ -261,7 +350,7 @@ def test_zeros_may_stand_at_the_end_of_a_fraction() -> None:
         cursor.accept(next(i for i, t in enumerate(TINY.tokens) if t == bytes([byte])))
         assert cursor.is_accepting == (byte != ord("."))
     assert constraint.allows("12.00")
-    assert not constraint.allows("2e0")
+    assert constraint.allows("2e0")
     assert not constraint.allows("20.01")
     cents = structgen.compile(JsonSchema({"type": "number", "multipleOf": 0.01}), TINY)
     assert [cents.allows(t) for t in ("2.5", "2.50", "2.500", "2", "2.55")] == [1, 1, 0, 1, 1]
@@ -415,3 +504,32 @@ def test_many_fine_multiples_are_no_search() -> None:
 def test_the_numbers_of_a_constant_in_every_spelling() -> None:
     check({"enum": [1, 0.5]}, ["1", "1.00", "10e-1", "0.5", "5E-1"], ["5", "1.01", "0", "-1"])
     check({"const": 1e308}, ["1e308", "1e+308", "10e307"], ["1e307", "2e308"])
+
+
+def test_numbers_as_python_and_javascript_write_them() -> None:
+    def verdicts(schema: dict[str, Any], *texts: str) -> list[bool]:
+        constraint = structgen.compile(JsonSchema(schema), TINY)
+        return [accepts(constraint, text, random.Random(1)) for text in texts]
+
+    number = {"type": "number"}
+    r = random.Random(3)
+    floats = [r.uniform(1, 10) * 10.0 ** r.randint(-300, 300) for _ in range(200)]
+    written = [repr(value) for value in floats if abs(math.log10(value)) < 15 or "e" in repr(value)]
+    assert all(verdicts(number, *written, "6.022e23", "1e-7", "1e+16", "-1.6e-19", "5e-324"))
+    assert not any(verdicts(number, "12e3", "0.5e3", "0e0", "1E5", "1e309", "1e1234", "1.e5", "1e"))
+    assert verdicts({"exclusiveMinimum": 0, "maximum": 100}, "2e1", "2e2", "2e-7") == [1, 0, 1]
+    # Where 8.5 is too much, so that nothing plain begins so, 8e-1 is no way out.
+    assert verdicts({"minimum": 0, "maximum": 1}, "1e-7", "8e-1", "0.8") == [1, 0, 1]
+    assert verdicts({"minimum": 1e20}, "6.022e23", "6e19", "1e20") == [1, 0, 1]
+    assert verdicts({"maximum": 1e-5, "minimum": 0}, "6.02e-6", "2e-5", "0.000006", "0") == [
+        1,
+        0,
+        1,
+        1,
+    ]
+    assert verdicts({"multipleOf": 0.5}, "1.5e3", "1e-1", "2.5e1", "1.25e1") == [1, 0, 1, 0]
+    assert verdicts({"type": "integer"}, "1e3", "1000") == [0, 1]
+    items = {"type": "array", "items": number, "uniqueItems": True}
+    same = "[10,1e1]", "[10,1e+01]", "[1.50e2,150.0]", "[12,1.2e1]"
+    assert not any(verdicts(items, *same))
+    assert verdicts(items, "[1e1,1e2]", "[10,1.0e-1]") == [1, 1]

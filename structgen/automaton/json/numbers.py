@@ -6,6 +6,12 @@ first: after ``k`` digits it knows ``k``, and whether the digits so far are less
 greater than the first ``k`` of each bound (`Mark`). Multiples (`Step`) keep a remainder. The
 exponents that a mantissa allows are an interval, settled when the ``e`` is read.
 
+By default (``canonical``) an exponent is written as Python and JavaScript do, after one digit that
+is not 0 and at most 16 decimals: ``6.022e23``, ``1e-07``. Such a mantissa must be one with which a
+plain number may begin: else a model that is asked for a number up to 1, and thinks of 85, would
+have to go on with ``8e-1``. Only where all numbers are so large or so small that Python writes them
+with an exponent, every mantissa is free.
+
 Whether a prefix can still become a number that satisfies the spec, and how soon, is arithmetic on
 the integers that further digits may stand for (`Window`), never a search. Which schema keywords
 lead here, `scalars` decides.
@@ -14,7 +20,7 @@ lead here, `scalars` decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -176,6 +182,9 @@ LARGEST, SMALLEST = Decimal("1.7976931348623157e308"), Decimal("5e-324")
 MAX_NON_MULTIPLES = 16
 """Most unrelated numbers that a number must not be a multiple of."""
 
+MOST_DECIMALS = 16
+"""Most decimals before a ``canonical`` exponent: with more, none is written as a float."""
+
 _ANY_EXPONENT = 999  # of zero
 
 _POINT, _MINUS, _PLUS, _ZERO = 0x2E, 0x2D, 0x2B, 0x30
@@ -193,9 +202,10 @@ class NumberSpec:
         excluded: values that it must not equal.
         max_digits: most digits before, and after, the decimal point, and of an exponent (more
             where a bound has more).
-        canonical: no exponent, no more decimal places than a multiple has, and no fraction at all
-            where only integers will do. Zeros at the end of a fraction may stand: a model that has
-            written ``2.50`` means to end there, and could go on with another digit only.
+        canonical: exponents as Python writes them (see above), no more decimal places than a
+            multiple has, and neither fraction nor exponent where only integers will do. Zeros at
+            the end of a fraction may stand: a model that has written ``2.50`` means to end there,
+            and could go on with another digit only.
         form: ``"digits"``: an integer, written without point and exponent; ``"pointed"``: written
             with one or the other; ``"any"``.
     """
@@ -266,6 +276,15 @@ class State(NamedTuple):
     exponent_negative: bool = False
 
 
+def _need_exponents(marks: Iterable[Mark]) -> bool:
+    """Whether Python writes all numbers within these bounds with an exponent."""
+    return any(
+        (m.role == LOWER and m.exponent >= 16)
+        or (m.role == UPPER and m.significant != "" and m.exponent < -4)
+        for m in marks
+    )
+
+
 BEGIN, SIGN, LONE_ZERO, WHOLE, DOT, FRACTION, E, E_SIGN, EXPONENT = range(9)
 
 
@@ -276,17 +295,22 @@ class NumberLeaf(Leaf):
         must: the step that the number must be a multiple of, or None.
         steps: that one, and those that it must not be a multiple of.
         is_contradictory: whether every multiple is one that it must not be.
-        has_exponents: whether scientific notation is allowed.
+        has_exponents: whether scientific notation is allowed, in all its forms.
+        is_short: whether it is, as ``canonical`` has it.
         most_digits, most_fraction, most_exponent: most digits before and after the point, and of
             an exponent.
         sides: what holds for positive and for negative numbers.
         is_plain: whether numbers have bounds and a number of digits only.
 
+    Args:
+        spec: what they must satisfy.
+        free: every mantissa may have an exponent.
+
     Raises:
         CompileLimitExceeded: more than `MAX_NON_MULTIPLES` unrelated ``non_multiples``.
     """
 
-    def __init__(self, spec: NumberSpec) -> None:
+    def __init__(self, spec: NumberSpec, free: bool = False) -> None:
         super().__init__()
         self.spec = spec
         multiples = [Step.of(m) for m in spec.multiples]
@@ -305,6 +329,8 @@ class NumberLeaf(Leaf):
         self.steps = ([must] if must else []) + avoid
         self.is_contradictory = must is not None and any(step.divides(must) for step in avoid)
         self.has_exponents = not spec.canonical and spec.form != "digits"
+        is_whole = must is not None and must.places == 0
+        self.is_short = spec.canonical and spec.form != "digits" and not is_whole
         self.sides = (self._side(False), self._side(True))
         marks = [m for side in self.sides for m in side.marks]
         self.most_digits = max(
@@ -321,11 +347,13 @@ class NumberLeaf(Leaf):
             self.most_fraction = max(must.places, spec.form == "pointed")
         if spec.canonical and must is not None and len(self.steps) == 1:
             self._counts_zeros = self.most_fraction > must.places
-        self.most_exponent = max(spec.max_digits, 3)
+        self.most_exponent = 3 if spec.canonical else max(spec.max_digits, 3)
         # Digits are compared with bounds, and counted, and that is all.
         self.is_plain = not self.has_exponents and all(s.modulus == 1 for s in self.steps)
         self._completions: dict[State, bytes | None] = {}
         self._alive: dict[State, bool] = {}
+        # Of positive and of negative numbers: whether a mantissa need not begin a plain number.
+        self._is_free = [free or (not self.steps and _need_exponents(s.marks)) for s in self.sides]
         self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self.sides]
         self.start = self.state(State(BEGIN))
 
@@ -348,9 +376,13 @@ class NumberLeaf(Leaf):
         if lower is not None and (lower > 0 or (lower == 0 and not lower_inclusive)):
             marks.append(Mark(lower, LOWER, lower_inclusive))
         marks += [Mark(abs(v), UNEQUAL, False) for v in excluded]
-        if not self.has_exponents:
+        if not self.has_exponents and not self.is_short:
             return Side(True, tuple(marks), ())
-        floats = [Mark(LARGEST, UPPER, True), Mark(SMALLEST, LOWER, True)]
+        floats = []
+        if upper is None or upper > LARGEST:
+            floats.append(Mark(LARGEST, UPPER, True))
+        if lower is None or lower < SMALLEST:
+            floats.append(Mark(SMALLEST, LOWER, True))
         return Side(True, tuple(marks), tuple(marks + floats))
 
     # -- transitions ------------------------------------------------------------------------
@@ -372,10 +404,11 @@ class NumberLeaf(Leaf):
             yield _POINT, s._replace(phase=DOT, digits=0, compared=compared, lead=lead)
         elif phase in (DOT, FRACTION) and s.digits < self.most_fraction:
             yield from self._by_digit(s, s.digits, self._fraction_digit)
-        if phase in (LONE_ZERO, WHOLE, FRACTION) and self.has_exponents:
+        if phase in (LONE_ZERO, WHOLE, FRACTION) and s.scientific:
             after = State(E, exponents=self.allowed(s))
             yield 0x65, after
-            yield 0x45, after
+            if self.has_exponents:
+                yield 0x45, after
         if phase == E:
             yield _PLUS, s._replace(phase=E_SIGN)
             yield _MINUS, s._replace(phase=E_SIGN, exponent_negative=True)
@@ -404,9 +437,16 @@ class NumberLeaf(Leaf):
                 compared: tuple[int, ...] = (EQUAL,) * len(texts)
             else:
                 compared = s.compared
-            for text, c in zip(texts, compared, strict=True):
-                if c == EQUAL and index < len(text):
-                    pivots.add(int(text[index]))
+            looked_at = [(text, c, index) for text, c in zip(texts, compared, strict=True)]
+            if s.phase != WHOLE:
+                is_first = s.phase in (BEGIN, SIGN)
+                so_far = (EQUAL,) * len(side.scientific) if is_first else s.scientific
+                at = 0 if is_first else index + 1  # the first digit stands before the point
+                for mark, c in zip(side.scientific, so_far, strict=False):
+                    looked_at.append((mark.significant, c, at))
+            for text, c, at in looked_at:
+                if c == EQUAL and at < len(text):
+                    pivots.add(int(text[at]))
             last = to = None
             for digit in _DIGITS:
                 if to is None or digit in pivots or last in pivots:
@@ -426,7 +466,7 @@ class NumberLeaf(Leaf):
             1,
             tuple(compare(EQUAL, digit, m.whole, 0) for m in side.marks),
             tuple(compare(EQUAL, digit, m.significant, 0) if digit else EQUAL
-                  for m in side.scientific),
+                  for m in side.scientific if digit or self.has_exponents),
             remainders=tuple(digit % step.modulus for step in self.steps),
         )  # fmt: skip
 
@@ -444,7 +484,7 @@ class NumberLeaf(Leaf):
         return s._replace(
             digits=index + 1,
             compared=compared,
-            scientific=self._significant(s, digit, index),
+            scientific=self._significant(s, digit, index) if self.has_exponents else (),
             **self._with_digit(s, digit),
         )
 
@@ -463,6 +503,11 @@ class NumberLeaf(Leaf):
         lead = s.lead
         if lead is None and digit:
             lead = -1 - index if self.has_exponents else 0
+        scientific = s.scientific
+        if lead is not None:
+            scientific = self._significant(s, digit, index + lead + 1)
+        if self.is_short and index >= MOST_DECIMALS:
+            scientific = ()
         return s._replace(
             phase=FRACTION,
             digits=index + 1,
@@ -470,17 +515,15 @@ class NumberLeaf(Leaf):
                 compare(c, digit, m.fraction, index)
                 for m, c in zip(marks, s.compared, strict=True)
             ),
-            scientific=self._significant(s, digit, index + (lead or 0) + 1)
-            if lead is not None
-            else s.scientific,
+            scientific=scientific,
             lead=lead,
             **self._with_digit(s, digit),
         )  # fmt: skip
 
     def _significant(self, s: State, digit: int, index: int) -> tuple[int, ...]:
-        marks = self.sides[s.negative].scientific
-        if not marks:
+        if not s.scientific:
             return ()
+        marks = self.sides[s.negative].scientific
         return tuple(
             compare(c, digit, m.significant, index)
             for m, c in zip(marks, s.scientific, strict=True)
@@ -488,9 +531,12 @@ class NumberLeaf(Leaf):
 
     def _with_digit(self, s: State, digit: int) -> dict[str, Any]:
         """What one more digit makes of remainders and zeros."""
-        if self.is_plain and not self._counts_zeros:
-            return {}
-        if digit == 0 and self._counts_zeros:
+        counts_zeros = self._counts_zeros or (
+            self.is_short and bool(self.steps and s.scientific) and s.phase != WHOLE
+        )
+        if self.is_plain and not counts_zeros:
+            return {"zeros": 0}
+        if digit == 0 and counts_zeros:
             return {"zeros": 0 if self.is_zero(s) else s.zeros + 1}
         shift = 10 ** (s.zeros + 1)
         remainders = tuple(
@@ -605,8 +651,8 @@ class NumberLeaf(Leaf):
         if s.phase == WHOLE:
             digits = 1 + max([len(m.whole) for m in self.sides[s.negative].marks], default=0)
             room = self.most_digits
-        elif s.phase == FRACTION and EQUAL not in s.compared and not self.steps:
-            digits, room = 1, self.most_fraction
+        elif s.phase == FRACTION and EQUAL not in s.compared + s.scientific and not self.steps:
+            digits, room = 1, MOST_DECIMALS if s.scientific else self.most_fraction
         else:
             return q
         if digits < s.digits <= room - most_digits:
@@ -641,7 +687,7 @@ class NumberLeaf(Leaf):
                     return True
             if not self.is_contradictory and self._has_plain(s):
                 return True
-            if not self.has_exponents:
+            if not self.has_exponents and not (s.scientific and self._is_free[s.negative]):
                 return False
         return self._completion(s) is not None
 
@@ -672,7 +718,31 @@ class NumberLeaf(Leaf):
                     found = b"e" + rest
             if self.has_exponents and found is None:
                 found = self._digits_and_exponent(s)
+            elif self.is_short and s.scientific:
+                found = self._shorter(s, found)
         self._completions[s] = found
+        return found
+
+    def _shorter(self, s: State, found: bytes | None) -> bytes | None:
+        """A shortest way on from a mantissa over an exponent; ``found`` where none is shorter."""
+        is_free = self._is_free[s.negative]
+        level = {s: b""}
+        for n in range(self.most_fraction + 2):
+            if not level or (found is not None and n + 2 >= len(found)):
+                break
+            following: dict[State, bytes] = {}
+            for at, text in level.items():
+                WORK.spend(1)
+                if at.phase != DOT:
+                    rest = self._exponent(State(E, exponents=self.allowed(at)))
+                    if rest is not None and (found is None or n + 1 + len(rest) < len(found)):
+                        found = text + b"e" + rest
+                if at.phase != DOT and EQUAL not in at.scientific and not self.steps:
+                    continue  # more digits allow no other exponent
+                for byte, to in self.following(at):
+                    if to.scientific and (is_free or self._is_alive(to)):
+                        following.setdefault(to, text + bytes([byte]))
+            level = following
         return found
 
     def _exponent(self, s: State) -> bytes | None:

@@ -34,7 +34,7 @@ class JsonOptions:
             ``"any"``.
         spelling: ``"canonical"`` for names (keys, enum, const) and strings with a ``pattern`` or
             ``format`` without needless escapes, integers without fraction or exponent, and
-            decimals without exponent;
+            exponents as Python and JavaScript write them (`numbers`);
             ``"any"`` for every spelling JSON allows.
         ensure_ascii: escape everything outside ASCII; what else may be escaped, still may.
         max_digits: most digits before, and after, a number's decimal point, and in an exponent.

@@ -311,11 +311,11 @@ class Scalars:
                 spec = NumberSpec(
                     lower=number,
                     upper=number,
-                    max_digits=leaf.spec.max_digits,
+                    max_digits=leaf.most_digits,
                     canonical=leaf.spec.canonical,
                     form=leaf.spec.form,
                 )
-                only = NumberLeaf(spec)
+                only = NumberLeaf(spec, free=leaf.is_short)
                 self._singles[name] = None if only.is_empty() else (only, only.start)
         return self._singles[name]
 
