@@ -427,6 +427,8 @@ def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
     else:
         yield Limit("", "numbers with an exponent within the range of 64-bit floats")
         yield Limit("", f"each of more than {MAX_SPELT_NUMBERS} numbers in an enum spelt as usual")
+    if options.closed:
+        yield Limit("closed", "no members of objects but those that the schema names")
     if options.ensure_ascii:
         yield Limit("ensure_ascii", "everything outside ASCII is escaped")
     yield Limit(

@@ -31,6 +31,7 @@ _FOR_TYPES = frozenset(
         "dialect",
         "documents",
         "format_assertion",
+        "closed",
         "on_unsupported",
         "max_work",
         "max_mask_work",

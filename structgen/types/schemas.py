@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from structgen.errors import SchemaError
@@ -44,14 +45,16 @@ class JsonSchema(Combining, Typed[Any]):
             ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
         documents: documents that ``$ref`` may lead to, by absolute URL. The metaschemas are known;
             nothing is ever fetched.
+        closed: whether objects have no members but those that the schema names.
 
     Raises:
         SchemaError: the argument is not JSON, or not an object or boolean; the file cannot be read.
     """
 
-    __slots__ = ("_documents", "_schema", "dialect")
+    __slots__ = ("_documents", "_schema", "closed", "dialect")
 
     dialect: str | None
+    closed: bool
     _schema: Any
     _documents: Any
 
@@ -60,6 +63,8 @@ class JsonSchema(Combining, Typed[Any]):
         schema: Mapping[str, Any] | bool | str | os.PathLike[str],
         dialect: str | None = None,
         documents: Mapping[str, Any] | None = None,
+        *,
+        closed: bool = False,
     ) -> None:
         if isinstance(schema, os.PathLike) or (
             isinstance(schema, str) and schema.endswith(".json") and _PATH.fullmatch(schema)
@@ -73,6 +78,7 @@ class JsonSchema(Combining, Typed[Any]):
             )
         object.__setattr__(self, "_schema", value if isinstance(schema, str) else _copy(value))
         object.__setattr__(self, "dialect", dialect)
+        object.__setattr__(self, "closed", closed)
         object.__setattr__(self, "_documents", _copy(documents) if documents else None)
 
     @classmethod
@@ -137,10 +143,12 @@ class JsonSchema(Combining, Typed[Any]):
             out["dialect"] = self.dialect
         if self._documents is not None:
             out["documents"] = _copy(self._documents)
+        if self.closed:
+            out["closed"] = True
         return out
 
-    def _key(self) -> tuple[str, str | None, str]:
-        return self.text, self.dialect, json.dumps(self._documents)
+    def _key(self) -> tuple[str, str | None, str, bool]:
+        return self.text, self.dialect, json.dumps(self._documents), self.closed
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JsonSchema) and self._key() == other._key()
@@ -149,7 +157,8 @@ class JsonSchema(Combining, Typed[Any]):
         return hash(self._key())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return JsonSchema, (self._schema, self.dialect, self._documents)
+        made = partial(JsonSchema, closed=True) if self.closed else JsonSchema
+        return made, (self._schema, self.dialect, self._documents)
 
     def __repr__(self) -> str:
         return f"JsonSchema({shown(self._schema)})"

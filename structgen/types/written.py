@@ -217,7 +217,7 @@ def _output(grammar: ir.Grammar, name: str, is_fitted: bool) -> OutputType:
     parse: Callable[[str], Any] = str
     if isinstance(grammar, ir.Json):
         options = grammar.options
-        schema = JsonSchema(grammar.schema, options.get("dialect"), options.get("documents"))
+        schema = JsonSchema(grammar.schema, **options)
         parse = lower_schema(schema).parse
     made: OutputType
     made = OutputType(grammar, parse, name, fitted=(lambda _: made) if is_fitted else None)
@@ -316,9 +316,9 @@ def _choice(texts: tuple[str, ...]) -> ir.Choice:
 
 
 def _json(schema: Any, options: dict[str, Any]) -> ir.Json:
-    _check(options.keys() <= {"dialect", "documents"}, "an option of a schema")
+    _check(options.keys() <= {"dialect", "documents", "closed"}, "an option of a schema")
     # Looks at all that a schema of a user's is looked at for.
-    checked = JsonSchema(schema, options.get("dialect"), options.get("documents"))
+    checked = JsonSchema(schema, **options)
     return ir.Json(checked.shared, checked.options)
 
 

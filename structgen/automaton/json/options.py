@@ -42,6 +42,8 @@ class JsonOptions:
             ``"draft7"``, ``"draft2019-09"`` or ``"draft2020-12"`` (the default).
         documents: documents that ``$ref`` may lead to, by absolute URL. Nothing is ever fetched.
         format_assertion: whether ``format`` is enforced; False makes it an annotation.
+        closed: whether objects have no members but those that the schema names (see
+            `json_schema.named`).
         max_depth: most objects and arrays open inside one another, from 1 to 1,000; None for no
             bound. Where items must be unique there is always one (`values.MAX_DEPTH_COMPARED`).
         on_unsupported: ``"error"``: a keyword that cannot be enforced is refused; ``"warn"``: it is
@@ -61,6 +63,7 @@ class JsonOptions:
     dialect: str | None = None
     documents: Mapping[str, Any] | None = None
     format_assertion: bool = True
+    closed: bool = False
     max_depth: int | None = 64
     on_unsupported: str = "error"
     max_work: int = MAX_WORK
@@ -89,7 +92,7 @@ class JsonOptions:
                 f"max_digits must be at most {MAX_DIGITS:,}, as Python reads no whole number of "
                 f"many more; got {self.max_digits:,}."
             )
-        for name in ("ensure_ascii", "format_assertion"):
+        for name in ("ensure_ascii", "format_assertion", "closed"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
         if not isinstance(self.whitespace, str):
@@ -125,7 +128,7 @@ class JsonOptions:
     @property
     def reading(self) -> dict[str, Any]:
         """Those by which schemas are read, as `json_schema.lower` takes them."""
-        names = ("dialect", "documents", "format_assertion")
+        names = ("dialect", "documents", "format_assertion", "closed")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -170,6 +173,7 @@ class CompileOptions(TypedDict, total=False):
     dialect: str | None
     documents: Mapping[str, Any] | None
     format_assertion: bool
+    closed: bool
     max_depth: int | None
     on_unsupported: Literal["error", "warn"]
     max_work: int

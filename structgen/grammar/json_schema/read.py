@@ -49,6 +49,7 @@ from .graph import (
     by_key,
     node_at,
 )
+from .named import only_named
 
 
 class Heights:
@@ -1001,6 +1002,7 @@ def lower(
     dialect: str | None = None,
     documents: Mapping[str, Any] | None = None,
     format_assertion: bool = True,
+    closed: bool = False,
     skipped: Skipped = (),
     observe: Observer | None = None,
     apart: bool = False,
@@ -1012,6 +1014,7 @@ def lower(
         dialect: draft of a schema whose ``$schema`` does not say (see `dialects.DIALECTS`).
         documents: documents that references may lead to, by URL; the metaschemas are known.
         format_assertion: whether ``format`` is enforced or an annotation.
+        closed: whether objects have no members but those that the schema names.
         skipped: keywords, with their paths, that are passed over.
         observe: told of each subschema that is reached, and where.
         apart: whether each subschema is to be a node of its own, which knows where it stands, also
@@ -1040,7 +1043,7 @@ def lower(
     if holders:
         fill = KeywordReader(format_assertion=False, skipped=skipped).read
         UnreachedReader(known, reader.reached(), fill).check(holders)
-    return graph
+    return only_named(graph) if closed else graph
 
 
 def _see_nothing(raw: Mapping[str, Any], place: Place) -> None:

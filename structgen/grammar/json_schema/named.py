@@ -1,0 +1,127 @@
+"""A schema graph whose objects have no members but those that it names: the option ``closed``.
+
+Each value's schema is read as if it said ``unevaluatedProperties: false``, but for what the schema
+says of other members itself (``additionalProperties``, ``unevaluatedProperties``), for schemas that
+say nothing, and for what an ``enum`` lists. Below ``not`` and ``if`` nothing changes, nor in a
+``oneOf`` whose alternatives are not plain to tell apart: with fewer values there more would be
+valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from .graph import ARRAY, FALSE, IN_PLACE, OBJECT, TRUE, Node, SchemaGraph, json_key
+
+
+def only_named(graph: SchemaGraph) -> SchemaGraph:
+    """``graph`` with closed objects: what is closed is a copy."""
+    closing = _Closing(graph.nodes)
+    root = closing.copy(graph.root, is_value=True)
+    closing.fill()
+    said = graph.said | {"additional", "properties", "unevaluated_properties"}
+    return replace(graph, root=root, said=said)
+
+
+class _Closing:
+    def __init__(self, nodes: list[Node]) -> None:
+        self._nodes = nodes
+        self._copies: dict[tuple[int, bool], int] = {}
+        self._todo: list[tuple[Node, int, bool]] = []
+
+    def copy(self, requirement: int, is_value: bool) -> int:
+        """``requirement`` with closed values inside; closed itself if it ``is_value``, and else
+        stands beside others that speak of the same value."""
+        node = self._nodes[requirement >> 1]
+        if requirement & 1 or not node.types & (OBJECT | ARRAY) or not node.fields():
+            return requirement
+        key = requirement, is_value
+        if key not in self._copies:
+            self._copies[key] = 2 * len(self._nodes)
+            self._nodes.append(Node(node.path))
+            self._todo.append((node, self._copies[key] >> 1, is_value))
+        return self._copies[key]
+
+    def fill(self) -> None:
+        """Make the copies."""
+        while self._todo:
+            node, number, is_value = self._todo.pop()
+            fields = node.fields()
+            self._close_parts(fields)
+            if is_value and node.types & OBJECT and node.enum is None:
+                self._close(node, fields)
+            self._nodes[number] = Node(node.path, **fields)
+
+    def _close_parts(self, fields: dict[str, Any]) -> None:
+        def value(requirement: int) -> int:
+            return self.copy(requirement, is_value=True)
+
+        def part(requirement: int) -> int:
+            return self.copy(requirement, is_value=False)
+
+        for name, parts in fields.items():
+            if name in ("additional", "items", "unevaluated_properties", "unevaluated_items"):
+                fields[name] = value(parts)
+            elif name == "properties":
+                fields[name] = {key: value(one) for key, one in parts.items()}
+            elif name == "pattern_properties":
+                fields[name] = tuple((regex, value(one)) for regex, one in parts)
+            elif name == "prefix":
+                fields[name] = tuple(map(value, parts))
+            elif name == "dependent_schemas":
+                fields[name] = {key: part(one) for key, one in parts.items()}
+            elif name == "condition":
+                fields[name] = (parts[0], part(parts[1]), part(parts[2]))
+            elif name in ("refs", "all_of", "any_of") or (
+                name == "one_of" and _are_apart(self._nodes, parts)
+            ):
+                fields[name] = tuple(map(part, parts))
+
+    def _close(self, node: Node, fields: dict[str, Any]) -> None:
+        in_place = IN_PLACE & fields.keys()
+        (name,) = in_place if len(in_place) == 1 else ("",)
+        if not in_place:
+            if not node.evaluates_all_properties:
+                fields["additional"] = FALSE
+                fields["properties"] = {**fields.get("properties", {})}
+                for required in node.required:
+                    fields["properties"].setdefault(required, TRUE)
+        elif fields.keys() - {"types"} == {name} and (
+            name == "any_of" or (name in ("refs", "all_of") and len(fields[name]) == 1)
+        ):
+            parts = getattr(node, name)
+            fields[name] = tuple(self.copy(one, is_value=True) for one in parts)
+        elif not node.evaluates_all_properties and node.unevaluated_properties == TRUE:
+            fields["unevaluated_properties"] = FALSE
+
+
+def _are_apart(nodes: Sequence[Node], options: Sequence[int]) -> bool:
+    """Whether no object or array can meet two of ``options``, plainly: they differ by type, or by
+    what one required member of each must be."""
+    found: list[tuple[int, dict[str, frozenset[Any]]]] = []
+    for option in options:
+        node = nodes[option >> 1]
+        for _ in nodes:
+            if node.fields().keys() != {"refs"} or len(node.refs) != 1:
+                break
+            node = nodes[node.refs[0] >> 1]
+        types = node.types & (OBJECT | ARRAY)
+        if not node.speaks_of_arrays and not node.applies_in_place:
+            types &= OBJECT  # nothing in an array of it is closed
+        listed = {
+            name: frozenset(map(json_key, values))
+            for name in node.required
+            if (values := nodes[node.properties.get(name, TRUE) >> 1].enum) is not None
+        }
+        found.append((ARRAY | OBJECT, {}) if option & 1 else (types, listed))
+    return all(
+        not types & others
+        or (
+            types & others == OBJECT
+            and any(listed[name].isdisjoint(told[name]) for name in listed.keys() & told)
+        )
+        for (types, listed), (others, told) in combinations(found, 2)
+    )
