@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         Cfg,
         Choice,
         JsonSchema,
+        Quote,
         Regex,
         SpecialToken,
         Tagged,
@@ -104,6 +105,7 @@ __all__ = [
     "ParseError",
     "Partial",
     "PromptError",
+    "Quote",
     "Refused",
     "Regex",
     "RemoteError",
@@ -152,7 +154,7 @@ _HOMES = {
         "structgen.remote": "AsyncRemoteModel RemoteModel from_openai",
         "structgen.runner": "Runner Tool",
         "structgen.text_model": "TextModel generate",
-        "structgen.types": "Call Cfg Choice JsonSchema Regex SpecialToken "
+        "structgen.types": "Call Cfg Choice JsonSchema Quote Regex SpecialToken "
         "Tagged Template Text ToolCalls",
         "structgen.values": "Partial",
         "structgen.vocabulary": "Vocabulary",

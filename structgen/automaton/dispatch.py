@@ -13,6 +13,7 @@ Of several grammars one after the other each part but the last has a frame below
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -130,9 +131,18 @@ def restrict(regex: ir.Regex, chars: ir.CharSet) -> ir.Regex:
     if chars == ir.ANY_CHAR:
         return regex
     says_what_is_not = (ir.Complement, ir.Lookahead, ir.Lookbehind)
-    if any(isinstance(node, says_what_is_not) for node in ir.nodes(regex)):
+    if any(isinstance(node, says_what_is_not) for node in ir.nodes(regex)) or not all(
+        _holds(chars, node.document) for node in ir.nodes(regex) if isinstance(node, ir.Quote)
+    ):
         return ir.Intersect((regex, ir.Repeat(chars, 0, None)))
     return _narrow(regex, ir.negate(chars))
+
+
+def _holds(chars: ir.CharSet, text: str) -> bool:
+    """Whether all characters of ``text`` are among some."""
+    ends = [low for low, _ in chars.ranges], [high for _, high in chars.ranges]
+    points = map(ord, set(text))
+    return all(bisect_right(ends[0], point) > bisect_left(ends[1], point) for point in points)
 
 
 def _narrow(regex: ir.Regex, barred: ir.CharSet) -> ir.Regex:

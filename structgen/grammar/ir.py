@@ -3,9 +3,9 @@
 Two layers of small immutable values:
 
 * **Regular expressions over code points** (`Regex` nodes): `CharSet`, `Concat`, `Alternate`,
-  `Repeat`, `Intersect`, `Complement`, `Checksum`, the two anchors and the two lookarounds. They
-  describe *text*; how a code point is spelt in bytes (UTF-8, or escaped inside a JSON string) is
-  the automaton's business.
+  `Repeat`, `Intersect`, `Complement`, `Checksum`, `Quote`, the two anchors and the two
+  lookarounds. They describe *text*; how a code point is spelt in bytes (UTF-8, or escaped inside a
+  JSON string) is the automaton's business.
 * **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
   texts), `Json` (a JSON Schema, still as data), `ContextFree` (rules over terminals), `Either` (a
   union), `Sequence` (one after the other).
@@ -127,6 +127,32 @@ class Checksum(_Compound):
 
 
 @dataclass(frozen=True, slots=True)
+class Quote(_Compound):
+    """A piece of a document, from border to border of its units.
+
+    Attributes:
+        document: the text.
+        unit: ``"word"``, ``"character"`` or ``"sentence"``.
+        least: how many units it has at least, 1 or more,
+        most: and at most; None for no bound.
+        ignore_case: whether letters may be of another case.
+        any_whitespace: whether one blank of any kind stands for each run of blanks.
+    """
+
+    document: str
+    unit: str
+    least: int
+    most: int | None
+    ignore_case: bool
+    any_whitespace: bool
+
+    __hash__ = _Compound._keep_hash
+
+    def __repr__(self) -> str:
+        return f"Quote({self.document[:20]!r}…, {self.unit!r}, {self.least}, {self.most})"
+
+
+@dataclass(frozen=True, slots=True)
 class StartAnchor:
     """The empty string, only at the very start of the text."""
 
@@ -157,8 +183,8 @@ class Lookbehind(_Compound):
 
 
 Regex: TypeAlias = (
-    "CharSet | Concat | Alternate | Repeat | Intersect | Complement | Checksum | StartAnchor"
-    " | EndAnchor | Lookahead | Lookbehind"
+    "CharSet | Concat | Alternate | Repeat | Intersect | Complement | Checksum | Quote"
+    " | StartAnchor | EndAnchor | Lookahead | Lookbehind"
 )
 
 

@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.core import GROW, AnyText, Leaf, NeedsText, StringLeaf, TextHistory
+from structgen.automaton.core import (
+    GROW,
+    AnyText,
+    Leaf,
+    NeedsText,
+    StringLeaf,
+    TextHistory,
+    TextLeaf,
+)
 from structgen.automaton.json import bytes_of_many
 from structgen.automaton.regex import GROUND
 from structgen.automaton.texts import Text
@@ -348,7 +356,11 @@ class Reach:
 
     def _farthest(self, leaf: Leaf, end: int | tuple[int, int], continuation: int) -> int:
         """Most bytes that plans from where tokens end have; of strings, from anywhere in them."""
-        if type(leaf) is StringLeaf and leaf.most_left is not None:
+        if (
+            isinstance(leaf, TextLeaf)
+            and (type(leaf) is StringLeaf or leaf.is_private)
+            and leaf.most_left is not None
+        ):
             after = self._after_string(leaf, continuation)
             return min(FAR, leaf.most_left + 2 + after)
         longest = 0

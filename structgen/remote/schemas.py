@@ -167,6 +167,7 @@ _CALLED: dict[type, str] = {
     ir.Intersect: "an intersection",
     ir.Complement: "a complement",
     ir.Checksum: "a checksum",
+    ir.Quote: "a quote",
     ir.StartAnchor: "an anchor inside",
     ir.EndAnchor: "an anchor inside",
     ir.Lookahead: "a lookahead",

@@ -1,9 +1,9 @@
 """Output types: from what the user wrote to a grammar, and from finished text back to a value.
 
 `lower` is the whole of it. In reading order: `sums` (what all types have in common), `user`,
-`regexes`, `schemas` and `openapi` (what users write), `dispatch` (who lowers what), `wrappers`
-(schemas and patterns), `lowering` (all that is not a wrapper), `names` (of types in messages);
-`json_types` and `exact_schema` (whatever Pydantic knows), `patterns`,
+`regexes`, `quotes`, `schemas` and `openapi` (what users write), `dispatch` (who lowers what),
+`wrappers` (schemas and patterns), `lowering` (all that is not a wrapper), `names` (of types in
+messages); `json_types` and `exact_schema` (whatever Pydantic knows), `patterns`,
 `own_types` and `networks` (Pydantic's own types), `signatures` (functions), `records` (attrs,
 msgspec); `tags` and `tagged` (free text with values in it), `templates` and `joined` (text with
 holes); `tool_calls`, `tools` and `tool_grammar` (calls in a model's own syntax); `written` (types
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from structgen.types.dispatch import cache_key, lower
 from structgen.types.own_types import FUNCTIONS, looked_at_by
+from structgen.types.quotes import Quote, QuotedText
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.sums import AnyT, Choices, Functions, ItemT, Others, Own, T, T_co, TextT, Typed
@@ -62,6 +63,8 @@ __all__ = [
     "Own",
     "Part",
     "PartReader",
+    "Quote",
+    "QuotedText",
     "Regex",
     "SpecialToken",
     "T",

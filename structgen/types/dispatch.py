@@ -11,6 +11,7 @@ import functools
 from collections.abc import Hashable
 from typing import Any
 
+from .quotes import holds_document
 from .regexes import TextPattern
 from .schemas import JsonSchema, is_plainly_schema
 from .sums import AnyOf
@@ -39,7 +40,8 @@ def lower(output_type: Any) -> OutputType:
     if isinstance(output_type, JsonSchema):
         return lower_schema(output_type)  # quicker than to look it up
     if isinstance(output_type, TextPattern):
-        return _lower_pattern(output_type)
+        make = _lower_pattern.__wrapped__ if output_type.is_private else _lower_pattern
+        return make(output_type)
     if type(output_type) is dict and is_plainly_schema(output_type):
         return lower_schema(JsonSchema(output_type))
     from . import lowering
@@ -48,7 +50,8 @@ def lower(output_type: Any) -> OutputType:
 
 
 def cache_key(output_type: Any) -> Hashable | None:
-    """What to keep a compiled ``output_type`` under; None: it may mean something else next time.
+    """What to keep a compiled ``output_type`` under; None: it may mean something else next time, or
+    holds a document, which is not to be kept.
 
     Types may be equal without meaning the same: int | str equals str | int, Literal[1] equals
     Literal[True]. Their spelling tells them apart.
@@ -58,6 +61,8 @@ def cache_key(output_type: Any) -> Hashable | None:
         return None if None in keys else (type(output_type), *keys)
     if type(output_type) is dict and is_plainly_schema(output_type):
         return cache_key(JsonSchema(output_type))
+    if holds_document(output_type):
+        return None
     if isinstance(output_type, AnyOf):
         return cache_key(output_type.members)
     if isinstance(output_type, Cfg):

@@ -34,7 +34,7 @@ _MOST_IN_ENUM = 1000
 """More texts are one long string of an expression: whoever walks a schema need not see each."""
 
 
-class Ready(TextPattern):
+class Ready(TextPattern[str]):
     """A type of `structgen.types`. It parses to the text.
 
     By itself it is an output type and may stand where a type does, in a Pydantic class, ``list[…]``

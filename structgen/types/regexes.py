@@ -15,14 +15,14 @@ from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
 
-from .sums import AnyOf, Joined, Typed, joined_with
+from .sums import AnyOf, Joined, T_co, Typed, joined_with
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
 
-class TextPattern(Typed[str]):
+class TextPattern(Typed[T_co]):
     """A set of texts that can be combined with others; strings among them stand for themselves.
 
     An output type by itself, and a constraint on ``str`` inside others:
@@ -41,69 +41,78 @@ class TextPattern(Typed[str]):
         """All its texts, where they are listed; None where they are described."""
         return None
 
-    def __and__(self, other: TextPattern | str) -> TextPattern:
+    @property
+    def is_private(self) -> bool:
+        """Whether it holds a document, which is not kept when nobody uses the type any more."""
+        return False
+
+    def checker(self) -> Callable[[str], str]:
+        """What Pydantic calls with a string: linear in its length."""
+        return _checker(self)
+
+    def __and__(self, other: TextPattern | str) -> TextPattern[str]:
         """Texts of both."""
         return _combined("and", self, other)
 
-    def __rand__(self, other: str) -> TextPattern:
+    def __rand__(self, other: str) -> TextPattern[str]:
         return _combined("and", other, self)
 
     @overload
-    def __or__(self, other: TextPattern | str) -> TextPattern: ...
+    def __or__(self, other: TextPattern | str) -> TextPattern[str]: ...
     @overload
     def __or__(self, other: Any) -> AnyOf: ...
-    def __or__(self, other: Any) -> TextPattern | AnyOf:
+    def __or__(self, other: Any) -> TextPattern[str] | AnyOf:
         """Texts of either: of two patterns a pattern, else of either output type."""
         return AnyOf(self, other) if _part(other) is None else _combined("or", self, other)
 
-    def __ror__(self, other: Any) -> TextPattern | AnyOf:
+    def __ror__(self, other: Any) -> TextPattern[str] | AnyOf:
         return AnyOf(other, self) if _part(other) is None else _combined("or", other, self)
 
     @overload
-    def __add__(self, other: TextPattern | str) -> TextPattern: ...
+    def __add__(self, other: TextPattern | str) -> TextPattern[str]: ...
     @overload
     def __add__(self, other: Any) -> Joined: ...
-    def __add__(self, other: Any) -> TextPattern | Joined:
+    def __add__(self, other: Any) -> TextPattern[str] | Joined:
         """A text of this one followed by one of the other, which may be any output type."""
         return _followed(self, other)
 
-    def __radd__(self, other: Any) -> TextPattern | Joined:
+    def __radd__(self, other: Any) -> TextPattern[str] | Joined:
         return _followed(other, self)
 
-    def __invert__(self) -> TextPattern:
+    def __invert__(self) -> TextPattern[str]:
         """All other texts."""
         return Combined("not", (self,))
 
-    def __sub__(self, other: TextPattern | str) -> TextPattern:
+    def __sub__(self, other: TextPattern | str) -> TextPattern[str]:
         """Texts of this one that are none of the other's."""
         part = _part(other)
         return NotImplemented if part is None else self & ~part
 
-    def exactly(self, count: int) -> TextPattern:
+    def exactly(self, count: int) -> TextPattern[str]:
         """``count`` texts in a row."""
         return self.between(count, count)
 
-    def at_least(self, count: int) -> TextPattern:
+    def at_least(self, count: int) -> TextPattern[str]:
         """``count`` texts in a row, or more."""
         return _times(self, count, None)
 
-    def at_most(self, count: int) -> TextPattern:
+    def at_most(self, count: int) -> TextPattern[str]:
         """Up to ``count`` texts in a row, the empty text for none."""
         return self.between(0, count)
 
-    def between(self, least: int, most: int) -> TextPattern:
+    def between(self, least: int, most: int) -> TextPattern[str]:
         """From ``least`` to ``most`` texts in a row."""
         return _times(self, least, most)
 
-    def optional(self) -> TextPattern:
+    def optional(self) -> TextPattern[str]:
         """One text, or the empty one."""
         return _times(self, 0, 1)
 
-    def zero_or_more(self) -> TextPattern:
+    def zero_or_more(self) -> TextPattern[str]:
         """Any number of texts in a row."""
         return _times(self, 0, None)
 
-    def one_or_more(self) -> TextPattern:
+    def one_or_more(self) -> TextPattern[str]:
         """One text or several in a row."""
         return _times(self, 1, None)
 
@@ -137,8 +146,7 @@ class TextPattern(Typed[str]):
         # Pydantic asks for this, so it is there; those who do without never import it.
         from pydantic_core import core_schema
 
-        check = _checker(self)
-        return core_schema.no_info_after_validator_function(check, handler(source))
+        return core_schema.no_info_after_validator_function(self.checker(), handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -156,7 +164,7 @@ class TextPattern(Typed[str]):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Regex(TextPattern):
+class Regex(TextPattern[str]):
     """Text that a regular expression matches from end to end, as ``re.fullmatch`` would.
 
     Parses to the text itself. What is not regular (backreferences) is refused when the
@@ -218,13 +226,18 @@ _SIGNS = {"and": " & ", "or": " | ", "then": " + "}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Combined(TextPattern):
+class Combined(TextPattern[str]):
     """Parts put together; made by the operators and methods of `TextPattern`."""
 
     operation: str
     parts: tuple[TextPattern, ...]
     least: int = 1
     most: int | None = 1
+
+    @property
+    def is_private(self) -> bool:
+        """See `TextPattern`."""
+        return any(part.is_private for part in self.parts)
 
     def expression(self) -> list[Any]:
         """What `grammar.regex_algebra` calls an expression."""
@@ -245,31 +258,33 @@ class Combined(TextPattern):
         return f"{shown[0]}.between({self.least}, {self.most})"
 
 
-def _part(value: object) -> TextPattern | None:
+def _part(value: object) -> TextPattern[str] | None:
     if isinstance(value, str):
         return Regex(re.escape(value))
     return value if isinstance(value, TextPattern) else None
 
 
-def _combined(operation: str, first: TextPattern | str, second: TextPattern | str) -> TextPattern:
+def _combined(
+    operation: str, first: TextPattern | str, second: TextPattern | str
+) -> TextPattern[str]:
     parts: list[TextPattern] = []
     for value in (first, second):
         part = _part(value)
         if part is None:
-            return cast(TextPattern, NotImplemented)  # to Python: try the other operand
+            return cast("TextPattern[str]", NotImplemented)  # to Python: try the other operand
         flat = isinstance(part, Combined) and part.operation == operation
         parts += part.parts if flat and isinstance(part, Combined) else (part,)
     return Combined(operation, tuple(parts))
 
 
-def _followed(first: Any, second: Any) -> TextPattern | Joined:
+def _followed(first: Any, second: Any) -> TextPattern[str] | Joined:
     """One after the other: a pattern if both are, or text, else parts of different kinds."""
     if _part(first) is not None and _part(second) is not None:
         return _combined("then", first, second)
     return cast(Joined, joined_with(first, second))
 
 
-def _times(part: TextPattern, least: int, most: int | None) -> TextPattern:
+def _times(part: TextPattern, least: int, most: int | None) -> TextPattern[str]:
     for count in (least, most):
         if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
             raise OutputTypeError(f"A count is an int, got {count!r}.")
@@ -279,7 +294,7 @@ def _times(part: TextPattern, least: int, most: int | None) -> TextPattern:
 
 
 def _checker(pattern: TextPattern) -> Callable[[str], str]:
-    """What Pydantic calls with a string: linear in its length."""
+    """See `TextPattern.checker`."""
     compiled: list[ir.Regex] = []
 
     def check(text: str) -> str:

@@ -21,7 +21,7 @@ from .sums import Combining, Typed
 
 
 @dataclass(frozen=True, slots=True)
-class Text(TextPattern):
+class Text(TextPattern[str]):
     """Exactly this text: to begin a sum of texts and types with.
 
     ``Text("Name: ") + Regex("[A-Z][a-z]+") + "\\nAge: " + int`` is an output type: one after the

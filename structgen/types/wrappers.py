@@ -18,6 +18,7 @@ from structgen.grammar import ir
 from structgen.grammar.json_schema import DIGITS_ONLY
 from structgen.grammar.regex import algebra as regex_algebra
 
+from .quotes import Quote
 from .regexes import Regex, TextPattern
 from .schemas import JsonSchema
 from .user import OutputType
@@ -40,7 +41,7 @@ def lower_pattern(value: TextPattern, name: str) -> OutputType:
         return OutputType(ir.Choice(texts), str, name)
     source = value.pattern if isinstance(value, Regex) else repr(value)
     grammar = ir.Pattern(regex_algebra.lower(value.expression()), source=source)
-    return OutputType(grammar, str, name)
+    return OutputType(grammar, value.find if isinstance(value, Quote) else str, name)
 
 
 def shortened(name: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from structgen.errors import CompileLimitExceeded, OutputTypeError, check_limit
 from structgen.grammar import ir
-from structgen.grammar.regex import may_be_empty, tree
+from structgen.grammar.regex import algebra, may_be_empty, tree
 
 from .schemas import JsonSchema
 from .user import OutputType
@@ -310,6 +310,12 @@ def _checksum(
     return ir.Checksum(modulus, steps, between, gaps, count)
 
 
+def _quote(document: str, unit: str, least: int, most: int | None, *options: bool) -> ir.Quote:
+    quoted = algebra.lower(["quote", document, unit, least, most, *options])
+    assert isinstance(quoted, ir.Quote)
+    return quoted
+
+
 def _choice(texts: tuple[str, ...]) -> ir.Choice:
     _check(len(texts) == len(set(texts)), "texts that differ")
     return ir.Choice(texts)
@@ -358,6 +364,7 @@ _MADE: dict[str, Callable[..., Any]] = {
     "Repeat": _repeat,
     "Complement": tree.complement,
     "Checksum": _checksum,
+    "Quote": _quote,
     "Choice": _choice,
     "Json": _json,
     "ContextFree": _context_free,

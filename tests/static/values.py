@@ -26,6 +26,7 @@ from structgen import (
     Generator,
     JsonSchema,
     Partial,
+    Quote,
     Regex,
     Stream,
     Tagged,
@@ -35,7 +36,7 @@ from structgen import (
 )
 from structgen.decisions import Answers, Decider, Predicate, Score
 from structgen.decoding import Chunk, Prompt, ValueStream
-from structgen.types import TaggedValue
+from structgen.types import QuotedText, TaggedValue
 
 T = TypeVar("T")
 
@@ -109,6 +110,7 @@ def objects(model: TextModel) -> None:
     assert_type(Generator(model, None).parse("x"), str)
     assert_type(Generator(model, Regex("a+")).parse("x"), str)
     assert_type(Generator(model, Regex("a+") & ~Regex("aa")).parse("x"), str)
+    assert_type(Generator(model, Quote("a b")).parse("x"), QuotedText)
     assert_type(Generator(model, re.compile("a+")).parse("x"), str)
     assert_type(Generator(model, Cfg.named("json")).parse("x"), str)
     assert_type(Generator(model, JsonSchema({"type": "integer"})).parse("x"), Any)

@@ -94,8 +94,8 @@ class SharedAutomata:
                 return found
             before = self._n_new
         made = make(*arguments)
-        if made is None:
-            return made  # hardly ever asked again by another schema
+        if made is None or getattr(made, "is_private", False):
+            return made  # hardly ever asked again by another schema; or not theirs
         with self._lock:
             if self._n_new != before:  # another thread may have been faster
                 found = self._find(key)

@@ -12,8 +12,9 @@ import re
 from collections.abc import Hashable
 from typing import Any
 
-from structgen.automaton.regex.automaton import MAX_SPELLING, SymbolAutomaton
+from structgen.automaton.regex.automaton import MAX_SPELLING, Quoting, SymbolAutomaton
 from structgen.automaton.regex.encoding import GROUND, Utf8, may_escape
+from structgen.automaton.regex.quotes import FAR
 from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edge, spell_edges
 from structgen.automaton.texts import Text, put
 
@@ -46,12 +47,28 @@ class TextLeaf(Leaf):
         self._steps: dict[int, int] = {}
         self._completions: dict[tuple[int, int], Text] = {}
         self.start = self.state((symbols.start, GROUND))
+        self.is_private = symbols.is_private
 
     @property
     def weight(self) -> int:
         """See `Leaf.weight`."""
         more = 100 * len(self._steps) + 500 * len(self._completions)
         return super().weight + self.symbols.weight + more
+
+    @functools.cached_property
+    def most_left(self) -> int | None:
+        """Bytes that suffice to end any text that has begun, without the quotes; None where that is
+        not known. Only budgets ask."""
+        quoting = self.symbols.quoting(self.symbols.start)
+        if quoting is not None:
+            widths = [len(text or b"") for text in quoting.spelt(self.encoding)]
+            return quoting.passages.most_left(widths) + MAX_SPELLING
+        expression = self.symbols.expression(self.symbols.start)
+        span = expression and expression[0].span(expression[1])
+        if not span:
+            return None
+        is_canonical = not may_escape(ord("a"), self.encoding.spelling)
+        return span.rest * span.width + (span.widest if is_canonical else MAX_SPELLING) - 1
 
     def _edges(self, key: Any) -> dict[int, Any]:
         return spell_edges(self.symbols, self.encoding, key)
@@ -102,6 +119,11 @@ class TextLeaf(Leaf):
         known = self._completions.get((symbol_state, node))
         if known is not None:
             return known
+        quoting = self.symbols.quoting(symbol_state)
+        if quoting is not None:
+            text = self._complete_quote(quoting, node)
+            self._completions[symbol_state, node] = text
+            return text
         # Where a way is known the search ends: the states of one pattern have most of it in common.
         completions, label, at_least = self._completions, self.symbols.label, self.symbols.at_least
 
@@ -125,6 +147,21 @@ class TextLeaf(Leaf):
             suffix = put(spelt, suffix)
         self._completions[symbol_state, node] = suffix
         return suffix
+
+    def _complete_quote(self, quoting: Quoting, node: int) -> bytes:
+        """`_complete_symbols` where a quote is all that is left: told by the document."""
+        passages = quoting.passages
+        spelt = quoting.spelt(self.encoding)
+        first = None if node == GROUND else quoting.spelt(self.encoding, node)
+        at, end = passages.nearest(
+            quoting.read,
+            [len(text or b"") for text in spelt],
+            None if first is None else [FAR if text is None else len(text) for text in first],
+        )
+        texts = [spelt[code] for code in passages.codes[at:end].tolist()]
+        if first:
+            texts[0] = first[passages.codes[at]]
+        return b"".join([text for text in texts if text])
 
 
 def read_text(
@@ -188,17 +225,6 @@ class StringLeaf(TextLeaf):
         super().__init__(symbols, encoding)
         self.inside = self.start
         self.start = self.state(self._OPEN)
-
-    @functools.cached_property
-    def most_left(self) -> int | None:
-        """Bytes that suffice to end any text that has begun, without the quotes; None where that is
-        not known. Only budgets ask."""
-        expression = self.symbols.expression(self.symbols.start)
-        span = expression and expression[0].span(expression[1])
-        if not span:
-            return None
-        is_canonical = not may_escape(ord("a"), self.encoding.spelling)
-        return span.rest * span.width + (span.widest if is_canonical else MAX_SPELLING) - 1
 
     def _edges(self, key: Any) -> dict[int, Any]:
         if key == self._OPEN:

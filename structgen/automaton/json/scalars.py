@@ -216,6 +216,8 @@ class Scalars:
         self.missing = missing
         # Languages that are empty.
         self._no_strings: set[tuple[ir.Regex, Escapes]] = set()
+        # Those that are nobody else's.
+        self._private: dict[tuple[ir.Regex, Escapes], StringLeaf] = {}
         # See `_single`.
         self._singles: dict[Any, Single] = {}
         self._excluding: dict[Leaf, ExcludingLeaf] = {}
@@ -271,9 +273,13 @@ class Scalars:
         escapes = self.options.named if has_pattern else self.options.free
         if (regex, escapes) in self._no_strings:
             return None
-        leaf = string_leaf(regex, escapes, self.missing)
+        leaf = self._private.get((regex, escapes)) if self._private else None
+        if leaf is None:
+            leaf = string_leaf(regex, escapes, self.missing)
         if leaf is None:
             self._no_strings.add((regex, escapes))
+        elif leaf.is_private:
+            self._private[regex, escapes] = leaf
         return leaf
 
     def excluding(self, leaf: StringLeaf | NumberLeaf, barred: Barred) -> tuple[Leaf, int] | None:

@@ -15,15 +15,19 @@ completions are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
+from structgen.automaton.bits import bits
 from structgen.grammar import ir
 
 from .alphabet import Alphabet
 from .derivatives import Derivatives
-from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET
+from .encoding import GROUND, Utf8
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, QUOTE, REP, SET
 from .lookarounds import Moves
+from .quotes import Interval, Passages
 
 MAX_SPELLING = 12
 """Most bytes of one character: two escaped surrogates."""
@@ -74,6 +78,34 @@ class Span(NamedTuple):
     widest: int
 
 
+class Quoting(NamedTuple):
+    """A state that is what is left of a quote.
+
+    Attributes:
+        passages: the quotes of the document.
+        masks: the minterms of each class of its characters.
+        read: what has been read.
+        state_of: the state in which something else has been read.
+    """
+
+    passages: Passages
+    masks: list[int]
+    read: Interval
+    state_of: Callable[[Interval], int]
+
+    def spelt(self, encoding: Utf8, node: int = GROUND) -> list[bytes | None]:
+        """By class the fewest bytes from a node of an encoding to one of its characters."""
+        spelling = encoding.shortest(node)
+        return [
+            min(
+                [spelling[minterm] for minterm in bits(mask) if minterm in spelling],
+                key=lambda text: (len(text), text),
+                default=None,
+            )
+            for mask in self.masks
+        ]
+
+
 class SymbolAutomaton(Protocol):
     """A lazy deterministic automaton over the minterms of an alphabet, without dead states.
 
@@ -82,11 +114,13 @@ class SymbolAutomaton(Protocol):
     Attributes:
         has_expressions: whether the texts of several states may be told to be alike by their
             `expression`.
+        is_private: whether it holds a document, which is not kept when nobody uses it any more.
     """
 
     alphabet: Alphabet
     start: int
     has_expressions: bool
+    is_private: bool = False
 
     @property
     def weight(self) -> int:
@@ -156,6 +190,10 @@ class SymbolAutomaton(Protocol):
         """A lower bound on the characters that are read from ``state`` to an accepted text."""
         return 0
 
+    def quoting(self, state: int) -> Quoting | None:
+        """The quotes that are the texts of ``state``, if it is no more than that."""
+        return None
+
     def is_open(self, state: int) -> bool:
         """Whether every text can be read from ``state`` and still be gone on to an accepted one.
 
@@ -215,6 +253,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         self._spans: dict[int, Span | None] = {NONE: None, EPSILON: Span(0, 0, 0, 1, 1)}
         # Without bounds to be told from none, no state is like another one.
         self.has_expressions = self._is_counting
+        self.is_private = bool(self.expressions.quotes)
 
     # -- runs -------------------------------------------------------------------------------
 
@@ -278,6 +317,8 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     def _look_for_run(self, node: int) -> tuple[int, int, int]:
         expressions = self.expressions
         kind, *args = expressions.nodes[node]
+        if kind == QUOTE:
+            return 0, 0, 0
         if kind == REP and expressions.nodes[args[0]][0] == SET:
             return expressions.nodes[args[0]][1], args[2], args[1]
         if kind == CAT:
@@ -381,7 +422,8 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     def weight(self) -> int:
         """About how many bytes it takes by now: see `leaf.Leaf.weight`."""
         known = len(self._moves) + len(self._pruned) + len(self._alive) // 4
-        return 3000 + 40 * self.expressions.size + 200 * known
+        more = sum([passages.weight for passages in self.expressions.quotes])
+        return 3000 + 40 * self.expressions.size + 200 * known + more
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -447,6 +489,9 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
                 return expressions.all_of([self._read_node(part, rest, minterms) for part in args])
             if kind == NOT:
                 return expressions.complement(self._read_node(args[0], text[i:], minterms))
+            if kind == QUOTE:
+                which, *read = args
+                return self._read_quote(which, Interval(*read), text[i:], minterms)
             minterm = minterms[text[i]]
             moves = known.get(node)
             for mask, to in self.derive(node) if moves is None else moves:
@@ -457,6 +502,31 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
                 return NONE
             i += 1
         return node
+
+    def _read_quote(
+        self, which: int, read: Interval, text: bytes, minterms: tuple[int, ...]
+    ) -> int:
+        """As `_read_node`, in a quote: no state on the way is made."""
+        passages = self.expressions.quotes[which]
+        for byte in text:
+            minterm = minterms[byte]
+            for code, to in passages.children(read).items():
+                if self.classes[which][code] >> minterm & 1:
+                    read = to
+                    break
+            else:
+                return NONE
+        return self.expressions.quote(which, read)
+
+    def quoting(self, state: int) -> Quoting | None:
+        """See `SymbolAutomaton`."""
+        kind, *args = self.expressions.nodes[state]
+        if kind != QUOTE:
+            return None
+        which, *read = args
+        state_of = partial(self.expressions.quote, which)
+        passages = self.expressions.quotes[which]
+        return Quoting(passages, self.classes[which], Interval(*read), state_of)
 
     def accepts(self, text: str) -> bool:
         """Whether the whole of ``text`` matches."""
@@ -628,6 +698,9 @@ class StructuralHash:
         bounds = b""
         if kind == SET:
             inner = [self._set(args[0])]
+        elif kind == QUOTE:
+            inner = [self._automaton.expressions.quotes[args[0]].digest]
+            bounds = b"%d,%d,%d" % (*args[1:],)
         elif kind == REP:
             inner = [self._of_node(args[0])]
             bounds = b"%d,%d" % (args[1], args[2])

@@ -18,8 +18,9 @@ from structgen.grammar import ir
 
 from . import lookarounds
 from .alphabet import Alphabet
-from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, REP, SET, Expressions
+from .expressions import ALT, AND, CAT, EPSILON, NONE, NOT, QUOTE, REP, SET, Expressions
 from .lookarounds import Moves
+from .quotes import Interval, passages_of
 
 
 def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
@@ -44,6 +45,8 @@ def char_sets(regex: ir.Regex) -> set[ir.Ranges]:
         elif isinstance(node, ir.Checksum):
             found.update(chars.ranges for step in node.steps for _, chars in step)
             found.add(node.between.ranges)
+        elif isinstance(node, ir.Quote):
+            found.update(passages_of(node).sets)
     WORK.spend(len(seen) >> 2)
     return found
 
@@ -71,6 +74,8 @@ class Derivatives:
         self._looks: lookarounds.Lookarounds | None = None
         self._sums: dict[Any, list[tuple[int, ...]]] = {}
         self._is_counting = False
+        # By document that is quoted, the minterms of each class of its characters.
+        self.classes: list[list[int]] = []
         # Where it starts. There may be no text; who goes on from other states knows of one.
         self.start = self._lower(regex, {})
         self._sums.clear()
@@ -110,6 +115,8 @@ class Derivatives:
             node = self._of_its_own(expressions.complement(self._lower(regex.body, known)))
         elif isinstance(regex, ir.Checksum):
             node = self._checksum(regex)
+        elif isinstance(regex, ir.Quote):
+            node = self._quote(regex)
         else:
             if self._looks is None:
                 self._looks = lookarounds.Lookarounds(self)
@@ -161,6 +168,15 @@ class Derivatives:
                 self._sums[key] = known
             owed = known
         return owed[regex.count][0]
+
+    def _quote(self, regex: ir.Quote) -> int:
+        """The node of all quotes of a document."""
+        passages = passages_of(regex)
+        if not len(passages.starts):
+            return NONE
+        self.classes.append([self.alphabet.mask(ranges) for ranges in passages.sets])
+        self.expressions.quotes.append(passages)
+        return self.expressions.quote(len(self.classes) - 1, passages.root)
 
     def _ways(self, parts: Iterable[int]) -> int:
         """A sum of sequences that begin with different characters each, of which no two are one."""
@@ -223,6 +239,13 @@ class Derivatives:
             return self.overlay([derive(part) for part in args], expressions.alt)
         if kind == AND:
             return self.overlay([derive(part) for part in args], expressions.all_of, every=True)
+        if kind == QUOTE:
+            which, *read = args
+            masks = self.classes[which]
+            children = expressions.quotes[which].children(Interval(*read))
+            return tuple(
+                [(masks[code], expressions.quote(which, to)) for code, to in children.items()]
+            )
         if kind == NOT:
             out: list[tuple[int, int]] = []
             rest_mask = self.alphabet.everything

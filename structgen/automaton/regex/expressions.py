@@ -16,6 +16,7 @@ from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 
 from .alphabet import Alphabet
+from .quotes import Interval, Passages
 
 MAX_NODES = 200_000
 """Most expressions one pattern may derive before it is refused."""
@@ -30,7 +31,7 @@ _MOST_LEAST = 1 << 48
 """Lower bounds on lengths are told up to here."""
 
 NONE, EPSILON = 0, 1
-SET, CAT, ALT, REP, AND, NOT = range(2, 8)
+SET, CAT, ALT, REP, AND, NOT, QUOTE = range(2, 9)
 
 
 _MOST_BEFORE = 3
@@ -52,12 +53,14 @@ class Expressions:
     Attributes:
         alphabet: as given.
         nodes: per node its kind, and what it is made of: nodes, a mask of minterms, or bounds (-1:
-            none). ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and bounds.
+            none). ``CAT`` has two parts, ``ALT`` and ``AND`` any number, ``REP`` a body and bounds,
+            ``QUOTE`` the number of a document and an interval of it.
         flags: per node: bit 0 nullable at the end, bit 1 nullable in the middle, bit 2 nullable
             when the text is empty, bit 3 holds an anchor or lookaround, bit 4 holds more than sums
             and repeats.
         least: per node a lower bound on the characters of a text.
         size: how many parts all nodes have together.
+        quotes: the documents that are quoted.
         any_char: the node of any one character.
         everything: the node of all texts.
     """
@@ -69,6 +72,7 @@ class Expressions:
         self.flags = bytearray((0, 0b111))
         self.size = 0
         self._room = 1
+        self.quotes: list[Passages] = []
         self.least = array("q", (0, 0))
         self._chars: dict[int, int] = {}
         self._counted: dict[int, tuple[tuple[_Counted, int, int], ...]] = {}
@@ -132,11 +136,20 @@ class Expressions:
             return max(self.least[part] for part in args)
         if kind == REP:
             return self.least[args[0]] * args[1]
+        if kind == QUOTE:
+            return self.quotes[args[0]].least(Interval(*args[1:]))
         return 0
 
     def set_of(self, mask: int) -> int:
         """The node of one of some minterms."""
         return self.node((SET, mask), 0) if mask else NONE
+
+    def quote(self, which: int, read: Interval) -> int:
+        """The node of what is left of a quote."""
+        node = self.node((QUOTE, which, *read), 0)
+        if not self.least[node]:
+            self.flags[node] = 0b111
+        return node
 
     def cat(self, left: int, right: int) -> int:
         """The node of a sequence."""

@@ -191,6 +191,8 @@ def probe(symbols: SymbolAutomaton, encoding: Utf8) -> None:
     """
     start = symbols.start
     expression = symbols.expression(start)
+    if symbols.is_private:
+        return  # it has no more states than a document has places, each met when it is read
     most_bytes = MAX_PROBED_BYTES + (expression[0].weight if expression else 0)
     n_levels = _probe(symbols, start, most_bytes)
     if not n_levels or expression is None:

@@ -2,14 +2,16 @@
 
 An expression is JSON data, so that it fits into a JSON Schema (`KEYWORD`): ``["regex", pattern,
 flags]`` in Python's syntax, ``["and" | "or" | "then", part, ...]``, ``["not", part]``,
-``["times", part, least, most]`` (``most`` None: any number), ``["texts", lines]`` (any one line)
-and ``["checksum", modulus, steps, between, gaps, count]`` (`ir.Checksum`; a step has the number of
-each of its characters). Parts are languages: an anchor or lookaround in one sees nothing of the
+``["times", part, least, most]`` (``most`` None: any number), ``["texts", lines]`` (any one line),
+``["checksum", modulus, steps, between, gaps, count]`` (`ir.Checksum`; a step has the number of each
+of its characters) and ``["quote", document, unit, least, most, ignore_case, any_whitespace]``
+(`ir.Quote`). Parts are languages: an anchor or lookaround in one sees nothing of the
 parts around it. This module knows no Python types.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +23,12 @@ from . import tree as regex_tree
 
 KEYWORD = "$structgen-regex"
 """The keyword of a JSON Schema that holds an expression for a string."""
+
+UNITS = ("word", "character", "sentence")
+"""What a quote may be counted in."""
+
+SURROGATES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which no text has."""
 
 
 def lower(expression: Any) -> ir.Regex:
@@ -45,6 +53,10 @@ def lower(expression: Any) -> ir.Regex:
             return regex_tree.repeat(_of_its_own(lower(part)), least, most)
         case ["texts", str(lines)]:
             return _texts(sorted(set(lines.split("\n"))), 0)
+        case ["quote", str(text), str(unit), int(least), int() | None as most, bool(a), bool(b)]:
+            bounded = least >= 1 and (most is None or least <= most)
+            if bounded and unit in UNITS and not SURROGATES.search(text):
+                return ir.Quote(text, unit, least, most, a, b)
         case ["checksum", int(modulus), [*steps], str(between), [*gaps], int(count)] if modulus > 1:
             places = range(len(steps))
             rising = sorted(set(gaps)) == gaps if all(gap in places for gap in gaps) else False

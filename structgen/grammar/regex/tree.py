@@ -299,7 +299,7 @@ def looks_around(regex: ir.Regex) -> bool:
         return any(map(looks_around, regex.parts))
     if isinstance(regex, ir.Repeat):
         return looks_around(regex.body)
-    return not isinstance(regex, (ir.CharSet, ir.Intersect, ir.Complement, ir.Checksum))
+    return not isinstance(regex, (ir.CharSet, ir.Intersect, ir.Complement, ir.Checksum, ir.Quote))
 
 
 def complement(body: ir.Regex) -> ir.Regex:

@@ -434,6 +434,10 @@ class CharacterArrays:
         found[self.partial_node] = True
         return found
 
+    def encoding(self, alphabet: Alphabet) -> Utf8:
+        """How these characters are spelt."""
+        return _encoding(alphabet, self.spelling, self._barred)
+
     def quote_below(self, place: int) -> int:
         """Which of `quotes` stands right below ``place``, or -1."""
         return self._quote_below.get(place, -1)

@@ -611,8 +611,11 @@ class StringWalks:
         if type(leaf) is not TextLeaf:
             return None
         state = leaf.text_state(q)
-        if state is None or self._texts.of(leaf).narrow(state) is not None:
+        walks = self._texts.of(leaf)
+        if state is None or (
+            leaf.symbols.quoting(state) is None and walks.narrow(state) is not None
+        ):
             return None
         found = WalkBuilder()
-        self._add_text(leaf, self._texts.of(leaf).walk(state, [ROOT_PLACE]), found, None)
+        self._add_text(leaf, walks.walk(state, [ROOT_PLACE]), found, None)
         return self._store.finished(found)

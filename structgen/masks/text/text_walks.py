@@ -7,6 +7,7 @@ and keeps walks from the root by the content of what is still to be read:
 - `TextRuns` takes a run in one comparison over all tokens (`CharacterRun`) and looks only at the
   places where it can be left: a closing quote, a character that the token's end cuts, a character
   outside the set.
+- `QuoteTexts` (`quote_texts`) walks pieces of a document by its places, without states.
 - `OpenTexts` walks states from which every text may be read, where only closing quotes matter;
   those where a few texts have another label; and those where only some names may be read.
 
@@ -30,10 +31,11 @@ from structgen.storage import GenerationalCache
 
 from .character_arrays import CharacterRun, Depths, Int32
 from .characters import Characters
-from .tables import ANEW, DEAD, FEW, SMALL, Counted, FreeWalk, TextSteps, TextWalk, grouped
+from .quote_texts import QuoteTexts
+from .tables import ANEW, DEAD, FEW, SMALL, Counted, FreeWalk, TextWalk, grouped
 
 
-class OpenTexts(TextSteps):
+class OpenTexts(QuoteTexts):
     """Walks of one symbol automaton where texts are told by their ends."""
 
     _unnamed: GenerationalCache[tuple[int, ...], TextWalk] | None = None
@@ -439,8 +441,12 @@ class TextWalks(TextRuns):
         """`TextWalk.runs` of a walk from ``place``, without the help of walks that were kept."""
         found = self._anew.get((state, place))
         if found is None:
-            walk = self._walk(state, [place])
-            found = self._anew[state, place] = list(walk.runs)
+            quoting = self.symbols.quoting(state)
+            if quoting is not None:
+                found = [(at, 0) for at, _ in self.quote_ends(quoting, place)]
+            else:
+                found = list(self._walk(state, [place]).runs)
+            self._anew[state, place] = found
             self.characters.charge(100 * len(found) + 100)
         return found
 
@@ -450,6 +456,9 @@ class TextWalks(TextRuns):
         characters.
         """
         arrays = self.arrays
+        quoting = self.symbols.quoting(state)
+        if quoting is not None:
+            return self.quote(state, quoting, places)
         out = TextWalk(None, [], {}, {}, set())
         names = self.symbols.names(state)
         if names is not None and arrays.is_canonical:
@@ -481,6 +490,10 @@ class TextWalks(TextRuns):
         what leaves it is walked level by level, where it is small.
         """
         arrays, symbols, minterms = self.arrays, self.symbols, self.points.minterms
+        quoting = symbols.quoting(state)
+        if quoting is not None:
+            yield from self.quote_ends(quoting, 0)
+            return
         todo: list[tuple[int, Int32]] = [(state, np.zeros(1, np.int32))]
         groups: list[tuple[int, Int32]] = []
         while todo:

@@ -1,0 +1,182 @@
+"""`Quote`: verbatim pieces of a text as an output type; and the value, which knows where it stands.
+
+Owns what users write and read. Where a quote may begin and end, and which characters count as the
+same, the automaton says (`automaton.regex.quotes`), so that masks and values cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from structgen.errors import OutputTypeError, ParseError
+from structgen.grammar import ir
+from structgen.grammar.regex import algebra as regex_algebra
+
+from .regexes import TextPattern
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Unit: TypeAlias = Literal["word", "character", "sentence"]
+
+
+class QuotedText(str):
+    """A text that stands in a document; a ``str`` like any other.
+
+    Attributes:
+        places: where it stands as a quote: each first and one more than last character of the
+            document, in order. There is one at least.
+    """
+
+    __slots__ = ("places",)
+
+    places: tuple[tuple[int, int], ...]
+
+    def __new__(cls, text: str, places: tuple[tuple[int, int], ...]) -> Self:
+        """``text``, which stands at ``places``."""
+        self = super().__new__(cls, text)
+        self.places = places
+        return self
+
+    @property
+    def start(self) -> int:
+        """Its first character in the document, at the first of its places."""
+        return self.places[0][0]
+
+    @property
+    def end(self) -> int:
+        """One more than its last character there."""
+        return self.places[0][1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return QuotedText, (str(self), self.places)
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Quote(TextPattern[QuotedText]):
+    """A piece of a text, as it stands there; parses to a `QuotedText`, which knows where.
+
+    An output type by itself, a constraint on ``str`` inside others,
+    ``Annotated[str, Quote(report)]``, and a part of patterns like any `Regex`.
+
+    Args:
+        document: the text.
+        unit: quotes begin and end at the borders of words, characters or sentences. What stands at
+            a word without a blank between, such as a comma, may come with it or not. Where a script
+            has no blanks between words, each character is one.
+        min: fewest units, 1 or more.
+        max: most units; None for as many as there are.
+        ignore_case: whether letters may be written in another case.
+        any_whitespace: whether a run of blanks and line ends in the document is one blank of any
+            kind in the quote.
+
+    Raises:
+        OutputTypeError: one of these is something else, or the document is empty.
+    """
+
+    document: str
+    unit: Unit
+    min: int
+    max: int | None
+    ignore_case: bool
+    any_whitespace: bool
+
+    def __init__(
+        self,
+        document: str,
+        unit: Unit = "word",
+        *,
+        min: int = 1,
+        max: int | None = None,
+        ignore_case: bool = False,
+        any_whitespace: bool = False,
+    ) -> None:
+        if not isinstance(document, str):
+            hint = " Read it first." if hasattr(document, "read_text") else ""
+            raise OutputTypeError(
+                f"Quote takes a document as str, got {type(document).__name__}.{hint}"
+            )
+        if regex_algebra.SURROGATES.search(document):
+            raise OutputTypeError(
+                "The document of a Quote holds half a surrogate pair, which is not text. Remove it."
+            )
+        if unit not in get_args(Unit):
+            raise OutputTypeError(
+                f"Quote has no unit {unit!r}. There are {', '.join(map(repr, get_args(Unit)))}."
+            )
+        for count in (min, max):
+            if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
+                raise OutputTypeError(f"A count of a Quote is an int, got {count!r}.")
+        if min < 1 or (max is not None and max < min):
+            raise OutputTypeError(
+                f"A Quote has 1 unit or more, min before max; got min={min}, max={max}."
+            )
+        for name, option in (("ignore_case", ignore_case), ("any_whitespace", any_whitespace)):
+            if not isinstance(option, bool):
+                raise OutputTypeError(f"{name}={option!r} of a Quote is not a bool.")
+        values = (document, unit, min, max, ignore_case, any_whitespace)
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    @property
+    def is_private(self) -> bool:
+        """See `TextPattern`."""
+        return True
+
+    def expression(self) -> list[Any]:
+        """What `grammar.regex_algebra` calls an expression."""
+        options = [self.ignore_case, self.any_whitespace]
+        return ["quote", self.document, self.unit, self.min, self.max, *options]
+
+    def find(self, text: str) -> QuotedText:
+        """``text``, and where it stands.
+
+        Raises:
+            ParseError: it is no quote of the document.
+        """
+        from structgen.automaton.core import GROW
+        from structgen.automaton.regex import passages_of
+
+        quote = regex_algebra.lower(self.expression())
+        assert isinstance(quote, ir.Quote)
+        with GROW:  # what is read is sorted
+            places = passages_of(quote).places(text)
+        if not places:
+            raise ParseError(
+                f"{text[:80]!r} does not stand in the document as {self!r} quotes it.", text=text
+            )
+        return QuotedText(text, tuple(places))
+
+    def checker(self) -> Callable[[str], str]:
+        """See `TextPattern`."""
+
+        def check(text: str) -> str:
+            try:
+                return self.find(text)
+            except ParseError as error:
+                raise ValueError(str(error)) from None
+
+        return check
+
+    def __repr__(self) -> str:
+        document = self.document if len(self.document) <= 20 else self.document[:19] + "…"
+        shown = [repr(document), repr(self.unit)]
+        shown += [f"min={self.min}"] if self.min > 1 else []
+        shown += [] if self.max is None else [f"max={self.max}"]
+        shown += ["ignore_case=True"] if self.ignore_case else []
+        shown += ["any_whitespace=True"] if self.any_whitespace else []
+        return f"Quote({', '.join(shown)})"
+
+
+def holds_document(output_type: Any) -> bool:
+    """Whether a type that is made where it stands, and no class, has a `Quote` in it."""
+    if isinstance(output_type, TextPattern):
+        return output_type.is_private
+    parts = (
+        get_args(output_type)
+        or getattr(output_type, "parts", ())
+        or getattr(output_type, "members", ())
+    )
+    return isinstance(parts, tuple) and any(map(holds_document, parts))

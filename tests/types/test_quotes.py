@@ -1,0 +1,312 @@
+"""`Quote`: what may be quoted, masks, budgets, values, and where they stand."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+import real_tokenizers
+from byte_walks import BYTES
+from engine.walks import (
+    TINY,
+    allowed,
+    brute_force_ids,
+    examples,
+    minimum,
+    read_mask,
+    seeds,
+    states_on_the_way,
+    walk,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from inside import state
+from pydantic import BaseModel, TypeAdapter
+from typing_extensions import TypedDict
+
+import structgen
+from structgen import JsonSchema, OutputTypeError, ParseError, Quote, Regex
+from structgen.constraint import Constraint
+from structgen.errors import CompileLimitExceeded, Unsatisfiable
+from structgen.types import QuotedText, lower
+
+DOCUMENT = (
+    'Ada said: "The mill—which was built in 1832—isn\'t old." (It is.)\n'
+    "The mill was sold.\tSee e.g. C:\\new, or 3.5 km on.\n\nÜber 日本語です。はい 😀 é"
+)
+
+
+def pieces(document: str, unit: str, least: int = 1, most: int | None = None) -> set[str]:
+    """All quotes, by another way than the automaton's; of words that letters and blanks make."""
+    found = re.finditer(r"\w+" if unit == "word" else r"(?s).", document)
+    words = [match.span() for match in found]
+    return {
+        document[words[i][0] : words[j - 1][1]]
+        for i in range(len(words))
+        for j in range(i + least, min(len(words), i + (most or len(words))) + 1)
+    }
+
+
+def accepted(constraint: Constraint, text: str) -> bool:
+    return bool(constraint.allows(text))
+
+
+# -- which texts --------------------------------------------------------------------------------
+
+
+@given(st.randoms(use_true_random=False))
+@examples(40)
+def test_quotes_are_the_pieces_of_random_documents(r: random.Random) -> None:
+    unit = r.choice(["word", "character"])
+    document = "".join(r.choices("ab ", k=r.randint(1, 14)))
+    least = r.randint(1, 3)
+    most = r.choice([None, least, least + 1])
+    wanted = pieces(document, unit, least, most)
+    quote = Quote(document, unit, min=least, max=most)
+    if not wanted:
+        with pytest.raises(Unsatisfiable):
+            structgen.compile(quote, BYTES)
+        return
+    constraint = structgen.compile(quote, BYTES)
+    for _ in range(30):
+        at = r.randint(0, len(document))
+        text = document[at : at + r.randint(0, 6)] if r.random() < 0.8 else "ab a"
+        assert accepted(constraint, text) == (text in wanted), (document, unit, text)
+        if text in wanted:
+            places = quote.find(text).places
+            assert all(document[a:b] == text for a, b in places)
+            if unit == "character":
+                assert [a for a, _ in places] == [
+                    i for i in range(len(document)) if document.startswith(text, i)
+                ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "good", "bad"),
+    [
+        (
+            "word",
+            ["mill", "The mill—which", '"The mill', "isn't", "3.5 km", 'old." (It is.)', "e.g.",
+             "See e.g. C:\\new,", "語です", "はい", "(It", "1832—", "sold.\tSee"],
+            ["mil", "ill", "isn", " mill", "mill ", "was  sold", "3", "", "—", "sold See", "い 😀"],
+        ),
+        (
+            "sentence",
+            ["(It is.)", "The mill was sold.", "See e.g.", "はい 😀 é",
+             "Über 日本語です。はい 😀 é", "The mill was sold.\tSee e.g."],
+            ["The mill", "It is.", "sold."],
+        ),
+        ("character", ["ill", " ", "s built", "😀 é", '."'], ["illx", ""]),
+    ],
+)  # fmt: skip
+def test_units(unit: Any, good: list[str], bad: list[str]) -> None:
+    constraint = structgen.compile(Quote(DOCUMENT, unit), BYTES)
+    assert [text for text in good if not accepted(constraint, text)] == []
+    assert [text for text in bad if accepted(constraint, text)] == []
+    for text in good:
+        start, end = constraint.output.parse(text).places[0]
+        assert DOCUMENT[start:end] == text
+
+
+def test_folding() -> None:
+    quote = Quote("The\n  Mill was\tOLD", ignore_case=True, any_whitespace=True)
+    constraint = structgen.compile(quote, BYTES)
+    for text in ("the mill", "Mill was old", "THE\nMILL", "MILL\u00a0was"):
+        assert accepted(constraint, text)
+    for text in ("the  mill", "Th\u00e9"):
+        assert not accepted(constraint, text)
+    found = quote.find("the mill WAS old")
+    assert (found.start, found.end) == (0, 18)
+    plain = structgen.compile(Quote("The\n  Mill"), BYTES)
+    assert accepted(plain, "The\n  Mill")
+    assert not accepted(plain, "the\n  Mill")
+
+
+# -- masks ----------------------------------------------------------------------------------------
+
+TYPES: dict[str, Any] = {
+    "words": Quote(DOCUMENT),
+    "characters": Quote(DOCUMENT, "character"),
+    "few words": Quote(DOCUMENT, min=2, max=3),
+    "sentences": Quote(DOCUMENT, "sentence"),
+    "folded": Quote(DOCUMENT, ignore_case=True, any_whitespace=True),
+    "beside others": "[" + Quote(DOCUMENT, max=4) + "]" & ~Regex(r"\[The.*"),
+    "of two": Quote(DOCUMENT) | Quote("The mill was built of oak."),
+    "JSON": list[Annotated[str, Quote(DOCUMENT)]],
+    "JSON characters": dict[str, Annotated[str, Quote(DOCUMENT, "character")]],
+    "JSON folded": list[Annotated[str, Quote(DOCUMENT, ignore_case=True)]],
+}
+BY_TYPE = pytest.mark.parametrize("name", TYPES)
+
+
+def options(name: str) -> list[dict[str, Any]]:
+    more: list[dict[str, Any]] = [{"spelling": "any"}, {"ensure_ascii": True}]
+    return [{}, *more] if name.startswith("JSON") else [{}]
+
+
+@BY_TYPE
+def test_masks_equal_brute_force(name: str) -> None:
+    for chosen in options(name):
+        constraint = structgen.compile(TYPES[name], TINY, **chosen)
+        for cursor in states_on_the_way(constraint, random.Random(1), 60):
+            wanted = brute_force_ids(constraint, state(cursor), TINY)
+            assert set(allowed(cursor)) == wanted
+
+
+@pytest.mark.parametrize("kind", ["smollm2", "llama3"])
+def test_masks_equal_brute_force_with_real_vocabularies(kind: str) -> None:
+    vocabulary = real_tokenizers.vocabulary(kind)
+    for name in ("words", "JSON"):
+        constraint = structgen.compile(TYPES[name], vocabulary)
+        for cursor in states_on_the_way(constraint, random.Random(2), 8):
+            wanted = brute_force_ids(constraint, state(cursor), vocabulary)
+            assert set(allowed(cursor, vocabulary)) == wanted
+
+
+@BY_TYPE
+def test_budgets(name: str) -> None:
+    constraint = structgen.compile(TYPES[name], TINY)
+    least = minimum(constraint)
+    for seed in seeds(12):
+        result = walk(constraint, random.Random(seed), least + seed // 2, special=0.3, end=0.05)
+        assert result.ended
+        constraint.output.parse(result.text)
+
+
+@pytest.mark.parametrize("name", ["words", "few words", "sentences", "JSON", "JSON characters"])
+def test_a_budget_bars_what_cannot_end_in_time_and_nothing_else(name: str) -> None:
+    constraint = structgen.compile(TYPES[name], TINY)
+    least = minimum(constraint)
+    for seed in seeds(4):
+        rng = random.Random(seed)
+        left = least + rng.randint(0, 9)
+        cursor, free = constraint.start(left), constraint.start()
+        while not cursor.is_finished:
+            left -= 1
+            wanted = set()
+            for token in allowed(free):
+                free.accept(token)
+                if free.is_finished or free.min_tokens_to_finish() <= left:
+                    wanted.add(token)
+                free.rollback(1)
+            found = allowed(cursor)
+            assert set(found) == wanted
+            token = rng.choice(found)
+            cursor.accept(token)
+            free.accept(token)
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+class Claim(BaseModel):
+    text: str
+    quote: Annotated[str, Quote(DOCUMENT)]
+
+
+@dataclass
+class Point:
+    quotes: list[Annotated[str, Quote(DOCUMENT, max=3)]]
+
+
+class Named(TypedDict):
+    quote: Annotated[str, Quote(DOCUMENT)] | None
+
+
+def test_values_inside_others_know_where_they_stand() -> None:
+    text = json.dumps({"text": "Old.", "quote": "The mill"})
+    claim: Any = structgen.compile(Claim, BYTES).output.parse(text)
+    assert isinstance(claim.quote, QuotedText)
+    assert claim.quote == "The mill"
+    assert claim.quote.places == ((11, 19), (65, 73))
+    assert (claim.quote.start, claim.quote.end) == claim.quote.places[0]
+    assert json.loads(claim.model_dump_json()) == json.loads(text)
+    assert json.dumps(claim.model_dump()) == text
+    assert Claim.model_validate(claim.model_dump()).quote.places == claim.quote.places
+    assert TypeAdapter(str).validate_python(claim.quote, strict=True) == "The mill"
+    again = pickle.loads(pickle.dumps(claim.quote))
+    assert (type(again), again, again.places) == (QuotedText, "The mill", claim.quote.places)
+    for output_type, document, bad in (
+        (Claim, text, text.replace("mill", "milk")),
+        (Point, '{"quotes":["mill was sold.","isn\'t old"]}', '{"quotes":["mill was sold. See"]}'),
+        (Named, '{"quote":"\\"The mill"}', '{"quote":"the mill"}'),
+        (Named, '{"quote":null}', '{"quote":""}'),
+    ):
+        constraint = structgen.compile(output_type, BYTES)
+        assert accepted(constraint, document)
+        assert not accepted(constraint, bad)
+        constraint.output.parse(document)
+    with pytest.raises(ParseError, match="does not stand in the document"):
+        lower(Claim).parse(text.replace("mill", "milk"))
+
+
+def test_a_quote_by_itself_parses_to_where_it_stands() -> None:
+    value = lower(Quote(DOCUMENT)).parse("The mill was sold.")
+    assert DOCUMENT[value.start : value.end] == value
+    with pytest.raises(ParseError):
+        lower(Quote(DOCUMENT)).parse("Th")
+
+
+def test_what_a_quote_refuses() -> None:
+    for arguments, message in (
+        ({"document": 3}, "as str"),
+        ({"document": "a", "unit": "line"}, "no unit 'line'"),
+        ({"document": "a", "min": 0}, "1 unit or more"),
+        ({"document": "a", "min": 3, "max": 2}, "1 unit or more"),
+        ({"document": "a", "max": "3"}, "is an int"),
+        ({"document": "\ud800"}, "surrogate"),
+        ({"document": "a", "ignore_case": 1}, "not a bool"),
+    ):
+        with pytest.raises(OutputTypeError, match=message):
+            Quote(**arguments)  # type: ignore[arg-type]
+    for empty in ("", " \n", "—"):
+        with pytest.raises(Unsatisfiable):
+            structgen.compile(Quote(empty), BYTES)
+    with pytest.raises(CompileLimitExceeded, match="too long"):
+        structgen.compile(Quote("a " * 2_100_000), BYTES)
+
+
+def test_no_document_is_kept() -> None:
+    import gc
+
+    from structgen.automaton.regex import quotes
+    from structgen.types import cache_key
+
+    secret = "a document that nobody else has " * 3
+    types: list[Any] = [Quote(secret), list[Annotated[str, Quote(secret)]], "a" + Quote(secret)]
+    for output_type in types:
+        assert cache_key(output_type) is None
+        constraint = structgen.compile(output_type, BYTES)
+        read_mask(constraint.start(), BYTES)
+    del constraint, output_type, types
+    gc.collect()
+    assert not [quote for quote in quotes._known if quote.document == secret]
+
+
+def test_bytes_say_the_same() -> None:
+    for name in ("few words", "JSON folded", "beside others"):
+        constraint = structgen.compile(TYPES[name], TINY)
+        again = Constraint.from_bytes(constraint.to_bytes(), TINY)
+        assert again.output.grammar == constraint.output.grammar
+
+
+def test_pieces_that_a_vocabulary_cannot_write_are_left_out() -> None:
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    constraint = structgen.compile(Quote("one \x04 two three"), vocabulary)
+    assert constraint.allows("two three")
+    assert not constraint.allows("one \x04 two")
+
+
+def test_a_document_inside_a_schema_is_checked() -> None:
+    keyword = "$structgen-regex"
+    for bad in (
+        ["quote", "a", "line", 1, None, False, False],
+        ["quote", "a", "word", 0, None, 0, 0],
+    ):
+        with pytest.raises(structgen.errors.SchemaError):
+            structgen.compile(JsonSchema({"type": "string", keyword: bad}), BYTES)
