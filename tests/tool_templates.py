@@ -41,6 +41,28 @@ _OPENING_THOUGHT = (
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"
 )
 
+_IN_XML = """
+        {%- for call in message.tool_calls %}
+            {{- '\\n<tool_call>\\n<function=' + call.function.name + '>\\n' }}
+            {%- for key, value in call.function.arguments | items %}
+                {{- '<parameter=' + key + '>\\n' }}
+                {%- if value is string %}{{- value }}{%- else %}{{- value | tojson }}{%- endif %}
+                {{- '\\n</parameter>\\n' }}
+            {%- endfor %}
+            {{- '</function>\\n</tool_call>' }}
+        {%- endfor %}"""
+
+_IN_PYTHON = """
+        {{- '[' }}
+        {%- for call in message.tool_calls %}
+            {{- call.function.name + '(' }}
+            {%- for key, value in call.function.arguments | items %}
+                {{- key + '=' }}{{- value | tojson }}{{- '' if loop.last else ', ' }}
+            {%- endfor %}
+            {{- ')' }}{{- '' if loop.last else ', ' }}
+        {%- endfor %}
+        {{- ']' }}"""
+
 TEMPLATES = {
     "qwen": _TOOLS + _CHATML + _OPENING,
     # Opens a thought by itself, and drops those of turns before, as DeepSeek's and Qwen's do.
@@ -144,6 +166,22 @@ TEMPLATES = {
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<start_of_turn>model\\n' }}{%- endif %}""",
 }
+
+BY_PARAMETER = {
+    name: """
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' }}
+    {%- if message.content %}{{- message.content }}{%- endif %}
+    {%- if message.tool_calls %}"""
+    + calls
+    + """{%- endif %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}"""
+    + _OPENING
+    for name, calls in {"qwen3-coder": _IN_XML, "llama-4": _IN_PYTHON}.items()
+}
+"""Those that write arguments one by one, by the names of dialects."""
+TEMPLATES |= BY_PARAMETER
 
 
 class Templated:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from structgen.errors import PromptError
 from structgen.models.base import Model, per_model
-from structgen.types import NEUTRAL, OutputType, ToolCalls, ToolsOffered, ToolSyntax
+from structgen.types import DIALECTS, NEUTRAL, OutputType, ToolCalls, ToolsOffered, ToolSyntax
 
 from .chat_tokens import shown
 
@@ -46,6 +46,9 @@ _BY_TOKEN = {
     "<|tool_call|>": "phi-4-mini",
     "[TOOL_CALLS]": "mistral-v3",
     "<|START_ACTION|>": "command",
+    "｜DSML｜": "deepseek-v3.2",
+    "<arg_key>": "glm-4.5",
+    "<minimax:tool_call>": "minimax-m2",
     "<tool_call>": "hermes",
     "<|python_tag|>": "llama-3",
 }
@@ -183,7 +186,9 @@ def read_syntax(
     end = len(one) - _n_alike(tail[::-1], one[start:][::-1])
     first = _parts(one[start:end], 0)
     if first is None:
-        return None
+        written = [(_NAMES[0], json.dumps({"probe_key_0": "probe_value"}))]
+        ways = (way for way in DIALECTS.values() if way.parameters)
+        return next((way for way in ways if way.written(written) in one[start:]), None)
     before, between, after = first
     for name in ends:
         after = after.partition(name)[0]
@@ -372,8 +377,7 @@ def _as_text(model: Model, messages: _Messages) -> _Messages:
 def _shows(model: Model, form: _Form, n: int) -> bool:
     """Whether the template shows so many calls in this form, and their results, in their order."""
     messages: list[Mapping[str, Any]] = [_QUESTION, _calling(n, form)]
-    # In quotes: where a text is wanted, a value is written as Python writes it, not as JSON.
-    order = [part for i in range(n) for part in (_NAMES[i], f'"probe_key_{i}"')]
+    order = [part for i in range(n) for part in (_NAMES[i], f"probe_key_{i}")]
     for i in range(n):
         order.append(f"probe result {i}")
         result = {
@@ -387,7 +391,9 @@ def _shows(model: Model, form: _Form, n: int) -> bool:
     further = [{"role": "assistant", "content": _ANSWER}, _FURTHER]
     for more in ([], further):
         text = shown(model, [*messages, *more])
-        if text is None or "None" in text:
+        # In other quotes: where a text is wanted, a value is written as Python writes it; where a
+        # value is, a text as a string.
+        if text is None or "None" in text or re.search(r"""(?:'|\\")probe_key_""", text):
             return False
         for part in order:
             _, part, text = text.partition(part)

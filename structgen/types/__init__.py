@@ -6,8 +6,8 @@
 messages); `json_types` and `exact_schema` (whatever Pydantic knows), `patterns`,
 `own_types` and `networks` (Pydantic's own types), `signatures` (functions), `records` (attrs,
 msgspec); `tags` and `tagged` (free text with values in it), `templates` and `joined` (text with
-holes); `tool_calls`, `tools` and `tool_grammar` (calls in a model's own syntax); `written` (types
-as bytes). Knows no vocabulary or model.
+holes); `tool_calls`, `tools`, `tool_arguments` and `tool_grammar` (calls in a model's own syntax);
+`written` (types as bytes). Knows no vocabulary or model.
 
 The types of `ready` are attributes as well (`structgen.types.country_code`), made when they are
 first asked for.
@@ -27,7 +27,15 @@ from structgen.types.schemas import JsonSchema
 from structgen.types.sums import AnyT, Choices, Functions, ItemT, Others, Own, T, T_co, TextT, Typed
 from structgen.types.tags import FREE_TEXT, Tagged, TaggedText, TaggedValue, thought_type
 from structgen.types.templates import Template, Text
-from structgen.types.tool_calls import NEUTRAL, Call, ToolCalls, ToolsOffered, ToolSyntax
+from structgen.types.tool_calls import (
+    DIALECTS,
+    NEUTRAL,
+    Call,
+    ParameterSyntax,
+    ToolCalls,
+    ToolsOffered,
+    ToolSyntax,
+)
 from structgen.types.user import (
     NAMES,
     Cfg,
@@ -46,6 +54,7 @@ if TYPE_CHECKING:
     from structgen.types.ready_static import *
 
 __all__ = [
+    "DIALECTS",
     "FREE_TEXT",
     "FUNCTIONS",
     "NAMES",
@@ -61,6 +70,7 @@ __all__ = [
     "Others",
     "OutputType",
     "Own",
+    "ParameterSyntax",
     "Part",
     "PartReader",
     "Quote",

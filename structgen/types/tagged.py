@@ -35,6 +35,7 @@ from .tags import (
     tag_grammar,
     text_of,
 )
+from .tool_arguments import read_arguments
 from .tool_calls import INDEX, ToolSyntax
 from .tools import Tool
 from .user import OutputType, Part, all_checked
@@ -346,6 +347,7 @@ class CallPieces(_Pieces):
         self._before: str | None = None  # what comes before the next call's name
         self._tool: Tool | None = None
         self._first = 0  # where its arguments begin
+        self._n_told = 0  # how much of them is told
         self._plain_openings = {one.opening(tool.name): one for one in plain for tool in tools}
 
     def feed(self, text: str) -> _Found:
@@ -357,19 +359,29 @@ class CallPieces(_Pieces):
         while self._tool is not None or self._opens():
             assert self._tool is not None
             part = Part(self._step, self._tool.output, self._tool.name)
-            try:
-                if "}" not in self._text[self.at :]:
-                    raise ValueError
-                first = _NOT_BLANK.search(self._text, self._first)
-                _, last = json.JSONDecoder().raw_decode(self._text, first.start() if first else 0)
-            except (ValueError, RecursionError):
-                more = self._text[self.at :]
-                self.at = len(self._text)
+            told, last = self._arguments(self._tool)
+            more = told[self._n_told :]
+            self._n_told += len(more)
+            if last is None:
                 return [*found, (part, more, False)] if more else found
-            found.append((part, self._text[self.at : last], True))
+            found.append((part, more, True))
             self.at, self._tool, self._before = last, None, self._syntax.again or ""
             self._next()
         return found
+
+    def _arguments(self, tool: Tool) -> tuple[str, int | None]:
+        """The JSON of a call's arguments as far as it is there; where they end, if they do."""
+        if self._syntax.parameters is not None:
+            return read_arguments(self._syntax, tool.parameters, self._text, self._first)
+        try:
+            if "}" not in self._text[self.at :]:
+                raise ValueError
+            first = _NOT_BLANK.search(self._text, self._first)
+            _, last = json.JSONDecoder().raw_decode(self._text, first.start() if first else 0)
+        except (ValueError, RecursionError):
+            self.at = len(self._text)
+            return self._text[self._first :], None
+        return self._text[self._first : last], last
 
     @property
     def has_begun(self) -> bool:
@@ -396,8 +408,8 @@ class CallPieces(_Pieces):
             self._plain_openings = {}
         mark = self._mark
         if not mark:
-            begins = self._syntax.begins
-            if not self.at and begins.startswith(self._text):
+            begins = self._syntax.begins(self._tools)
+            if not self.at and any(text.startswith(self._text) for text in begins):
                 return False  # which it may be
             if self.at or not self._text.startswith(begins):
                 found += self._free(len(self._text), is_closed=False)
@@ -420,6 +432,7 @@ class CallPieces(_Pieces):
         if opened is not None:
             self._tool = self._tools[opened[1]]
             self.at = self._first = opened.end()
+            self._n_told = 0
         return opened is not None
 
 
@@ -429,6 +442,9 @@ def _opening(syntax: ToolSyntax, before: str, names: tuple[str, ...]) -> re.Patt
     starts, ends = (
         re.escape(text).replace(re.escape(INDEX), "[0-9]+") for text in (before, syntax.between)
     )
+    if not syntax.between and syntax.parameters:  # the name ends where something else begins
+        after = syntax.parameters.before, syntax.after
+        ends = f"(?={'|'.join(map(re.escape, after))})"
     return re.compile(rf"[ \t\n\r]*?{starts}({'|'.join(map(re.escape, names))}){ends}")
 
 

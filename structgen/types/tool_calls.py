@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from structgen.errors import OutputTypeError, did_you_mean
 
@@ -91,14 +93,53 @@ _MAY_BE_NONE = ("auto", "none")
 INDEX = "{index}"
 """Stands in texts of a `ToolSyntax` for the number of a call, counted over the conversation."""
 
+IS_TEXT = "{string}"
+"""Stands in texts of a `ParameterSyntax` for whether a value is a string: ``true`` or ``false``."""
+
+_WORDS = {"true": "True", "false": "False", "null": "None"}
+_TOKENS = re.compile(rf'"(?:[^"\\]|\\.)*"|{"|".join(_WORDS)}')
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSyntax:
+    """How arguments are written one by one: each as ``before NAME between VALUE after``.
+
+    Attributes:
+        before: what stands before a name.
+        between: what stands between a name and its value.
+        after: what stands after a value.
+        again: what stands between two of them.
+        values: ``"xml"``: strings as they are, without what closes them, all else in JSON; or
+            ``"python"``: Python's literals.
+    """
+
+    before: str
+    between: str
+    after: str
+    again: str = ""
+    values: Literal["xml", "python"] = "xml"
+
+    def written(self, arguments: Mapping[str, Any]) -> str:
+        """Arguments as they are written."""
+        return self.again.join(
+            self.before + name + self._told(value) + self.after for name, value in arguments.items()
+        )
+
+    def _told(self, value: Any) -> str:
+        is_text = isinstance(value, str) and self.values == "xml"
+        text = value if is_text else json.dumps(value, ensure_ascii=False)
+        if self.values == "python":
+            text = _TOKENS.sub(lambda found: _WORDS.get(found[0], found[0]), text)
+        return self.between.replace(IS_TEXT, json.dumps(is_text)) + text
+
 
 @dataclass(frozen=True, slots=True)
 class ToolSyntax:
     r"""How a model writes calls: ``before NAME between ARGUMENTS after``.
 
     For several, ``again NAME between ARGUMENTS`` is repeated before ``after``. The arguments are an
-    object in JSON. Names of control tokens among the text mean those tokens, and `INDEX` any whole
-    number.
+    object in JSON, or what ``parameters`` says. Names of control tokens among the text mean those
+    tokens, and `INDEX` any whole number.
 
     Attributes:
         marker: what ``before`` begins with and free text never has: as soon as it is there, a call
@@ -108,6 +149,8 @@ class ToolSyntax:
         again: what stands between two calls; None: the syntax has one call only.
         after: what stands after the last call's arguments.
         known: whether the model's template shows it, or a token of its vocabulary.
+        parameters: how arguments are written that are no object in JSON; then ``between`` may be
+            empty.
     """
 
     marker: str
@@ -116,9 +159,11 @@ class ToolSyntax:
     again: str | None
     after: str
     known: bool = True
+    parameters: ParameterSyntax | None = None
 
     def __post_init__(self) -> None:
-        if not self.before.startswith(self.marker) or not self.before or not self.between:
+        has_between = self.between or self.parameters
+        if not self.before.startswith(self.marker) or not self.before or not has_between:
             raise OutputTypeError(
                 f"ToolSyntax: before={self.before!r} has to begin with marker={self.marker!r}, and "
                 "neither it nor between= may be empty."
@@ -142,10 +187,11 @@ class ToolSyntax:
         """What stands before the arguments of a tool: of the first call, or of one after others."""
         return f"{self.before if before is None else before}{name}{self.between}"
 
-    @property
-    def begins(self) -> str:
-        """What an answer begins with that is calls, where no text stands before them."""
-        return self.before.partition(INDEX)[0]
+    def begins(self, names: Iterable[str]) -> tuple[str, ...]:
+        """What answers begin with that are calls of these tools, and no others."""
+        if self.parameters is None:
+            return (self.before.partition(INDEX)[0],)
+        return tuple(map(self.opening, names))
 
     def example(self, name: str, arguments: str) -> str:
         """A call as it is written."""
@@ -159,10 +205,11 @@ class ToolSyntax:
             calls: the calls.
             n_before: how many there were in the conversation.
         """
-        text = ""
+        text, how = "", self.parameters
         for number, (name, arguments) in enumerate(calls, n_before):
             before = None if not text else (self.again or self.after + self.before)
-            text += self.opening(name, before).replace(INDEX, str(number)) + arguments
+            text += self.opening(name, before).replace(INDEX, str(number))
+            text += arguments if how is None else how.written(json.loads(arguments))
         return text + self.after if text else ""
 
 
@@ -183,65 +230,84 @@ class ToolsOffered:
     rewritten: Callable[[ToolSyntax], Any] | None = field(default=None, repr=False, compare=False)
 
 
-_HERMES = ToolSyntax(
-    marker="<tool_call>",
-    before='<tool_call>\n{"name": "',
-    between='", "arguments": ',
-    again='}\n</tool_call>\n<tool_call>\n{"name": "',
-    after="}\n</tool_call>",
+def _row(
+    marker: str,
+    first: str,
+    before: str,
+    between: str,
+    after: str,
+    last: str = "",
+    joint: str = "",
+    parameters: ParameterSyntax | None = None,
+) -> ToolSyntax:
+    """A syntax by what stands before and after all calls, each call, and between two of them."""
+    again = after + joint + before
+    return ToolSyntax(marker, first + before, between, again, after + last, True, parameters)
+
+
+_CALL, _NAME, _GIVEN = "<tool_call>", '{"name": "', '", "arguments": '
+_LISTED = f'\n    {{"tool_call_id": "{INDEX}", "tool_name": "'
+_HARMONY = "<|channel|>commentary to=functions."
+_DSML = ParameterSyntax(
+    '\n<｜DSML｜parameter name="', f'" string="{IS_TEXT}">', "</｜DSML｜parameter>"
 )
 
-NEUTRAL = replace(_HERMES, known=False)
-"""The syntax where a model shows none: that of Hermes and Qwen, which many models know."""
-
-
-def _listed(marker: str, end: str) -> ToolSyntax:
-    """A list of calls behind a marker."""
-    return ToolSyntax(
-        marker, marker + '[{"name": "', '", "arguments": ', '}, {"name": "', "}]" + end
-    )
-
-
-_KIMI = "<|tool_call_begin|>functions."
-_COMMAND = f'\n    {{"tool_call_id": "{INDEX}", "tool_name": "'
-
 DIALECTS: Mapping[str, ToolSyntax] = {
-    "hermes": _HERMES,
-    "llama-3": ToolSyntax("", '{"name": "', '", "parameters": ', None, "}"),
-    "phi-4-mini": _listed("<|tool_call|>", "<|/tool_call|>"),
-    "mistral-v3": _listed("[TOOL_CALLS]", ""),
-    "mistral": ToolSyntax("[TOOL_CALLS]", "[TOOL_CALLS]", "[ARGS]", "[TOOL_CALLS]", ""),
-    "deepseek-v3.1": ToolSyntax(
-        "<｜tool▁calls▁begin｜>",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
-        "<｜tool▁sep｜>",
-        "<｜tool▁call▁end｜><｜tool▁call▁begin｜>",
-        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "hermes": _row(_CALL, "", f"{_CALL}\n{_NAME}", _GIVEN, "}\n</tool_call>", joint="\n"),
+    "llama-3": ToolSyntax("", _NAME, '", "parameters": ', None, "}"),
+    "phi-4-mini": _row(
+        "<|tool_call|>", "<|tool_call|>[", _NAME, _GIVEN, "}", "]<|/tool_call|>", ", "
     ),
-    "kimi-k2": ToolSyntax(
-        "<|tool_calls_section_begin|>",
-        f"<|tool_calls_section_begin|>{_KIMI}",
-        f":{INDEX}<|tool_call_argument_begin|>",
-        f"<|tool_call_end|>{_KIMI}",
-        "<|tool_call_end|><|tool_calls_section_end|>",
+    "mistral-v3": _row("[TOOL_CALLS]", "[TOOL_CALLS][", _NAME, _GIVEN, "}", "]", ", "),
+    "mistral": _row("[TOOL_CALLS]", "", "[TOOL_CALLS]", "[ARGS]", ""),
+    "deepseek-v3.1": _row(
+        *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
+        *("<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+    ),
+    "deepseek-v3.2": _row(
+        *("<｜DSML｜function_calls>", "<｜DSML｜function_calls>", '\n<｜DSML｜invoke name="'),
+        *('">', "\n</｜DSML｜invoke>", "\n</｜DSML｜function_calls>"),
+        parameters=_DSML,
+    ),
+    "kimi-k2": _row(
+        *("<|tool_calls_section_begin|>", "<|tool_calls_section_begin|>"),
+        *("<|tool_call_begin|>functions.", f":{INDEX}<|tool_call_argument_begin|>"),
+        *("<|tool_call_end|>", "<|tool_calls_section_end|>"),
+    ),
+    "qwen3-coder": _row(
+        *(_CALL, "", f"{_CALL}\n<function=", ">", "\n</function>\n</tool_call>"),
+        joint="\n",
+        parameters=ParameterSyntax("\n<parameter=", ">\n", "\n</parameter>"),
+    ),
+    "glm-4.5": _row(
+        *(_CALL, "", _CALL, "", "\n</tool_call>"),
+        joint="\n",
+        parameters=ParameterSyntax("\n<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>"),
+    ),
+    "glm-4.7": _row(
+        *(_CALL, "", _CALL, "", "</tool_call>"),
+        parameters=ParameterSyntax("<arg_key>", "</arg_key><arg_value>", "</arg_value>"),
+    ),
+    "minimax-m2": _row(
+        *("<minimax:tool_call>", "<minimax:tool_call>", '\n<invoke name="', '">'),
+        *("\n</invoke>", "\n</minimax:tool_call>"),
+        parameters=ParameterSyntax('\n<parameter name="', '">', "</parameter>"),
+    ),
+    "llama-4": _row(
+        *("", "[", "", "(", ")", "]", ", "),
+        parameters=ParameterSyntax("", "=", "", ", ", "python"),
     ),
     # <|call|> ends the sequence, so that there is one call.
-    "gpt-oss": ToolSyntax(
-        "<|channel|>commentary to=functions.",
-        "<|channel|>commentary to=functions.",
-        " <|constrain|>json<|message|>",
-        None,
-        "",
-    ),
-    "command": ToolSyntax(
-        "<|START_ACTION|>",
-        f"<|START_ACTION|>[{_COMMAND}",
-        '", "parameters": ',
-        f"}},{_COMMAND}",
-        "}\n]<|END_ACTION|>",
+    "gpt-oss": ToolSyntax(_HARMONY, _HARMONY, " <|constrain|>json<|message|>", None, ""),
+    "command": _row(
+        *("<|START_ACTION|>", "<|START_ACTION|>[", _LISTED, '", "parameters": ', "}"),
+        *("\n]<|END_ACTION|>", ","),
     ),
 }
 """How families of models write calls, by name."""
+
+NEUTRAL = replace(DIALECTS["hermes"], known=False)
+"""The syntax where a model shows none: that of Hermes and Qwen, which many models know."""
 
 PLAIN = (
     ToolSyntax("", '{"name": "', '", "arguments": ', '}\n{"name": "', "}"),

@@ -20,9 +20,19 @@ from structgen.grammar import ir
 from structgen.grammar.regex import tree
 
 from .joined import LOOSE
-from .tagged import AnswerPieces, CallPieces
+from .tagged import AnswerPieces, CallPieces, whole_of
 from .tags import Terminals, mark_of, overlap, up_to, without
-from .tool_calls import CHOICES, INDEX, NEUTRAL, ToolCalls, ToolsOffered, ToolSyntax
+from .tool_arguments import Parameter, read_parameters
+from .tool_calls import (
+    CHOICES,
+    INDEX,
+    IS_TEXT,
+    NEUTRAL,
+    ParameterSyntax,
+    ToolCalls,
+    ToolsOffered,
+    ToolSyntax,
+)
 from .tools import Tool, read_tools
 from .user import OutputType, SpecialToken, all_checked
 
@@ -53,9 +63,8 @@ def tool_grammar(
     """
     made = Terminals()
     rules: list[tuple[int, tuple[int, ...]]] = []
-    arguments = [
-        made.number(ir.Embedded(f"arguments of {tool.name}", tool.output.grammar)) for tool in tools
-    ]
+    names = ["answer", "call", "more"]
+    given: dict[ParameterSyntax | None, list[int]] = {}
 
     def fixed(text: str) -> list[int]:
         found: list[int] = []
@@ -66,11 +75,39 @@ def tool_grammar(
             found += map(made.text, mark_of(part, tokens))
         return found
 
+    def arguments(how: ParameterSyntax | None) -> list[int]:
+        """The symbols of the tools' arguments in a form."""
+        if how not in given:
+            given[how] = [
+                made.number(ir.Embedded(f"arguments of {tool.name}", tool.output.grammar))
+                if how is None
+                else one_by_one(tool, how)
+                for tool in tools
+            ]
+        return given[how]
+
+    def one_by_one(tool: Tool, how: ParameterSyntax) -> int:
+        """The nonterminal of a tool's arguments. Two for the rest from each on: the first of all,
+        and those after others."""
+        begin = len(names)
+        for number, one in enumerate(tool.parameters):
+            values = _values(one, how, made, tokens)
+            for is_further in (0, 1):
+                here = len(names)
+                names.append(f"{one.name} of {tool.name}")
+                before = how.again * is_further + how.before + one.name
+                if not one.is_required:
+                    rules.append((here, (~(here + 2),)))
+                for told, value in values:
+                    opening = fixed(before + how.between.replace(IS_TEXT, told))
+                    rules.append((here, (*opening, *value, ~(begin + 2 * number + 3))))
+        rules.extend(((len(names), ()), (len(names) + 1, ())))
+        names.extend([f"end of {tool.name}"] * 2)
+        return ~begin
+
     def named(before: str, written: ToolSyntax = syntax) -> list[list[int]]:
-        return [
-            [*fixed(written.opening(tool.name, before)), inside]
-            for tool, inside in zip(tools, arguments, strict=True)
-        ]
+        inside = zip(tools, arguments(written.parameters), strict=True)
+        return [[*fixed(written.opening(tool.name, before)), one] for tool, one in inside]
 
     def more(number: int, written: ToolSyntax) -> None:
         """What follows the arguments: the end, or another call."""
@@ -83,14 +120,11 @@ def tool_grammar(
             f"{calls!r}: this model's syntax has one call in an answer. Leave parallel=True out, "
             "or pass a syntax= that has an again=."
         )
-    names = ["answer", "call", "more"]
+    arguments(syntax.parameters)
     more(_MORE, syntax)
     if calls.has_text:
-        plain = calls.without_markers(syntax)
-        openings = [one.opening(tool.name) for one in plain for tool in tools]
-        said = () if calls.blank else (saying(tools),)
-        rules += _free(calls, syntax, made, named, tokens, openings, said)
-        for one in plain:
+        rules += _free(calls, syntax, tools, made, named, tokens)
+        for one in calls.without_markers(syntax):
             number = len(names)
             names.append(f"more, begun as {one.before!r}")
             rules += [(_START, (*way, ~number)) for way in named(one.before, one)]
@@ -100,17 +134,46 @@ def tool_grammar(
     return ir.ContextFree(tuple(made.all), tuple(names), tuple(rules), _START)
 
 
+def _values(
+    one: Parameter, how: ParameterSyntax, made: Terminals, tokens: Collection[str]
+) -> list[tuple[str, list[int]]]:
+    """How a value and what closes it are written, each with whether it is a string."""
+    first, *more = mark_of(how.after, tokens) or ("",)
+    name, after = f"value of {one.name}", list(map(made.text, more))
+    ways: list[tuple[str, list[int]]] = []
+    if one.value is not None:
+        opening = [made.number(ir.Embedded(name, one.value))]
+        ways.append(("false", [*opening, *([made.text(first)] if first else []), *after]))
+    if one.text is None:
+        return ways
+    tag = how.after.lstrip()
+    kept = tree.intersect((ir.Intersect((one.text,)), without([tag])))
+    if isinstance(first, SpecialToken):
+        after.insert(0, made.text(first))
+        if whole_of(ir.Pattern(kept))(""):
+            ways.append(("true", after))
+        kept = tree.intersect((kept, tree.repeat(ir.ANY_CHAR, 1, None)))
+    else:
+        kept = tree.concat((kept, ir.literal(first)))
+        if not more:
+            kept = tree.intersect((kept, up_to(tag, [tag])))
+    text = made.number(ir.Embedded(name, ir.Pattern(kept, source=name)))
+    return [*ways, ("true", [text, *after])]
+
+
 def _free(
     calls: ToolCalls,
     syntax: ToolSyntax,
+    tools: Sequence[Tool],
     made: Terminals,
     named: Callable[[str], list[list[int]]],
     tokens: Collection[str],
-    openings: Sequence[str],
-    said: Sequence[ir.Regex],
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """The rules of an answer that is text, or begins with it; none that has an opening does. An
-    answer that is text alone is ``said``, too."""
+    """The rules of an answer that is text, or begins with it; none that begins as a call without
+    markers does."""
+    plain = calls.without_markers(syntax)
+    openings = [one.opening(tool.name) for one in plain for tool in tools]
+    said = () if calls.blank else (saying(tools),)
 
     def alone(text: ir.Regex, free: int) -> list[tuple[int, ...]]:
         if not said:
@@ -124,7 +187,7 @@ def _free(
                 f"{calls!r}: in this model's syntax calls have no marker, so that no text can "
                 "stand before them. Leave text=True out, or pass a syntax= with a marker."
             )
-        text = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), no_calls(syntax)))
+        text = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), no_calls(syntax, tools)))
         free = made.number(ir.Embedded("text", ir.Pattern(text, source="text")))
         return [
             *((_START, way) for way in alone(text, free)),
@@ -172,12 +235,17 @@ def saying(tools: Sequence[Tool]) -> ir.Regex:
     return tree.intersect((visible, tree.complement(anywhere)))
 
 
-def no_calls(syntax: ToolSyntax) -> ir.Regex:
+def no_calls(syntax: ToolSyntax, tools: Sequence[Tool]) -> ir.Regex:
     """Texts in which no call begins."""
     if syntax.marker:
         return without([syntax.marker])
-    begun = tree.concat((_BLANKS, ir.literal(syntax.begins), ir.ANY_TEXT))
-    return tree.complement(begun)
+    return tree.complement(tree.concat((_BLANKS, _begun(syntax, tools))))
+
+
+def _begun(syntax: ToolSyntax, tools: Sequence[Tool]) -> ir.Regex:
+    """Texts that begin as calls do."""
+    begins = syntax.begins(tool.name for tool in tools)
+    return tree.concat((tree.alternate(map(ir.literal, begins)), ir.ANY_TEXT))
 
 
 def answer_type(
@@ -193,8 +261,8 @@ def answer_type(
         raise OutputTypeError(f"{calls!r}: answer= is a type of values, and no ToolCalls.")
     grammar = output.grammar
     if isinstance(grammar, ir.Pattern) and tools:
-        begun = tree.concat((ir.literal(syntax.begins), ir.ANY_TEXT))
-        regex = tree.intersect((grammar.regex, tree.complement(begun)))
+        begun = tree.complement(_begun(syntax, tools))
+        regex = tree.intersect((grammar.regex, begun))
         return replace(output, grammar=ir.Pattern(regex, source=grammar.source))
     for tool in tools:
         if _may_begin(grammar, syntax.opening(tool.name).partition(INDEX)[0]):
@@ -242,6 +310,12 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
                 f"of the tools: {', '.join(tool.name for tool in tools)}."
             )
 
+    if (how := syntax.parameters) is not None:
+        callable_ = tuple(
+            replace(tool, parameters=read_parameters(tool.name, tool.output.grammar, how))
+            for tool in callable_
+        )
+    begins = syntax.begins(tool.name for tool in callable_)
     answer = None if value.answer is None else answer_type(value, syntax, callable_, lower)
 
     def rewritten(syntax: ToolSyntax) -> OutputType:
@@ -264,7 +338,7 @@ def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputTy
             outputs.append(answer)
 
         def parse(text: str) -> list[Any]:
-            if answer is not None and not text.startswith(syntax.begins):
+            if answer is not None and not text.startswith(begins):
                 return [answer.parse(text)]  # it never begins as a call does
             return read_calls(value, syntax, callable_, name, text)
 
@@ -293,11 +367,13 @@ def _without_calls(
 ) -> OutputType:
     """The output type where none may be called: a value, or a text in which no call begins."""
 
+    begins = syntax.begins(tool.name for tool in tools)
+
     def read(text: str) -> list[Any]:
         if answer is not None:
             return [answer.parse(text)]
         begun = text if syntax.marker else text.lstrip(_BLANK_CHARACTERS)
-        if syntax.marker in begun if syntax.marker else begun.startswith(syntax.begins):
+        if syntax.marker in begun if syntax.marker else begun.startswith(begins):
             raise ParseError(
                 f"The text is no {name}: a call begins in it. Text: {text!r}", text=text
             )
@@ -306,7 +382,7 @@ def _without_calls(
     if answer is not None:
         growing = functools.partial(AnswerPieces, answer)
         return replace(answer, parse=read, named=name, offered=offered, growing=growing)
-    regex = no_calls(syntax)
+    regex = no_calls(syntax, tools)
     if not value.blank:
         regex = tree.intersect((regex, saying(tools)))
     grammar = ir.Pattern(regex, source="text without calls")

@@ -18,6 +18,7 @@ from structgen.grammar import ir
 
 from .schemas import JsonSchema
 from .signatures import is_function
+from .tool_arguments import Parameter
 from .tool_calls import Call, name_of_function
 from .user import OutputType
 from .wrappers import without
@@ -35,11 +36,13 @@ class Tool:
         name: what the model calls it.
         description: what it is for, perhaps empty.
         output: the object of its arguments; parses to a `Call`.
+        parameters: what the object has, where its members are written one by one.
     """
 
     name: str
     description: str
     output: OutputType
+    parameters: tuple[Parameter, ...] = ()
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tool_templates import TEMPLATES, Templated
+from tool_templates import BY_PARAMETER, TEMPLATES, Templated
 
 from structgen import PromptError
 from structgen.decoding.call_validation import messages_of
@@ -64,7 +64,8 @@ def test_calls_and_results_are_shown(
     arguments = {"city": "Rome", "days": [1, 2]}
     one = call("weather", json.dumps(arguments) if as_text else arguments)
     text = rendered(of, [*chat_with(one), *more])
-    assert in_order(text, "What is it?", "weather", '"city"', "Rome", "[1", "result of 0"), text
+    city = "city" if template in BY_PARAMETER else '"city"'
+    assert in_order(text, "What is it?", "weather", city, "Rome", "[1", "result of 0"), text
     assert not more or in_order(text, "result of 0", "It is this.", "And then?")
     assert "None" not in text
 
@@ -95,6 +96,13 @@ def test_a_template_that_shows_calls_gets_them(model: TextModel) -> None:
     finally:
         del TEMPLATES["shows all"]
     assert text.endswith('[C]weather{"city": "Oslo"}[/C][R]result of 0[/R]')
+
+
+def test_arguments_are_shown_one_by_one(model: TextModel) -> None:
+    chat = chat_with(call("weather", '{"city": "Rome", "days": [1, 2]}'))
+    shown = "<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n[1, 2]\n"
+    assert shown in rendered(Templated(model, "qwen3-coder"), chat)
+    assert '[weather(city="Rome", days=[1, 2])]' in rendered(Templated(model, "llama-4"), chat)
 
 
 def test_ids_say_the_tool_where_the_template_shows_nothing_else_of_it(model: TextModel) -> None:

@@ -422,6 +422,8 @@ SYNTAXES = {
         "\n```</call><call>function<sep>",
         "\n```</call></calls>",
     ),
+    "qwen3-coder": ToolSyntax.named("qwen3-coder"),
+    "llama-4": ToolSyntax.named("llama-4"),
     "gemma": NEUTRAL,
     "thinking": NEUTRAL,
 }

@@ -35,7 +35,8 @@ class JsonOptions:
         spelling: ``"canonical"`` for names (keys, enum, const) and strings with a ``pattern`` or
             ``format`` without needless escapes, integers without fraction or exponent, and
             exponents as Python and JavaScript write them (`numbers`);
-            ``"any"`` for every spelling JSON allows.
+            ``"any"`` for every spelling JSON allows; ``"python"`` as canonical, all strings too,
+            with ``True``, ``False`` and ``None``: literals of Python's.
         ensure_ascii: escape everything outside ASCII; what else may be escaped, still may.
         max_digits: most digits before, and after, a number's decimal point, and in an exponent.
         dialect: draft of a schema whose ``$schema`` does not say: ``"draft4"``, ``"draft6"``,
@@ -73,7 +74,7 @@ class JsonOptions:
     def __post_init__(self) -> None:
         for name, allowed in (
             ("property_order", ("schema", "any")),
-            ("spelling", ("canonical", "any")),
+            ("spelling", ("canonical", "any", "python")),
             ("on_unsupported", ("error", "warn")),
         ):
             value = getattr(self, name)
@@ -146,7 +147,13 @@ class JsonOptions:
     @cached_property
     def canonical(self) -> bool:
         """Whether each name and number has one spelling only."""
-        return self.spelling == "canonical"
+        return self.spelling != "any"
+
+    @cached_property
+    def words(self) -> tuple[bytes, bytes, bytes]:
+        """How None, True and False are written."""
+        is_python = self.spelling == "python"
+        return (b"None", b"True", b"False") if is_python else (b"null", b"true", b"false")
 
     @cached_property
     def named(self) -> Escapes:
@@ -158,6 +165,8 @@ class JsonOptions:
     @cached_property
     def free(self) -> Escapes:
         """Spelling of all other strings."""
+        if self.spelling == "python":
+            return self.named
         return "any-ascii" if self.ensure_ascii else "any"
 
 
@@ -167,7 +176,7 @@ class CompileOptions(TypedDict, total=False):
     whitespace: str
     max_whitespace: int
     property_order: Literal["schema", "any"]
-    spelling: Literal["canonical", "any"] | None
+    spelling: Literal["canonical", "any", "python"] | None
     ensure_ascii: bool
     max_digits: int
     dialect: str | None

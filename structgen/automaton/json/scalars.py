@@ -106,18 +106,20 @@ def number_spec(
     )
 
 
-def spellings(value: Any, canonical: bool, types: int = ALL_TYPES) -> list[bytes]:
+def spellings(value: Any, options: JsonOptions, types: int = ALL_TYPES) -> list[bytes]:
     """How a scalar other than a string may be spelt: as serialisers write it.
 
-    Unless ``canonical``, a number also as an integer or with ``.0``, whichever serialisers choose.
-    ``types`` may ask for one of these forms.
+    Unless ``options`` are canonical, a number also as an integer or with ``.0``, whichever
+    serialisers choose. ``types`` may ask for one of these forms.
     """
     if isinstance(value, (int, float, Decimal)) and types & INTEGER in (DIGITS, POINTED):
         number = to_decimal(value)
         if number == number.to_integral_value():
             text = str(int(number))
             return [text.encode() if types & DIGITS else f"{text}.0".encode()]
-    if value is None or isinstance(value, bool) or canonical:
+    if value is None or isinstance(value, bool):
+        return [options.words[0 if value is None else 2 - value]]
+    if options.canonical:
         return [str(value).encode() if isinstance(value, Decimal) else json.dumps(value).encode()]
     texts = {json.dumps(value)} if not isinstance(value, Decimal) else {str(value)}
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
@@ -175,7 +177,7 @@ def _number_leaf(spec: NumberSpec) -> NumberLeaf | None:
 
 @lru_cache(maxsize=256)
 def scalar_leaves(
-    types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, canonical: bool
+    types: int, escapes: Escapes, missing: frozenset[int], max_digits: int, spelling: str
 ) -> tuple[tuple[Leaf, int], ...]:
     """The leaves, each with its start, of scalars of which nothing but ``types`` is asked."""
     leaves: list[Leaf] = []
@@ -183,12 +185,13 @@ def scalar_leaves(
         string = string_leaf(ir.ANY_TEXT, escapes, missing)
         assert string is not None
         leaves.append(string)
-    options = JsonOptions(max_digits=max_digits, spelling="canonical" if canonical else "any")
+    options = JsonOptions(max_digits=max_digits, spelling=spelling)
     for form in number_forms(types):
         number = number_leaf(number_spec(form, (), options))
         assert number is not None
         leaves.append(number)
-    words = [*[b"null"] * bool(types & NULL), *[b"true", b"false"] * bool(types & BOOLEAN)]
+    null, *booleans = options.words
+    words = [*[null] * bool(types & NULL), *booleans * bool(types & BOOLEAN)]
     if words:
         leaves.append(literal_leaf(tuple(words)))
     return tuple([(leaf, leaf.start) for leaf in leaves])

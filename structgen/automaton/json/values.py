@@ -39,7 +39,7 @@ from structgen.automaton.schema.quick_checks import INVOLVED, PlainNodes, QuickC
 from structgen.automaton.schema.strings import has_plain_string
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
-from structgen.errors import CompileLimitExceeded, Unsatisfiable, check_limit
+from structgen.errors import CompileLimitExceeded, Unsatisfiable, UnsupportedFeature, check_limit
 from structgen.grammar.formats import FORMATS, format_of
 from structgen.grammar.json_schema import (
     ALL_TYPES,
@@ -358,7 +358,7 @@ MAX_DEPTH_COMPARED = 128
 """Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
 
 _BESIDE_A_LIST = OF_VALUES | IN_PLACE
-_WORDS = ((NULL, None, b"null"), (BOOLEAN, True, b"true"), (BOOLEAN, False, b"false"))
+_OF_WORDS = ((NULL, None), (BOOLEAN, True), (BOOLEAN, False))
 
 _NONE_BARRED = Told().barred(())
 
@@ -390,13 +390,18 @@ class JsonLanguage(Language):
             self.conjunctions, graph.typed, self._plain, self.branches, self.shapes
         )
         # What scalars of which only the type is asked depend on.
-        self._how = options.free, missing, options.max_digits, options.canonical
+        self._how = options.free, missing, options.max_digits, options.spelling
         self._alternatives: dict[int, tuple[Alternative, ...]] = {}
         self._shapes: dict[int, Shapes] = {}
         self._objects: dict[tuple[int, ...], ObjectPlan] = {}
         self._arrays: dict[tuple[int, ...], ArrayPlan] = {}
         self.max_depth = options.max_depth
         self.said = graph.said
+        if options.spelling == "python" and ("unique" in self.said or graph.lists_containers):
+            raise UnsupportedFeature(  # such values are read again while they are written
+                "uniqueItems, and enum of arrays and objects, in Python's literals",
+                fix="Use spelling='canonical'; or another syntax= of ToolCalls.",
+            )
         if "unique" in self.said:
             self.max_depth = min(options.max_depth or UNLIMITED, MAX_DEPTH_COMPARED)
         self._watch_from = watch_from(graph, self.max_depth)
@@ -495,7 +500,7 @@ class JsonLanguage(Language):
                 self._enumerate(branch, literals, strings, leaves, plans)
                 continue
             barred = self._barred(nodes)
-            for kind, value, text in _WORDS:
+            for (kind, value), text in zip(_OF_WORDS, self.options.words, strict=True):
                 if types & kind and not (barred and json_key(value) in barred):
                     literals[text] = None
             for scalar in self.scalars.of(types, nodes):
@@ -637,7 +642,7 @@ class JsonLanguage(Language):
                     if leaf is not None:
                         leaves[leaf, leaf.start] = None
                     continue
-                texts = spellings(value, self.options.canonical, form)
+                texts = spellings(value, self.options, form)
                 literals.update(dict.fromkeys(texts))
 
 

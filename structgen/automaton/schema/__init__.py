@@ -11,6 +11,8 @@ values). How values are written is `json`'s business.
 from __future__ import annotations
 
 from . import evaluate
+from .conjunctions import types_of
 from .nesting import UNLIMITED
+from .strings import StringReader
 
-__all__ = ["UNLIMITED", "evaluate"]
+__all__ = ["UNLIMITED", "StringReader", "evaluate", "types_of"]

@@ -1,0 +1,196 @@
+"""Arguments of tools that are no JSON object: one parameter after the other, each by its name.
+
+Owns what the parameters of a tool are, and what values each may have in such a form; and the
+reading of them into the JSON object that they stand for, so that a tool's own type checks them
+however they were written. In XML a string stands as it is, up to the closing tag, and everything
+else as JSON. Where a string or something else may stand, what looks like the other is it: the text
+``null`` of ``str | None`` is None. Python's literals are JSON with other words.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from structgen.errors import OutputTypeError, Unsatisfiable
+from structgen.grammar import ir, json_schema
+from structgen.grammar.json_schema import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, TYPE_BITS
+from structgen.grammar.regex import parse_python, tree
+
+from .tool_calls import IS_TEXT, ParameterSyntax, ToolSyntax
+
+_CLOSING = ("additionalProperties", "unevaluatedProperties")
+_READ = ("type", "properties", "required", "$defs", "definitions", "$schema", "$id")
+_SAYS_NOTHING = ("title", "description", "default", "examples", "$comment", "deprecated")
+_WHOLE = "structgen:tool"
+_LOOKS = {
+    NULL: "null",
+    BOOLEAN: "true|false",
+    NUMBER: r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?",
+    ARRAY | OBJECT: r"[\[{][\s\S]*",
+}
+"""What values in JSON look like."""
+
+_PYTHON = re.compile(r'("(?:[^"\\]|\\.)*")|([\[({])|([\])}])|,|[^"\[\](){},]+')
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a tool.
+
+    Attributes:
+        name: its name.
+        is_required: whether it has to be there.
+        text: the strings that may stand as they are; None: none may.
+        value: what else may stand, in JSON or Python's literals; None: nothing.
+        looks: what is no string, although there may be strings; None: that is said otherwise.
+    """
+
+    name: str
+    is_required: bool
+    text: ir.Regex | None
+    value: ir.Json | None
+    looks: re.Pattern[str] | None = None
+
+
+def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tuple[Parameter, ...]:
+    """The parameters of a tool in their order.
+
+    Raises:
+        OutputTypeError: arguments of the tool cannot be written so.
+    """
+    assert isinstance(grammar, ir.Json)
+    root = schema = grammar.schema
+    place = ""
+    while isinstance(schema, Mapping) and (to := schema.get("$ref", "")).startswith("#/"):
+        place, schema = to[1:], root
+        for step in place.split("/")[1:]:
+            schema = schema[step.replace("~1", "/").replace("~0", "~")]
+    names, required = schema.get("properties", {}), schema.get("required", ())
+    is_python = how.values == "python"
+    wrong = [key for key in required if key not in names]
+    for keyword, said in schema.items():
+        if not (keyword in _READ + _SAYS_NOTHING or (keyword in _CLOSING and said is False)):
+            wrong.append(keyword)
+    if is_python:
+        wrong += [one for one in (*names, *tool.split(".")) if not one.isidentifier()]
+    wrong += [one for one in names if how.between[:1] in one or "\n" in one]
+    if wrong:
+        raise OutputTypeError(
+            f"The tool {tool}: in this model's syntax each argument stands by itself, which leaves "
+            f"no way to write {wrong[0]!r}, at $. Describe every argument in 'properties', by a "
+            "name of letters and digits, and say nothing else of all of them; or pass "
+            "syntax=ToolSyntax.named('hermes')."
+        )
+    found = []
+    for one, part in names.items():
+        if "$ref" in repr(part):  # which leads to other places of the whole
+            pointer = one.replace("~", "~0").replace("/", "~1").replace("%", "%25")
+            whole = {"tool": {**root, "$id": _WHOLE}}
+            part = {"$defs": whole, "$ref": f"{_WHOLE}#{place}/properties/{pointer}"}
+        options = {**grammar.options, "spelling": "python"} if is_python else grammar.options
+        ways = _ways(ir.Json(part, options), how)
+        found.append(Parameter(one, one in required, *ways))
+    return tuple(found)
+
+
+def _ways(
+    grammar: ir.Json, how: ParameterSyntax
+) -> tuple[ir.Regex | None, ir.Json | None, re.Pattern[str] | None]:
+    """What `Parameter` has of its values."""
+    # Only now: automata are a lot of code to those who have types only.
+    from structgen.automaton.schema import StringReader, types_of
+
+    reading = {key: said for key, said in grammar.options.items() if key != "spelling"}
+    graph = json_schema.lower(grammar.schema, **reading)
+    types = types_of(graph.nodes, graph.root)
+    text = StringReader(graph.nodes).read(graph.root) if types & STRING else None
+    if text is None or how.values == "python":
+        return None, grammar, None
+    others = [kind for kind, bit in TYPE_BITS.items() if bit & types & ~STRING]
+    value = ir.Json({"allOf": [grammar.schema], "type": others}, grammar.options)
+    if not others or not _is_possible(value):
+        return text, None, None
+    if not _is_possible(ir.Pattern(text)):
+        return None, value, None
+    if IS_TEXT in how.between:
+        return text, value, None
+    like = "|".join(look for bits, look in _LOOKS.items() if bits & types)
+    looks = rf"[ \t\n\r]*(?:{like})[ \t\n\r]*"
+    text = tree.intersect((text, tree.complement(parse_python(looks))))
+    return text, value, re.compile(looks)
+
+
+def _is_possible(grammar: ir.Grammar) -> bool:
+    from structgen.automaton import build
+
+    try:
+        build(grammar, {})
+    except Unsatisfiable:
+        return False
+    return True
+
+
+def read_arguments(
+    syntax: ToolSyntax, parameters: tuple[Parameter, ...], text: str, at: int
+) -> tuple[str, int | None]:
+    """The JSON object of a call's arguments, as far as it is there; where they end, if they do."""
+    how = syntax.parameters
+    assert how is not None
+    left = {one.name: one for one in parameters}
+    first, further = _openings(how, tuple(left))
+    ends = tuple(filter(None, (syntax.again, syntax.after)))
+    told = ""
+    while not text.startswith(ends, at):
+        opened = (further if told else first).match(text, at)
+        one = left.pop(opened[1], None) if opened is not None else None
+        if opened is None or one is None:
+            return "{" + told, None
+        is_text = opened[2] == "true" if opened.re.groups > 1 else None
+        value, end = _value(how, one, text, opened.end(), is_text)
+        if end is None:
+            return "{" + told, None
+        told += f"{', ' if told else ''}{json.dumps(one.name)}: {value}"
+        at = end
+    return "{" + told + "}", at
+
+
+@functools.lru_cache(maxsize=64)
+def _openings(how: ParameterSyntax, names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """What stands before the value of a parameter: of the first one, and of others."""
+    name = "|".join(map(re.escape, names))
+    between = re.escape(how.between).replace(re.escape(IS_TEXT), "(true|false)")
+    befores = map(re.escape, (how.before, how.again + how.before))
+    return tuple(re.compile(f"{before}({name}){between}") for before in befores)
+
+
+def _value(
+    how: ParameterSyntax, one: Parameter, text: str, at: int, is_text: bool | None
+) -> tuple[str, int | None]:
+    """A value as JSON, and where what closes it ends; None where that is not there."""
+    if how.values == "python":
+        depth, told = 0, ""
+        for token in _PYTHON.finditer(text, at):
+            depth += bool(token[2]) - bool(token[3])
+            if depth < 0 or (not depth and token[0] == ","):
+                return told, token.start()
+            told += _WORDS.get(token[0].strip(), token[0])
+        return "", None
+    end = text.find(how.after, at)
+    while end >= 0:
+        raw, after = text[at:end], end + len(how.after)
+        if is_text is None:
+            is_text = one.text is not None and not (one.looks and one.looks.fullmatch(raw))
+        if is_text:
+            return json.dumps(raw, ensure_ascii=False), after
+        try:
+            json.loads(raw)
+        except (ValueError, RecursionError):
+            end = text.find(how.after, end + 1)  # this one stands in a string
+        else:
+            return raw.strip(), after
+    return "", None
