@@ -41,7 +41,7 @@ from .json.values import JsonLanguage, check, contradiction
 from .regex.automaton import RegexAutomaton
 from .regex.encoding import Utf8
 from .regex.symbols import probe
-from .texts import Text, joined
+from .texts import Text, joined, repeated
 from .work import WORK, Limits, within
 
 if TYPE_CHECKING:
@@ -99,6 +99,47 @@ class SequenceFrame(Frame):
                 shortest.append(machine.shortest_completion(machine.start, TextHistory()))
             found = self._completions[at] = joined(b"", shortest)
         return found
+
+
+class TimesFrame(Frame):
+    """The frame below an open part that is repeated. ``at`` is how many there are with it, as far
+    as that matters.
+
+    Args:
+        part: how a text of it may start.
+        least, most: how many there may be.
+    """
+
+    nests = False
+
+    def __init__(self, part: tuple[Alternative, ...], least: int, most: int | None) -> None:
+        self._part = part
+        self._least = least
+        self._most = most
+        self.limit = min((f.limit for way in part for f, _ in way.frames), default=_UNLIMITED)
+
+    def open(self) -> tuple[Alternative, ...]:
+        """How a text of all starts."""
+        return self.resume(0, 0)
+
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
+        """See `frames.Frame`."""
+        out = POP if at >= self._least else ()
+        if at == self._most:
+            return out
+        own = self, min(at + 1, self._least) if self._most is None else at + 1
+        return (*out, *(Alternative(way.leaf, way.q, (*way.frames, own)) for way in self._part))
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text | None:
+        """See `frames.Frame`."""
+        return repeated(self._shortest, self._least - at) if at < self._least else b""
+
+    @cached_property
+    def _shortest(self) -> Text:
+        machine = Machine(self._part)
+        return machine.shortest_completion(machine.start, TextHistory())
 
 
 def writable(missing_bytes: Collection[int]) -> ir.CharSet:
@@ -271,6 +312,14 @@ class _Builder:
             return self._context_free(grammar)
         if isinstance(grammar, ir.Sequence):
             return SequenceFrame(tuple(map(self.alternatives, grammar.parts))).open()
+        if isinstance(grammar, ir.Times):
+            ways = self.alternatives(grammar.part)
+            machine = Machine(ways)
+            if grammar.most is None and machine.is_accepting(machine.start):
+                raise OutputTypeError(
+                    "What may be empty cannot be repeated without end: say how often with times()."
+                )
+            return TimesFrame(ways, grammar.least, grammar.most).open()
         return tuple(way for part in grammar.parts for way in self.alternatives(part))
 
     def _context_free(self, grammar: ir.ContextFree) -> tuple[Alternative, ...]:

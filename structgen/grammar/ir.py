@@ -8,7 +8,7 @@ Two layers of small immutable values:
   JSON string) is the automaton's business.
 * **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
   texts), `Json` (a JSON Schema, still as data), `ContextFree` (rules over terminals), `Either` (a
-  union), `Sequence` (one after the other).
+  union), `Sequence` (one after the other), `Times` (several in a row).
 
 This module owns the node types and nothing else: it knows no source syntax and no automaton.
 """
@@ -383,10 +383,19 @@ class Sequence:
     parts: tuple[Grammar, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """From ``least`` to ``most`` texts of ``part`` in a row; None: any number."""
+
+    part: Grammar
+    least: int
+    most: int | None
+
+
 def flat(grammar: Grammar) -> Iterator[Grammar]:
-    """``grammar``, or the parts of a union or sequence that are neither themselves."""
-    if isinstance(grammar, (Either, Sequence)):
-        for part in grammar.parts:
+    """``grammar``, or the parts of a union, sequence or repeat that are none themselves."""
+    if isinstance(grammar, (Either, Sequence, Times)):
+        for part in (grammar.part,) if isinstance(grammar, Times) else grammar.parts:
             yield from flat(part)
     else:
         yield grammar
@@ -399,4 +408,4 @@ def has_rules(grammar: Grammar) -> bool:
 
 AnyTerminal: TypeAlias = "Terminal | Embedded | SpecialToken"
 
-Grammar: TypeAlias = "Pattern | Choice | Json | ContextFree | Either | Sequence"
+Grammar: TypeAlias = "Pattern | Choice | Json | ContextFree | Either | Sequence | Times"

@@ -68,6 +68,8 @@ def regex_of(grammar: ir.Grammar) -> ir.Regex:
         return ir.Alternate(tuple(map(regex_of, grammar.parts)))
     if isinstance(grammar, ir.Sequence):
         return ir.Concat(tuple(map(regex_of, grammar.parts)))
+    if isinstance(grammar, ir.Times):
+        return ir.Repeat(regex_of(grammar.part), grammar.least, grammar.most)
     if isinstance(grammar, ir.Json):
         return _scalar(grammar.schema)
     raise CannotSay("a grammar")

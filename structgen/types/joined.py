@@ -1,7 +1,8 @@
 """One grammar of several parts, and a text of it divided into its parts: whole, or while it grows.
 
-Owns `joined_type`, `template_type` and where each part ends. Where there are several ways, a text
-is read from its end: the last part is as short as can be, then the one before it. The parts'
+Owns `joined_type`, `repeated_type`, `template_type` and where each part ends. Where there are
+several ways, a text is read from its end: the last part is as short as can be, then the one before
+it. The parts'
 automata read the text once, from all places at once where a part may begin; of two that have led to
 one state, which therefore go on alike, only the one that began later is followed. Knows no masks.
 """
@@ -15,7 +16,8 @@ from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
 
 from .schemas import shown
-from .sums import Joined
+from .sums import Joined, Repeated
+from .tags import regular
 from .templates import Template
 from .user import OutputType, Part, PartReader, all_checked, fitted_parts
 
@@ -182,6 +184,26 @@ def joined_type(value: Joined, name: str, lower: Lower) -> OutputType:
     """The output type of a sum. Parses to the text."""
     parts = [_part(part, f"part {n} of {name}", lower) for n, part in enumerate(value.parts, 1)]
     return _sequence(parts, str, name, all_checked(parts))
+
+
+def repeated_type(value: Repeated, name: str, lower: Lower) -> OutputType:
+    """The output type of several texts in a row. Parses to the text."""
+    return _repeated(_part(value.part, f"the part of {name}", lower), value, name)
+
+
+def _repeated(part: OutputType, value: Repeated, name: str) -> OutputType:
+    regex = regular(part.grammar)
+    grammar: ir.Grammar = ir.Times(part.grammar, value.least, value.most)
+    if regex is not None:
+        grammar = ir.Pattern(ir.Repeat(regex, value.least, value.most), source=name)
+    return OutputType(
+        grammar,
+        str,
+        name,
+        part.checked,
+        locate=part.locate,
+        fitted=fitted_parts([part], lambda fit: _repeated(fit[0], value, name)),
+    )
 
 
 def template_type(value: Template, name: str, lower: Lower) -> OutputType:

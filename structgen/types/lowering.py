@@ -40,7 +40,7 @@ from structgen.grammar import cfg, ir, regex
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.grammar.regex import tree as regex_tree
-from structgen.types.joined import joined_type, template_type
+from structgen.types.joined import joined_type, repeated_type, template_type
 from structgen.types.json_types import JsonType, adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
 from structgen.types.quotes import holds_document
@@ -48,7 +48,7 @@ from structgen.types.records import modern
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema, is_plainly_schema
 from structgen.types.signatures import is_function, one_of
-from structgen.types.sums import AnyOf, Combining, Joined
+from structgen.types.sums import AnyOf, Combining, Joined, Repeated
 from structgen.types.tagged import tagged_type, whole_of
 from structgen.types.tags import Tagged, TaggedText
 from structgen.types.templates import Template
@@ -147,6 +147,8 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return OutputType(grammar, str, name, locate=locate)
     if isinstance(value, Joined):
         return joined_type(value, name, lower)
+    if isinstance(value, Repeated):
+        return repeated_type(value, name, lower)
     if isinstance(value, Template):
         return template_type(value, name, lower)
     if isinstance(value, AnyOf):

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from .regexes import TextPattern
 from .schemas import JsonSchema
-from .sums import AnyOf, Joined
+from .sums import AnyOf, Joined, Repeated
 from .tags import Tagged, TaggedText
 from .templates import Template
 from .tool_calls import ToolCalls
@@ -100,6 +100,7 @@ _OWN = (
     TaggedText,
     ToolCalls,
     Joined,
+    Repeated,
     Template,
 )
 """Types of this package, whose ``repr`` says what they are."""

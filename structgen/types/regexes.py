@@ -15,7 +15,7 @@ from structgen.errors import OutputTypeError
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
 
-from .sums import AnyOf, Joined, T_co, Typed, joined_with
+from .sums import AnyOf, Joined, T_co, Typed, check_counts, joined_with
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -111,6 +111,12 @@ class TextPattern(Typed[T_co]):
     def zero_or_more(self) -> TextPattern[str]:
         """Any number of texts in a row."""
         return _times(self, 0, None)
+
+    def times(self, least: int, most: int | None = None) -> TextPattern[str]:
+        """``least`` texts in a row; with ``most`` from so many to that many."""
+        return _times(self, least, least if most is None else most)
+
+    many = zero_or_more
 
     def one_or_more(self) -> TextPattern[str]:
         """One text or several in a row."""
@@ -285,11 +291,7 @@ def _followed(first: Any, second: Any) -> TextPattern[str] | Joined:
 
 
 def _times(part: TextPattern, least: int, most: int | None) -> TextPattern[str]:
-    for count in (least, most):
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-            raise OutputTypeError(f"A count is an int, got {count!r}.")
-    if least < 0 or (most is not None and most < least):
-        raise OutputTypeError(f"Counts are 0 or more and in order, got {least} to {most}.")
+    check_counts(least, most)
     return Combined("times", (part,), least, most)
 
 

@@ -124,6 +124,18 @@ class Combining:
         found: Joined = joined_with(other, self)
         return found
 
+    def optional(self) -> Repeated:
+        """One text of this, or the empty one."""
+        return Repeated(self, 0, 1)
+
+    def times(self, least: int, most: int | None = None) -> Repeated:
+        """``least`` texts of this in a row; with ``most`` from so many to that many."""
+        return Repeated(self, least, least if most is None else most)
+
+    def many(self) -> Repeated:
+        """Any number of texts of this in a row, none included."""
+        return Repeated(self, 0, None)
+
     def __get_pydantic_core_schema__(self, source: Any, handler: Any = None) -> Any:
         # Where the class itself stands for a type, it comes in place of the instance.
         shown = self.__name__ if isinstance(self, type) else repr(self)
@@ -162,6 +174,38 @@ class Joined(Combining, Typed[str]):
 
     def __repr__(self) -> str:
         return " + ".join(f"({p!r})" if isinstance(p, AnyOf) else _shown(p) for p in self.parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeated(Combining, Typed[str]):
+    """Texts of one output type in a row; made by ``times`` and the like. Parses to the text.
+
+    Attributes:
+        part: the output type.
+        least, most: how many; None for no bound.
+    """
+
+    part: Any
+    least: int
+    most: int | None
+
+    def __post_init__(self) -> None:
+        check_counts(self.least, self.most)
+
+    def __repr__(self) -> str:
+        shown = f"({self.part!r})" if isinstance(self.part, (AnyOf, Joined)) else repr(self.part)
+        if self.most is None:
+            return f"{shown}.many()"
+        return f"{shown}.times({self.least}, {self.most})"
+
+
+def check_counts(least: int, most: int | None) -> None:
+    """Refuse what are no counts."""
+    for count in (least, most):
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
+            raise OutputTypeError(f"A count is an int, got {count!r}.")
+    if least < 0 or (most is not None and most < least):
+        raise OutputTypeError(f"Counts are 0 or more and in order, got {least} to {most}.")
 
 
 def joined_with(first: Any, second: Any) -> Any:

@@ -291,7 +291,7 @@ class Terminals:
             whole = ir.Pattern(until(pattern, part.end[0]), source=name)
             return [self.number(ir.Embedded(name, whole))]
         end, *more = part.end
-        if isinstance(part.grammar, ir.Sequence) and isinstance(end, str):
+        if isinstance(part.grammar, (ir.Sequence, ir.Times)) and isinstance(end, str):
             # It may be empty, which no terminal may be: with its end it is not.
             closed = ir.Sequence((part.grammar, ir.Choice((end,))))
             return [self.number(ir.Embedded(name, closed)), *map(self.text, more)]

@@ -148,7 +148,7 @@ _NODES: dict[str, type] = {
 # What stands for the types of regular expressions, of grammars, and of terminals.
 _Regex, _Grammar, _Terminal = (type(name, (), {}) for name in ("Regex", "Grammar", "Terminal"))
 _KINDS: dict[type, Collection[str]] = {
-    _Grammar: ("Pattern", "Choice", "Json", "ContextFree", "Either", "Sequence"),
+    _Grammar: ("Pattern", "Choice", "Json", "ContextFree", "Either", "Sequence", "Times"),
     _Terminal: ("Terminal", "Embedded", "SpecialToken"),
 }
 _KINDS[_Regex] = _NODES.keys() - {"CharSet", *_KINDS[_Grammar], *_KINDS[_Terminal]}
@@ -297,6 +297,11 @@ def _repeat(body: ir.Regex, least: int, most: int | None) -> ir.Regex:
     return tree.repeat(body, least, most)
 
 
+def _times(part: ir.Grammar, least: int, most: int | None) -> ir.Times:
+    _check(least >= 0 and (most is None or least <= most), "a number in its bounds")
+    return ir.Times(part, least, most)
+
+
 def _checksum(
     modulus: int,
     steps: tuple[tuple[tuple[int, ir.CharSet], ...], ...],
@@ -366,6 +371,7 @@ _MADE: dict[str, Callable[..., Any]] = {
     "Checksum": _checksum,
     "Quote": _quote,
     "Choice": _choice,
+    "Times": _times,
     "Json": _json,
     "ContextFree": _context_free,
     "Terminal": _terminal,

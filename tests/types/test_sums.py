@@ -58,6 +58,61 @@ def test_any_two_kinds(first: str, combined: Callable[[Any, Any], Any]) -> None:
             lower(output).parse(result.text)
 
 
+@pytest.mark.parametrize("kind", OWN)
+def test_repeats_of_every_kind(kind: str) -> None:
+    part = OWN[kind]
+    once = structgen.compile(part, TINY)
+    r = random.Random(kind)
+    texts = [walk(once, r, 30).text for _ in range(3)]
+    for output, allowed in (
+        (part.optional(), {0, 1}),
+        (part.times(2), {2}),
+        (part.times(1, 2), {1, 2}),
+        (part.times(0, 3), {0, 1, 2, 3}),
+    ):
+        constraint = structgen.compile(output, TINY)
+        for n in allowed:
+            assert constraint.allows("".join(texts[:n])), (output, n)
+        if 0 not in allowed:
+            assert constraint.allows("") == once.allows("")
+        least = 1 + (once.start().min_tokens_to_finish() - 1) * min(allowed)
+        assert constraint.start().min_tokens_to_finish() <= least
+        text = walk(constraint, r, 40).text
+        assert lower(output).parse(text) == text
+    if once.allows("") and not isinstance(part, Regex):
+        with pytest.raises(OutputTypeError, match="say how often"):
+            structgen.compile(part.many(), TINY)
+    else:
+        many = structgen.compile("<" + part.many() + ">", TINY)
+        assert all(many.allows("<" + "".join(texts[:n]) + ">") for n in range(4))
+
+
+def test_how_often_a_repeat_is_allowed() -> None:
+    item = JsonSchema({"enum": [1, "a"]})
+    for output, good in (
+        (item.times(2, 3), {2, 3}),
+        (item.times(2), {2}),
+        (item.many(), set(range(6))),
+    ):
+        constraint = structgen.compile(output, TINY)
+        for n in range(6):
+            assert constraint.allows('"a"1' * (n // 2) + "1" * (n % 2)) == (n in good)
+    output = item.times(2, 3) | Text("none") + Cfg('start: "go" /[0-9]/').optional()
+    constraint = structgen.compile(output, TINY)
+    texts = '11"a"', "none", "nonego1", "nonego", "1"
+    assert [constraint.allows(text) for text in texts] == [1, 1, 1, 0, 0]
+    assert (
+        repr(output)
+        == f"{item!r}.times(2, 3) | Text('none') + Cfg('start: \"go\" /[0-9]/').times(0, 1)"
+    )
+    assert repr((item | "x").many()) == f"({item!r} | 'x').many()"
+    assert Regex("a").times(2) == Regex("a").exactly(2)
+    assert Regex("a").many() == Regex("a").zero_or_more()
+    for wrong in ((-1,), (2, 1), (True,), (1.5, 2)):
+        with pytest.raises(OutputTypeError, match=r"[Cc]ount"):
+            item.times(*wrong)
+
+
 def test_what_a_text_of_a_union_parses_to() -> None:
     kinds = OWN["JsonSchema"] | Text("none") | _TAG
     read = lower(kinds).parse
