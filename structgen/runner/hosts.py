@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar, final
 from structgen import models
 from structgen.errors import OptionError, Overloaded
 from structgen.models import catalogue, embedding
-from structgen.models.embedding import Embedder
+from structgen.models.embedding import Embedder, Pause
 from structgen.storage import KeptByBytes
 from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, owner
 
@@ -432,8 +432,9 @@ class EmbeddingHost:
             return cls(config.source)
         return cls(await asyncio.to_thread(_embedder, config))
 
-    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Wait for one of the places of calls, which owners share fairly, and hold it."""
+    def turn(self) -> contextlib.AbstractAsyncContextManager[Pause]:
+        """Wait for one of the places of calls, which owners share fairly, and hold it; what gives
+        it to others between batches."""
         return self._places.of(owner())
 
     async def aside(self, work: Callable[[], T]) -> T:

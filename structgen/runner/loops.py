@@ -443,8 +443,12 @@ class Places:
         return sum(not one.done() for line in self._waiting.values() for one in line)
 
     @contextlib.asynccontextmanager
-    async def of(self, owner: Hashable) -> AsyncGenerator[None, None]:
+    async def of(self, owner: Hashable) -> AsyncGenerator[Callable[[], Awaitable[None]], None]:
         """Wait for a place, and hold it.
+
+        Yields:
+            What gives it to another owner who waits, and waits for it before the owner's other
+            work does.
 
         Raises:
             Overloaded: too many wait; or what ``refused`` makes.
@@ -454,20 +458,32 @@ class Places:
         self._give()
         if self.waiting > self._most_waiting:
             self._refuse(owner)
+
+        async def again() -> None:
+            nonlocal given
+            given = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(owner, deque()).appendleft(given)
+            self._give_back(owner)
+            await given
+
         try:
             await given
-            yield
+            yield again
         finally:
             if given.done() and not given.cancelled() and given.exception() is None:
-                self._free += 1
-                self._held[owner] -= 1
-                if not self._held[owner]:
-                    del self._held[owner]
-                if owner in self._waiting:
-                    self._waiting.move_to_end(owner)
-                self._give()
+                self._give_back(owner)
             else:
                 self._left(owner, given)
+
+    def _give_back(self, owner: Hashable) -> None:
+        """Take a place from an owner, who goes behind the others that wait."""
+        self._free += 1
+        self._held[owner] -= 1
+        if not self._held[owner]:
+            del self._held[owner]
+        if owner in self._waiting:
+            self._waiting.move_to_end(owner)
+        self._give()
 
     def _give(self) -> None:
         """Give places that are free to those who wait."""

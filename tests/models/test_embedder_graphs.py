@@ -302,6 +302,19 @@ def test_an_option_that_there_is_not_is_named(tiny_embedder):
             asyncio.run(call(TEXTS, stop=None))
 
 
+def test_others_have_a_turn_between_batches(tiny_embedder):
+    pauses = []
+
+    async def pause():
+        pauses.append(1)
+
+    result = asyncio.run(tiny_embedder.aresult(TEXTS, pause=pause, batch_tokens=1))
+    assert len(pauses) == len(TEXTS) - 1
+    assert np.array_equal(result.vectors, tiny_embedder.embed(TEXTS, batch_tokens=1))
+    asyncio.run(tiny_embedder.arerank("a", TEXTS, pause=pause, batch_tokens=1))
+    assert len(pauses) == 2 * (len(TEXTS) - 1)
+
+
 def test_aembed_gives_the_same_and_can_be_cancelled(tiny_embedder, monkeypatch):
     async def both():
         return await asyncio.gather(

@@ -501,6 +501,42 @@ def test_keys_share_an_embedder() -> None:
     asyncio.run(main())
 
 
+def test_long_calls_of_two_keys_let_a_third_have_a_batch() -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        class Embedding:
+            is_cross_encoder = False
+            max_length = None
+            prompts: ClassVar[dict[str, str]] = {}
+
+            async def aresult(self, texts: list[str], *, pause: Any, **options: Any) -> Any:
+                for _ in range(3):
+                    told.extend(texts)
+                    while "c" not in host._places._waiting and "c1" not in told:
+                        await asyncio.sleep(0)
+                    await pause()
+                return SimpleNamespace(vectors=np.zeros((len(texts), 2)), n_tokens=None)
+
+        embedder: Any = Embedding()
+        host = EmbeddingHost(embedder)
+
+        async def asked(text: str) -> None:
+            STRANGER.set(Stranger(text[0], 1, 1))
+            await vectors.embed(host, EmbeddingRequest(input=text), "tiny", "")
+
+        tasks = [asyncio.create_task(asked(text)) for text in ("a1", "a2", "b1", "c1")]
+        await asyncio.gather(*tasks)
+        async with host.turn(), host.turn():
+            pass  # all places are free again
+
+    asyncio.run(main())
+    assert set(told[:3]) == {"a1", "b1", "c1"}  # two at once, and nobody waits for a call to end
+    first, second = ([at for at, text in enumerate(told) if text == name] for name in ("a1", "a2"))
+    assert len(first) == len(second) == 3
+    assert first[-1] < second[0]  # a key's own calls are made one after the other
+
+
 def test_the_calls_of_all_messages_are_bounded_together() -> None:
     arguments = "[" + "0," * 60_000 + "0]"
     call = {"function": {"name": "f", "arguments": arguments}}

@@ -7,12 +7,21 @@
 
 from __future__ import annotations
 
-from .embedder import Embedder, EmbeddingResult, Ranked, checked_texts, load, prompt_name_for
+from .embedder import (
+    Embedder,
+    EmbeddingResult,
+    Pause,
+    Ranked,
+    checked_texts,
+    load,
+    prompt_name_for,
+)
 from .pooling import finish, to_base64
 
 __all__ = [
     "Embedder",
     "EmbeddingResult",
+    "Pause",
     "Ranked",
     "checked_texts",
     "finish",

@@ -9,12 +9,11 @@ options. What a graph is belongs to `session`, what a folder says to `folder`.
 from __future__ import annotations
 
 import asyncio
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, cast, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from structgen.errors import (
     counted,
 )
 from structgen.models import cache, damage
+from structgen.models.base import Passes, run_passes
 from structgen.models.loading import remedied, remedy
 from structgen.models.progress import Progress, late
 
@@ -70,6 +70,9 @@ class Ranked:
     index: int
     score: float
 
+
+Pause: TypeAlias = "Callable[[], Awaitable[None]]"
+"""Awaited between batches, so that others have one."""
 
 OnTruncation = Literal["warn", "error", "ignore"]
 Encoding = Literal["float", "base64"]
@@ -303,7 +306,7 @@ class Embedder:
         """
         check_encoding(encoding)
         _check_names(options)
-        vectors = self._result(texts, None, **options).vectors
+        vectors = run_passes(self._result(texts, **options)).vectors
         return vectors if encoding == "float" else to_base64(vectors)
 
     async def aembed(
@@ -317,10 +320,12 @@ class Embedder:
         vectors = (await self.aresult(texts, **options)).vectors
         return vectors if encoding == "float" else to_base64(vectors)
 
-    async def aresult(self, texts: str | Iterable[str], **options: Any) -> EmbeddingResult:
-        """`result` in a thread, as `aembed`."""
+    async def aresult(
+        self, texts: str | Iterable[str], *, pause: Pause | None = None, **options: Any
+    ) -> EmbeddingResult:
+        """`result` in a thread, as `aembed`. ``pause`` is awaited between batches."""
         _check_names(options)
-        return await _in_thread(self._result, texts, **options)
+        return await _in_thread(self._result(texts, **options), pause)
 
     def tokenize(self, texts: Iterable[str]) -> list[list[int]]:
         """Return the token ids of each text, special tokens included, cut to `max_length`.
@@ -353,12 +358,11 @@ class Embedder:
     ) -> EmbeddingResult:
         """`embed`, with the tokens that each text had and how many of them were cut."""
         _check_names(options)
-        return self._result(texts, None, **options)
+        return run_passes(self._result(texts, **options))
 
     def _result(
         self,
         texts: str | Iterable[str],
-        stop: threading.Event | None,
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
@@ -367,7 +371,7 @@ class Embedder:
         on_truncation: OnTruncation = "warn",
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
-    ) -> EmbeddingResult:
+    ) -> Passes[EmbeddingResult]:
         if self._graph.kind == "score":
             raise ModelError(
                 f"{self.name} is a cross-encoder, which has no vectors: call rerank(query, "
@@ -384,13 +388,12 @@ class Embedder:
         if isinstance(texts, Sequence):
             total = 1 if isinstance(texts, str) else len(texts)
         with late(progress) as report:
-            done = self._vectors(
+            done = yield from self._vectors(
                 (before + text for text in checked_texts(texts)),
                 batch_tokens,
                 skipped,
                 on_truncation,
                 lambda n: report(f"Embedding with {self.name}", n, n if total is None else total),
-                stop,
             )
         vectors, n_tokens, n_cut = done
         if self._tokenizer is None:
@@ -403,7 +406,7 @@ class Embedder:
                 f"{counted(int(cut.sum()), 'token')} were cut off in all. Split long texts, or "
                 "pass on_truncation='ignore'.",
                 TruncationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return EmbeddingResult(finish(vectors, dimensions, normalize), n_tokens, n_cut)
 
@@ -453,23 +456,24 @@ class Embedder:
             ModelError: the model is a cross-encoder with several scores.
             OptionError, PromptError: as in `embed`.
         """
-        return self._ranked(query, documents, None, **options)
+        return run_passes(self._ranked(query, documents, **options))
 
-    async def arerank(self, query: str, documents: Iterable[str], **options: Any) -> list[Ranked]:
-        """`rerank` in a thread, as `aembed`."""
-        return await _in_thread(self._ranked, query, documents, **options)
+    async def arerank(
+        self, query: str, documents: Iterable[str], *, pause: Pause | None = None, **options: Any
+    ) -> list[Ranked]:
+        """`rerank` in a thread, as `aresult`."""
+        return await _in_thread(self._ranked(query, documents, **options), pause)
 
     def _ranked(
         self,
         query: str,
         documents: Iterable[str],
-        stop: threading.Event | None,
         *,
         top_k: int | None = None,
         on_truncation: OnTruncation = "warn",
         batch_tokens: int = BATCH_TOKENS,
         progress: Progress | None = None,
-    ) -> list[Ranked]:
+    ) -> Passes[list[Ranked]]:
         check_options(on_truncation, batch_tokens)
         if top_k is not None:
             if isinstance(top_k, bool) or not isinstance(top_k, int):
@@ -478,27 +482,26 @@ class Embedder:
                 raise OptionError(f"top_k={top_k} is out of range. It must be 1 or more.")
         (asked,) = checked_texts([query])
         if not self.is_cross_encoder:
-            near, far = (
-                self._result(
+            made = []
+            for name, texts in (("query", [asked]), ("document", documents)):
+                result = yield from self._result(
                     texts,
-                    stop,
                     prompt_name=prompt_name_for(name, self.prompts),
                     on_truncation=on_truncation,
                     batch_tokens=batch_tokens,
                     progress=progress,
-                ).vectors
-                for name, texts in (("query", [asked]), ("document", documents))
-            )
+                )
+                made.append(result.vectors)
+            near, far = made
             return _best_first(far @ near[0] if len(far) else [], top_k)
         self._known_tokenizer()
         with late(progress) as report:
-            scores, _, n_cut = self._vectors(
+            scores, _, n_cut = yield from self._vectors(
                 ((asked, document) for document in checked_texts(documents)),
                 batch_tokens,
                 0,
                 on_truncation,
                 lambda n: report(f"Ranking with {self.name}", n, n),
-                stop,
             )
         if len(scores) and scores.shape[1] != 1:
             raise ModelError(
@@ -510,7 +513,7 @@ class Embedder:
                 f"{counted(int((n_cut > 0).sum()), 'pair')} of {len(n_cut):,} had more than "
                 f"{self.max_length} tokens and were cut.",
                 TruncationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return _best_first(scores[:, 0] if len(scores) else [], top_k)
 
@@ -521,9 +524,9 @@ class Embedder:
         n_skipped: int,
         on_truncation: OnTruncation,
         report: Callable[[int], None],
-        stop: threading.Event | None,
-    ) -> tuple[FloatArray, Any, Any]:
-        """The vector of each text (or pair), its tokens, and how many more it had."""
+    ) -> Passes[tuple[FloatArray, Any, Any]]:
+        """The vector of each text (or pair), its tokens, and how many more it had; yields between
+        batches."""
         found: list[FloatArray] = []
         lengths: list[int] = []
         cut: list[int] = []
@@ -544,8 +547,8 @@ class Embedder:
                 cut += [one.n_cut for one in tokens]
             vectors: FloatArray | None = None
             for batch in plan(sizes, budget):
-                if stop is not None and stop.is_set():
-                    raise asyncio.CancelledError
+                if n_done:
+                    yield
                 if tokens is None:
                     rows = self._graph.run_texts([window[i] for i in batch])
                 else:
@@ -563,13 +566,23 @@ class Embedder:
         return together, np.array(lengths, np.int64), np.array(cut, np.int64)
 
 
-async def _in_thread(work: Callable[..., T], *given: Any, **options: Any) -> T:
-    """What some work gives, which is asked to stop when nobody waits for it any more."""
-    stop = threading.Event()
-    try:
-        return await asyncio.to_thread(work, *given, stop, **options)
-    finally:
-        stop.set()
+async def _in_thread(work: Passes[T], pause: Pause | None = None) -> T:
+    """What some work gives, which goes on after a batch while somebody waits for it."""
+    found: Any = None
+
+    def goes_on() -> bool:
+        nonlocal found
+        try:
+            next(work)
+        except StopIteration as end:
+            found = end.value
+            return False
+        return True
+
+    while await asyncio.to_thread(goes_on):
+        if pause is not None:
+            await pause()
+    return cast("T", found)
 
 
 def _best_first(scores: Iterable[float], top_k: int | None) -> list[Ranked]:
