@@ -35,19 +35,20 @@ from structgen.decoding import (
 )
 from structgen.insight import TOLERANCE
 from structgen.models.base import Model
-from structgen.options import CallOptions, CancelEvent
+from structgen.options import OPTIONS, CallOptions, CancelEvent
 from structgen.sampling import checked
 from structgen.types import (
     Call,
     Choices,
+    DocumentMissing,
     Functions,
     ItemT,
     Own,
     T_co,
     TextT,
+    filled,
     schema_hint,
 )
-from structgen.values import Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
 
 from .decoding import chat
@@ -71,6 +72,7 @@ def compiled(
     output_type: Any,
     options: Mapping[str, Any],
     as_written: Callable[[Any], Any],
+    quote_from: Mapping[str, str] | None = None,
 ) -> Constraint[Any] | None:
     """The constraint of a generator; None: free text.
 
@@ -79,6 +81,7 @@ def compiled(
         output_type: as for `Generator`.
         options: those of `structgen.compile`, and what else was given.
         as_written: puts `structgen.ToolCalls` into the model's syntax.
+        quote_from: the documents that it quotes, as far as it leaves them open.
 
     Raises:
         OptionError: an option has no place here.
@@ -92,7 +95,10 @@ def compiled(
             raise OptionError(f"{', '.join(options)}: only meaningful with an output type.")
         return None
     if not isinstance(output_type, Constraint):
-        return compile_constraint(as_written(output_type), vocabulary, **options)
+        written = as_written(output_type)
+        if quote_from is not None:
+            written = filled(written, quote_from)
+        return compile_constraint(written, vocabulary, **options)
     if output_type.vocabulary != vocabulary:
         raise OptionError(
             "The constraint was compiled for another vocabulary than this model's. "
@@ -131,6 +137,23 @@ def hinted(is_wanted: Any, output_type: Any, constraint: Constraint[Any] | None)
     return schema_hint(output_type, constraint.output)
 
 
+def _task(
+    model: Any,
+    output_type: Any,
+    options: Mapping[str, Any],
+    processor: Any,
+    think: Any,
+    draft: Any,
+    with_schema_hint: Any,
+    quote_from: Mapping[str, str] | None = None,
+) -> Task:
+    """What makes the outputs of a generator, or of one call that gives documents."""
+    written = functools.partial(as_model_writes, model)
+    constraint = compiled(model.vocabulary, output_type, options, written, quote_from)
+    hint = hinted(with_schema_hint, output_type, constraint)
+    return Task(model, constraint, processor, think, draft, schema_hint=hint)
+
+
 class Generator(Calls[T_co]):
     """Produces outputs from prompts: of an output type, through a processor, or free.
 
@@ -139,7 +162,8 @@ class Generator(Calls[T_co]):
 
     Attributes:
         model: the model.
-        constraint: the compiled output type, or None.
+        constraint: the compiled output type, or None; None, too, where each call gives the
+            documents that are quoted.
 
     Example::
 
@@ -150,7 +174,8 @@ class Generator(Calls[T_co]):
 
     model: Model | Maker
     constraint: Constraint[T_co] | None
-    _task: Task
+    _task: Task | DocumentMissing
+    _task_of: Callable[[Mapping[str, str]], Task]
 
     # mypy wants __new__ to return the class itself, yet goes by what it says it returns; and finds
     # that a function may be a type form, which none is.
@@ -238,16 +263,27 @@ class Generator(Calls[T_co]):
         with_schema_hint = options.pop("with_schema_hint", None)
         if processor is not None and not callable(processor):
             raise OptionError(f"processor={processor!r} is not callable.", option="processor")
-        constraint = compiled(
-            model.vocabulary, output_type, options, functools.partial(as_model_writes, model)
-        )
+        processor = None if processor is None else checked(processor)
+        made_of = model, output_type, options, processor, think, draft, with_schema_hint
         self = super().__new__(cls)
         self.model = model
-        self.constraint = constraint
-        processor = None if processor is None else checked(processor)
-        hint = hinted(with_schema_hint, output_type, constraint)
-        self._task = Task(model, constraint, processor, think, draft, schema_hint=hint)
+        self.constraint = None
+        self._task_of = lambda given: _task(*made_of, quote_from=given)
+        try:
+            self._task = _task(*made_of)
+            self.constraint = self._task.constraint
+        except DocumentMissing as error:
+            self._task = error
         return self
+
+    def _task_for(self, options: dict[str, Any]) -> Task:
+        """What makes the outputs of a call; documents are taken out of its options."""
+        given = options.pop("quote_from", None)
+        if given is not None:
+            return self._task_of(OPTIONS["quote_from"].read("quote_from", given))
+        if isinstance(self._task, DocumentMissing):
+            raise DocumentMissing(str(self._task))
+        return self._task
 
     def __copy__(self) -> Generator[T_co]:
         return self  # immutable
@@ -257,7 +293,9 @@ class Generator(Calls[T_co]):
 
     def __repr__(self) -> str:
         what = "free text" if self.constraint is None else self.constraint.output.name
-        return f"Generator({self._task.model.name!r}, {what})"
+        if isinstance(self._task, DocumentMissing):
+            what = "quotes of what calls give"
+        return f"Generator({getattr(self.model, 'name', '')!r}, {what})"
 
     def probabilities(
         self,
@@ -302,14 +340,15 @@ class Generator(Calls[T_co]):
                 "model's own distribution, as without a mask, a temperature or a search. Its "
                 "options are tolerance=, adapter=, special_tokens=, timeout= and cancel=."
             )
-        if self._task.has_sections:
+        task = self._task_for({})
+        if task.has_sections:
             raise OptionError(
                 "probabilities are those of the answer alone, and think= or draft= put something "
                 "before it. Make a generator without them; or ask result.confidence, which has "
                 "what was thought in view."
             )
         return probabilities(
-            self._task,
+            task,
             prompt,
             tolerance=tolerance,
             adapter=adapter,
@@ -327,11 +366,15 @@ class Generator(Calls[T_co]):
         Args and raises as for calling the generator.
         """
         search_options.check_by_name(more)
+        given = dict(options)
+        return self._stream(self._task_for(given), prompt, given)
+
+    def _stream(self, task: Task, prompt: Prompt, options: Mapping[str, Any]) -> Stream[T_co]:
         search = search_options.parse(options)
         if chat.is_batch(prompt) or search.n is not None:
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
-        run = self._task.run(self._task.prepare(prompt, search), search)
-        return Stream(run, pieces(self._task.model, run))
+        run = task.run(task.prepare(prompt, search), search)
+        return Stream(run, pieces(task.model, run))
 
     def stream_values(
         self, prompt: Prompt, *more: Never, **options: Unpack[CallOptions]
@@ -347,14 +390,14 @@ class Generator(Calls[T_co]):
 
         Cost: beside that of the output, a pass over its bytes.
         """
-        output = None if self.constraint is None else self.constraint.output
-        return ValueStream(self.stream(prompt, *more, **options), output, self._shapes)
-
-    @functools.cached_property
-    def _shapes(self) -> Shapes | None:
-        return None if self.constraint is None else shapes_of(self.constraint.output)
+        search_options.check_by_name(more)
+        given = dict(options)
+        task = self._task_for(given)
+        output = None if task.constraint is None else task.constraint.output
+        return ValueStream(self._stream(task, prompt, given), output, task.shapes)
 
     def _outputs(
         self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
     ) -> Any:
-        return make_outputs(self._task, prompt, options, convert)
+        given = dict(options)
+        return make_outputs(self._task_for(given), prompt, given, convert)

@@ -185,6 +185,14 @@ def _abstain_below(name: str, value: Any) -> float | dict[str, float]:
     return {path: check(f"{name}[{path!r}]", number) for path, number in value.items()}
 
 
+def _documents(name: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(one, str) for pair in value.items() for one in pair
+    ):
+        raise wrong(name, type(value), "is no mapping from names to texts.")
+    return dict(value)
+
+
 def _processor(name: str, value: Any) -> Any:
     if not callable(value):
         raise wrong(name, value, "is not callable.")
@@ -512,6 +520,14 @@ class CallOptions(TypedDict, total=False):
             "Name of a loaded adapter to run with",
             field="adapter",
             remote="adapters are the server's: pass their name as the model's to from_openai.",
+        ),
+    ]
+    quote_from: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            _documents,
+            "The documents that `Quote(source=...)` in the output type leaves open, by name",
+            remote="servers know no quotes. Ask for a str, and look it up in the document.",
         ),
     ]
     batch_size: Annotated[int | None, Option(Whole(1, 256), "Most outputs made side by side")]

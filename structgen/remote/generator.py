@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from collections.abc import Generator as Pieces
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn, final, overload
 
 from structgen.asking import Asked, AskedAsync
@@ -40,7 +40,7 @@ from structgen.errors import ModelError, OptionError, RemoteError, StructgenErro
 from structgen.generator import Generator
 from structgen.options import CallOptions
 from structgen.types import T_co
-from structgen.values import shapes_of
+from structgen.values import Shapes, shapes_of
 
 from .dialects import DialectName, dialect_of
 from .exchange import Exchange
@@ -416,6 +416,10 @@ class RemoteGenerator(Generator[T_co]):
     ) -> ValueStream[T_co]:
         """Return the value for ``prompt`` again and again while it comes, as far as it has."""
         return ValueStream(self.stream(prompt, *more, **options), self._asks.output, self._shapes)
+
+    @cached_property
+    def _shapes(self) -> Shapes | None:
+        return None if self._asks.output is None else shapes_of(self._asks.output)
 
     def _outputs(
         self, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from structgen.types.dispatch import cache_key, lower
+from structgen.types.dispatch import cache_key, filled, lower
 from structgen.types.own_types import FUNCTIONS, looked_at_by
-from structgen.types.quotes import Quote, QuotedText
+from structgen.types.quotes import DocumentMissing, Quote, QuotedText
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.sums import AnyT, Choices, Functions, ItemT, Others, Own, T, T_co, TextT, Typed
@@ -64,6 +64,7 @@ __all__ = [
     "Cfg",
     "Choice",
     "Choices",
+    "DocumentMissing",
     "Functions",
     "ItemT",
     "JsonSchema",
@@ -106,6 +107,7 @@ __all__ = [
     "currency_number",
     "digit",
     "email",
+    "filled",
     "hex_color",
     "hex_str",
     "ipv4",

@@ -40,6 +40,7 @@ from structgen.storage import IdentityMap, fork_safe
 
 from .exact_schema import CHECKED, REFUSED, ExactSchema
 from .patterns import OwnPatterns, core_nodes
+from .regexes import FOR_MASKS
 from .signatures import CALL_OF, NO_SCHEMAS, marked, without_calls
 from .user import ValueSchema
 
@@ -256,7 +257,11 @@ def json_type(output_type: Any, name: str) -> JsonType:
     adapter = output_type if isinstance(output_type, TypeAdapter) else adapter_of(output_type, name)
     try:
         core = without_calls(adapter.core_schema)
-        schema = ExactSchema().generate(core, mode="validation")
+        token = FOR_MASKS.set(True)
+        try:
+            schema = ExactSchema().generate(core, mode="validation")
+        finally:
+            FOR_MASKS.reset(token)
     except pydantic.errors.PydanticInvalidForJsonSchema as error:
         raise OutputTypeError(
             f"{name} has a part without a JSON form: {_first_line(error)}. "

@@ -43,7 +43,7 @@ from structgen.grammar.regex import tree as regex_tree
 from structgen.types.joined import joined_type, repeated_type, template_type
 from structgen.types.json_types import JsonType, adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
-from structgen.types.quotes import holds_document
+from structgen.types.quotes import are_given, holds_document
 from structgen.types.records import modern
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema, is_plainly_schema
@@ -98,7 +98,7 @@ def lower(output_type: Any) -> OutputType:
         hash(output_type)
     except TypeError:
         return _lower(output_type)
-    if holds_document(output_type):
+    if are_given() or holds_document(output_type):
         return _lower(output_type)
     # Types may be equal without meaning the same: int | str equals str | int. Their spelling
     # tells them apart.

@@ -6,11 +6,13 @@ same, the automaton says (`automaton.regex.quotes`), so that masks and values ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from structgen.errors import OutputTypeError, ParseError
+from structgen.errors import OptionError, OutputTypeError, ParseError
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
 
@@ -20,6 +22,43 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Unit: TypeAlias = Literal["word", "character", "sentence"]
+
+
+class DocumentMissing(OutputTypeError):
+    """A `Quote` leaves its document open, and the call has not given it."""
+
+
+class _Given(dict[str, str]):
+    """Documents by name, and which of them were asked for."""
+
+    def __init__(self, documents: Mapping[str, str]) -> None:
+        super().__init__(documents)
+        self.asked: set[str] = set()
+
+
+_GIVEN: ContextVar[_Given | None] = ContextVar("documents", default=None)
+
+
+@contextmanager
+def documents(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """In the block, quotes that leave their document open are of these, or what is added to them.
+
+    Raises:
+        OptionError: one of them is named by no quote that was met.
+    """
+    known = _Given(given)
+    token = _GIVEN.set(known)
+    try:
+        yield known
+    finally:
+        _GIVEN.reset(token)
+    for name in given.keys() - known.asked:
+        raise OptionError(
+            f"quote_from has a document {name!r}, and nothing in the output type quotes it. Write "
+            f"Quote(source={name!r}) where it is quoted.",
+            option="quote_from",
+            value=name,
+        )
 
 
 class QuotedText(str):
@@ -62,7 +101,7 @@ class Quote(TextPattern[QuotedText]):
     ``Annotated[str, Quote(report)]``, and a part of patterns like any `Regex`.
 
     Args:
-        document: the text.
+        document: the text; None where each call gives it.
         unit: quotes begin and end at the borders of words, characters or sentences. What stands at
             a word without a blank between, such as a comma, may come with it or not. Where a script
             has no blanks between words, each character is one.
@@ -71,36 +110,38 @@ class Quote(TextPattern[QuotedText]):
         ignore_case: whether letters may be written in another case.
         any_whitespace: whether a run of blanks and line ends in the document is one blank of any
             kind in the quote.
+        source: in place of a document, the name by which calls give it:
+            ``generator(prompt, quote_from={"report": text})``.
 
     Raises:
-        OutputTypeError: one of these is something else, or the document is empty.
+        OutputTypeError: one of these is something else.
     """
 
-    document: str
+    document: str | None
     unit: Unit
     min: int
     max: int | None
     ignore_case: bool
     any_whitespace: bool
+    source: str | None
 
     def __init__(
         self,
-        document: str,
+        document: str | None = None,
         unit: Unit = "word",
         *,
         min: int = 1,
         max: int | None = None,
         ignore_case: bool = False,
         any_whitespace: bool = False,
+        source: str | None = None,
     ) -> None:
-        if not isinstance(document, str):
-            hint = " Read it first." if hasattr(document, "read_text") else ""
+        if source is None:
+            _check_document(document)
+        elif document is not None or not isinstance(source, str):
             raise OutputTypeError(
-                f"Quote takes a document as str, got {type(document).__name__}.{hint}"
-            )
-        if regex_algebra.SURROGATES.search(document):
-            raise OutputTypeError(
-                "The document of a Quote holds half a surrogate pair, which is not text. Remove it."
+                "Quote takes a document or the name of one, a str: Quote(text), or "
+                f"Quote(source=name). Got source={source!r}."
             )
         if unit not in get_args(Unit):
             raise OutputTypeError(
@@ -116,7 +157,7 @@ class Quote(TextPattern[QuotedText]):
         for name, option in (("ignore_case", ignore_case), ("any_whitespace", any_whitespace)):
             if not isinstance(option, bool):
                 raise OutputTypeError(f"{name}={option!r} of a Quote is not a bool.")
-        values = (document, unit, min, max, ignore_case, any_whitespace)
+        values = (document, unit, min, max, ignore_case, any_whitespace, source)
         for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
 
@@ -126,9 +167,23 @@ class Quote(TextPattern[QuotedText]):
         return True
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex_algebra` calls an expression."""
+        """What `grammar.regex_algebra` calls an expression.
+
+        Raises:
+            DocumentMissing: no document is given.
+        """
+        document, given = self.document, _GIVEN.get()
+        if document is None and self.source is not None and given is not None:
+            given.asked.add(self.source)
+            document = given.get(self.source)
+        if document is None:
+            raise DocumentMissing(
+                f"{self!r} leaves its document open. Give it to the call: "
+                f"generator(prompt, quote_from={{{self.source!r}: text}})."
+            )
+        _check_document(document)
         options = [self.ignore_case, self.any_whitespace]
-        return ["quote", self.document, self.unit, self.min, self.max, *options]
+        return ["quote", document, self.unit, self.min, self.max, *options]
 
     def find(self, text: str) -> QuotedText:
         """``text``, and where it stands.
@@ -153,6 +208,8 @@ class Quote(TextPattern[QuotedText]):
         """See `TextPattern`."""
 
         def check(text: str) -> str:
+            if self.document is None and _GIVEN.get() is None:
+                return text  # nobody knows the document here, as where what was kept is read
             try:
                 return self.find(text)
             except ParseError as error:
@@ -161,13 +218,34 @@ class Quote(TextPattern[QuotedText]):
         return check
 
     def __repr__(self) -> str:
-        document = self.document if len(self.document) <= 20 else self.document[:19] + "…"
-        shown = [repr(document), repr(self.unit)]
+        if self.document is None:
+            shown = [f"source={self.source!r}", f"unit={self.unit!r}"]
+        else:
+            short = len(self.document) <= 20
+            shown = [repr(self.document if short else self.document[:19] + "…"), repr(self.unit)]
         shown += [f"min={self.min}"] if self.min > 1 else []
         shown += [] if self.max is None else [f"max={self.max}"]
         shown += ["ignore_case=True"] if self.ignore_case else []
         shown += ["any_whitespace=True"] if self.any_whitespace else []
         return f"Quote({', '.join(shown)})"
+
+
+def _check_document(document: Any) -> None:
+    """Raise OutputTypeError where something is no text that can be quoted."""
+    if not isinstance(document, str):
+        hint = " Read it first." if hasattr(document, "read_text") else ""
+        raise OutputTypeError(
+            f"Quote takes a document as str, got {type(document).__name__}.{hint}"
+        )
+    if regex_algebra.SURROGATES.search(document):
+        raise OutputTypeError(
+            "The document of a Quote holds half a surrogate pair, which is not text. Remove it."
+        )
+
+
+def are_given() -> bool:
+    """Whether a call has given documents: what is lowered then is not to be kept."""
+    return _GIVEN.get() is not None
 
 
 def holds_document(output_type: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -20,6 +21,10 @@ from .sums import AnyOf, Joined, T_co, Typed, check_counts, joined_with
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
+
+
+FOR_MASKS: ContextVar[bool] = ContextVar("for masks", default=False)
+"""Whether it is for masks that Pydantic describes a type."""
 
 
 class TextPattern(Typed[T_co]):
@@ -163,6 +168,8 @@ class TextPattern(Typed[T_co]):
                 f"{self!r} says what a string looks like, and the type it annotates is none. "
                 "Write Annotated[str, ...]."
             )
+        if self.is_private and not FOR_MASKS.get():
+            return result  # whoever else asks has no use for a whole document
         expression = self.expression()
         known = result.get(regex_algebra.KEYWORD)
         result[regex_algebra.KEYWORD] = expression if known is None else ["and", known, expression]

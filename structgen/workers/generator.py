@@ -38,8 +38,8 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError, OutputTypeError, StructgenError
 from structgen.generator import compiled, hinted
 from structgen.insight import ValueConfidence
-from structgen.options import CallOptions
-from structgen.types import T_co, ToolSyntax
+from structgen.options import OPTIONS, CallOptions
+from structgen.types import DocumentMissing, T_co, ToolSyntax
 from structgen.values import Checks, Shapes, shapes_of
 from structgen.vocabulary import Vocabulary
 
@@ -88,8 +88,11 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         syntax: ToolSyntax,
         output_type: Any,
         options: Mapping[str, Any],
+        quote_from: Mapping[str, str] | None = None,
     ) -> None:
         """Compile an output type here, and put it into what the process gets.
+
+        ``quote_from`` are the documents that a call gives for it.
 
         Raises:
             As `structgen.Generator`.
@@ -104,16 +107,26 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         if draft is not None and not isinstance(draft, (bool, Draft)):
             raise OptionError(f"draft={draft!r} is neither a bool nor a Draft.", option="draft")
         self.model = model
-        self.constraint: Constraint[T_co] | None = compiled(
-            model.vocabulary,
-            output_type,
-            given,
-            lambda written: written_in(lambda: syntax, written),
-        )
+        self.constraint: Constraint[T_co] | None = None
+        self._made_of = host, syntax, output_type, options
+        self._missing: str | None = None
+        try:
+            self.constraint = compiled(
+                model.vocabulary,
+                output_type,
+                given,
+                lambda written: written_in(lambda: syntax, written),
+                quote_from,
+            )
+        except DocumentMissing as error:
+            self._missing = str(error)
         self._host = host
         self._output = None if self.constraint is None else self.constraint.output
         self._lowered = _lowered(
-            self.constraint, think, draft, hinted(with_schema_hint, output_type, self.constraint)
+            self.constraint,
+            think,
+            draft,
+            "" if self._missing else hinted(with_schema_hint, output_type, self.constraint),
         )
         self._type_key = hashlib.sha256(self._lowered).digest()
         self._shapes: Shapes | None = None
@@ -137,6 +150,8 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         for, and does not wait for its reader. Args and raises as for calling it.
         """
         search_options.check_by_name(more)
+        if options.get("quote_from") is not None:
+            return self._filled(options).stream(prompt, **_without_documents(options))
         search = self._search(options)
         if Several.are_asked(prompt, search):
             raise OptionError("stream makes one output: it takes one prompt and no n=.")
@@ -165,6 +180,9 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
 
         As `Generator.stream_values`. Args and raises as for `stream`.
         """
+        if options.get("quote_from") is not None:
+            search_options.check_by_name(more)
+            return self._filled(options).stream_values(prompt, **_without_documents(options))
         if self._shapes is None and self._output is not None:
             self._shapes = shapes_of(self._output)
         return AsyncValueStream(self.stream(prompt, *more, **options), self._output, self._shapes)
@@ -177,9 +195,17 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
 
     # -- inside -----------------------------------------------------------------------------
 
+    def _filled(self, options: Mapping[str, Any]) -> WorkerGenerator[T_co]:
+        """A generator for one call that gives documents."""
+        given = OPTIONS["quote_from"].read("quote_from", options["quote_from"])
+        return WorkerGenerator(self.model, *self._made_of, given)
+
     async def _outputs(
         self, prompt: Any, options: Mapping[str, Any], take: Take, *, is_sure: bool
     ) -> Any:
+        if options.get("quote_from") is not None:
+            made, rest = self._filled(options), _without_documents(options)
+            return await made._outputs(prompt, rest, take, is_sure=is_sure)
         search = self._search(options)
         if not Several.are_asked(prompt, search):
             call = self._call(prompt, search, checks_sure=is_sure)
@@ -231,6 +257,8 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
 
     def _search(self, options: Mapping[str, Any]) -> search_options.SearchOptions:
         search = search_options.parse(options)
+        if self._missing is not None:
+            raise DocumentMissing(self._missing)
         if search.processor is not None:
             raise OptionError(_elsewhere("processor"), option="processor")
         checks_for(self._checks, search, self.constraint)
@@ -327,6 +355,10 @@ class KnownConfidence(dict[str, ValueConfidence]):
             "process. Pass abstain_below={path: probability} to the call; "
             "result.abstained then says which values are below it."
         )
+
+
+def _without_documents(options: Mapping[str, Any]) -> Any:
+    return {name: value for name, value in options.items() if name != "quote_from"}
 
 
 def _same(value: Any, text: str) -> Any:

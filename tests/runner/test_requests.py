@@ -226,6 +226,7 @@ def test_every_option_of_the_loop_has_a_field_or_a_reason() -> None:
         "forced": "changes no answer, only how fast it is there",
         "cancel": "cancel the task, or close the stream",
         "batch_size": "of the model's configuration",
+        "quote_from": "an output type in a request leaves no document open",
         "return_errors": "a request is one call",
     }
     assert set(options) | set(elsewhere) == set(OPTIONS)

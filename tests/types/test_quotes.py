@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import random
@@ -23,6 +24,7 @@ from engine.walks import (
     states_on_the_way,
     walk,
 )
+from fakes import FakeModel
 from hypothesis import given
 from hypothesis import strategies as st
 from inside import state
@@ -30,10 +32,11 @@ from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
 import structgen
-from structgen import JsonSchema, OutputTypeError, ParseError, Quote, Regex
+from structgen import Generator, JsonSchema, OptionError, OutputTypeError, ParseError, Quote, Regex
+from structgen.automaton.regex import quotes
 from structgen.constraint import Constraint
 from structgen.errors import CompileLimitExceeded, Unsatisfiable
-from structgen.types import QuotedText, lower
+from structgen.types import QuotedText, cache_key, lower
 
 DOCUMENT = (
     'Ada said: "The mill—which was built in 1832—isn\'t old." (It is.)\n'
@@ -272,11 +275,6 @@ def test_what_a_quote_refuses() -> None:
 
 
 def test_no_document_is_kept() -> None:
-    import gc
-
-    from structgen.automaton.regex import quotes
-    from structgen.types import cache_key
-
     secret = "a document that nobody else has " * 3
     types: list[Any] = [Quote(secret), list[Annotated[str, Quote(secret)]], "a" + Quote(secret)]
     for output_type in types:
@@ -310,3 +308,70 @@ def test_a_document_inside_a_schema_is_checked() -> None:
     ):
         with pytest.raises(structgen.errors.SchemaError):
             structgen.compile(JsonSchema({"type": "string", keyword: bad}), BYTES)
+
+
+# -- documents of calls -------------------------------------------------------------------------
+
+
+class Cited(BaseModel):
+    answer: str
+    quotes: list[Annotated[str, Quote(source="report", max=4)]]
+
+
+REPORT = "The mill was built in 1832. It is a museum."
+
+
+def test_a_call_gives_the_document() -> None:
+    written = '{"answer":"old","quotes":["built in 1832"]}'
+    generator = Generator(FakeModel(written, context_length=500), Cited)
+    cited = generator.parse("x", quote_from={"report": REPORT})
+    assert [type(quote) for quote in cited.quotes] == [QuotedText]
+    assert cited.quotes[0].places == ((13, 26),)  # type: ignore[attr-defined]
+    other = generator.parse("x", quote_from={"report": "built of oak"}, max_new_tokens=60)
+    assert all(quote in "built of oak" for quote in other.quotes)
+    *_, last = generator.stream_values("x", quote_from={"report": REPORT})
+    assert last.value == cited
+    assert "".join(generator.stream("x", quote_from={"report": REPORT})) == written
+    # Read again where nobody has the document, it is text.
+    assert Cited.model_validate_json(cited.model_dump_json()) == cited
+
+
+def test_a_call_that_gives_no_document_says_so() -> None:
+    generator = Generator(FakeModel("mill"), Quote(source="report"))
+    with pytest.raises(OutputTypeError, match=r"quote_from=\{'report': text\}"):
+        generator("x")
+    with pytest.raises(OptionError, match="nothing in the output type quotes it"):
+        generator("x", quote_from={"report": REPORT, "letter": "a"})
+    with pytest.raises(OptionError, match="nothing in the output type quotes it"):
+        Generator(FakeModel("mill"), str)("x", quote_from={"report": REPORT})
+    with pytest.raises(OptionError, match="from names to texts"):
+        generator("x", quote_from=REPORT)  # type: ignore[arg-type]
+    assert generator("x", quote_from={"report": REPORT}, max_new_tokens=2) in REPORT
+    for arguments in ({}, {"document": "a", "source": "b"}, {"source": 3}):
+        with pytest.raises(OutputTypeError):
+            Quote(**arguments)
+
+
+def test_documents_are_not_told_of() -> None:
+    assert "mill" not in json.dumps(Claim.model_json_schema())
+    assert Cited.model_json_schema()["properties"]["quotes"]["items"] == {"type": "string"}
+    offered = lower(structgen.ToolCalls([cite])).offered
+    assert offered is not None
+    assert "mill" not in json.dumps(offered.schemas)
+    message = [{"role": "user", "content": "x"}]
+    model = FakeModel('{"text":"a","quote":"The mill"}', context_length=2000)
+    Generator(model, Claim, with_schema_hint=True)(message, max_new_tokens=90)
+    Generator(FakeModel(context_length=2000), Cited, with_schema_hint=True)(
+        message, max_new_tokens=90, quote_from={"report": REPORT}
+    )
+
+
+def cite(quote: Annotated[str, Quote(DOCUMENT)]) -> None:
+    """Cite it."""
+
+
+def test_the_document_of_a_call_is_not_kept() -> None:
+    generator = Generator(FakeModel("built", context_length=500), Cited)
+    generator("x", quote_from={"report": REPORT + " It has a wheel."}, max_new_tokens=60)
+    gc.collect()
+    assert not [quote for quote in quotes._known if "wheel" in quote.document]
