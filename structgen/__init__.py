@@ -172,6 +172,8 @@ def load(
     threads: int | None = None,
     prefix_cache: int | None = None,
     deterministic: bool = False,
+    draft_model: str | os.PathLike[str] | TextModel | None = None,
+    draft_tokens: int | None = None,
     warm_up: bool = True,
 ) -> TextModel:
     """Load a model; fetch and convert it first if need be.
@@ -189,6 +191,10 @@ def load(
             however it is made: alone or in a batch, with guesses, forced text and kept prompts or
             without. No pass runs over one token, and each output is made by itself: a token that
             has a pass of its own takes 1.2 times as long.
+        draft_model: a smaller model of the same vocabulary, which guesses what this one writes
+            where that pays: a name as above, or a loaded model, which several may share. Outputs
+            are the same; see docs/decoding.md, Speculation.
+        draft_tokens: most tokens that it guesses at once; None: as many as pay, at most 15.
         warm_up: make the masks' tables while the weights are read from disk, as `warm_up` does;
             False: the first output type and its first masks wait for them.
 
@@ -196,8 +202,9 @@ def load(
         ModelNotFound: there is no such folder, name or repository.
         DownloadError: fetching failed.
         ModelError: the folder cannot be loaded, or a provider is not installed; the error names
-            those that are.
-        OptionError: ``prefix_cache`` is no number of bytes.
+            those that are. Or the draft model has another vocabulary.
+        OptionError: ``prefix_cache`` is no number of bytes, or ``draft_tokens`` no number of
+            tokens.
 
     Cost: about a second once the model is on disk (135M parameters), 0.1 s of it for masks.
     """
@@ -206,6 +213,8 @@ def load(
     from structgen.models import genai
     from structgen.text_model import TextModel
 
+    if draft_model is not None and not isinstance(draft_model, genai.TextModel):
+        draft_model = models.path(draft_model, task="generate")
     return genai.load(
         models.path(name, task="generate"),
         providers=providers,
@@ -213,6 +222,8 @@ def load(
         threads=threads,
         prefix_cache=prefix_cache,
         deterministic=deterministic,
+        draft_model=draft_model,
+        draft_tokens=draft_tokens,
         meanwhile=make_tables if warm_up else None,
         kind=TextModel,
     )
@@ -226,6 +237,8 @@ async def load_async(
     threads: int | None = None,
     prefix_cache: int | None = None,
     deterministic: bool = False,
+    draft_model: str | os.PathLike[str] | None = None,
+    draft_tokens: int | None = None,
     warm_up: bool = True,
     batch_size: int | None = None,
 ) -> AsyncModel:
@@ -242,6 +255,8 @@ async def load_async(
         threads: as in `load`.
         prefix_cache: as in `load`.
         deterministic: as in `load`.
+        draft_model: as in `load`, by its name; it runs in the same process.
+        draft_tokens: as in `load`.
         warm_up: as in `load`.
         batch_size: most outputs of calls that are under way at once which share a batch; 1: none,
             so that each is to the bit what it is alone; None: as many as pay.
@@ -262,6 +277,8 @@ async def load_async(
         threads=threads,
         prefix_cache=prefix_cache,
         deterministic=deterministic,
+        draft_model=draft_model,
+        draft_tokens=draft_tokens,
         warm_up=warm_up,
         batch_size=batch_size,
     )

@@ -15,7 +15,7 @@ from typing import Any
 import inside
 import numpy as np
 
-from structgen.models.base import ON_CPU, Allowed
+from structgen.models.base import ON_CPU, Allowed, DraftModel
 from structgen.sampling.processors import Logits, TokenIds
 from structgen.vocabulary.tokens import Vocabulary
 
@@ -68,6 +68,7 @@ class FakeModel:
     adapters = ()
     most_rows = 256
     pace = ON_CPU
+    draft: DraftModel | None = None
 
     def __init__(
         self,

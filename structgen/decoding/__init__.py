@@ -5,10 +5,10 @@ say), `tools` (how a model calls tools), `options` (how options go together)
 and `call_validation` (held against model and output type). `generation` is one output being made,
 and never runs a model: `progress` has its parts go on and back together, `choosing` says which
 token comes, `checks` what is refused while it is written. `thinking` and `sections` put a thought,
-a draft and the answer after one another. `speculation` guesses what is run ahead. `loop` drives one
-output, or many at once, `stream` hands one over piece by piece. `results` is what comes of it;
-`tasks` is what a generator makes outputs of; `calls` (signatures) is what generators inherit. Knows
-models by `models.base` alone.
+a draft and the answer after one another. `speculation` guesses what is run ahead, and `drafting`
+has a small model guess. `loop` drives one output, or many at once, `stream` hands one over piece by
+piece. `results` is what comes of it; `tasks` is what a generator makes outputs of; `calls`
+(signatures) is what generators inherit. Knows models by `models.base` alone.
 """
 
 from __future__ import annotations

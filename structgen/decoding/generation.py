@@ -13,7 +13,7 @@ the scores. So the same code makes one output alone and each row of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, final
 
@@ -29,6 +29,7 @@ from .call_validation import budget, check_adapter, check_values, opening
 from .chat_tokens import Speller
 from .checks import Trial
 from .choosing import Chooser
+from .drafting import Drafter
 from .options import SearchOptions
 from .progress import Clock, OutputTokens, Progress, Reporter
 from .results import Chunk, FinishReason, GenerationResult, Parsed, Usage
@@ -124,10 +125,17 @@ class Generation:
             n_before=len(prompt_ids) - position,
         )
         self._speculation: Speculation | None = None
+        self._drafter: Drafter | None = None
         if search.speculate and self.progress.is_plain and self._recorder is None:
-            self._speculation = Speculation(
-                vocabulary.tokens, cursor, speller, model.pace, len(prompt_ids)
-            )
+            small, n_prompt = model.draft, len(prompt_ids)
+            cost = None if small is None else small.cost
+            guesses = Speculation(vocabulary.tokens, cursor, speller, model.pace, n_prompt, cost)
+            self._speculation = guesses
+            if small is not None:
+                room = n_prompt + self.max_tokens
+                self._drafter = Drafter(
+                    small, cursor, vocabulary, speller, guesses, self._clock, room
+                )
         self._open = partial(opening, model, prompt_ids, search.adapter)
         self._reused_tokens = 0
 
@@ -281,6 +289,8 @@ class Generation:
     def stop(self) -> None:
         """End the output here, ``cancelled`` unless it has ended."""
         self._clock.end()
+        if self._drafter is not None:
+            self._drafter.close()
 
     @property
     def is_interrupted(self) -> bool:
@@ -309,15 +319,21 @@ class Generation:
             return 0
         return self.tokens.n_unscored
 
-    def guess(self, n_pending: int) -> Sequence[int]:
+    def guess(self, n_pending: int) -> Generator[list[Chunk], None, Sequence[int]]:
         """Tokens that probably come after those that there are; none where it does not speculate.
+
+        Yields before each pass of a draft model.
 
         Args:
             n_pending: how many of those that there are the model is about to see.
         """
         if self._speculation is None:
             return ()
-        return self._speculation.guess(self.tokens.row, n_pending, self.tokens.left - 1)
+        row, left = self.tokens.row, self.tokens.left - 1
+        guessed = self._speculation.guess(row, n_pending, left)
+        if not guessed and self._drafter is not None:
+            guessed = yield from self._drafter.guess(row, n_pending, left)
+        return guessed
 
     def note_guess(self, n_guessed: int, n_right: int) -> None:
         """Take down that the model has seen a guess, and how many of its tokens came."""

@@ -92,7 +92,9 @@ def passes_of(run: Run, sequence: TokenSequence, pace: Pace) -> Generator[list[C
         if sequence.length > part.tokens.n_seen:
             sequence.rewind(part.tokens.n_seen)
         pending = part.tokens.take_pending()
-        guessed = part.guess(len(pending)) if goes_on else ()
+        guessed: Sequence[int] = ()
+        if goes_on:
+            guessed = yield from part.guess(len(pending))
         if guessed:
             sequence.append([*pending.tolist(), *guessed])
             scores = sequence.recent_logits(len(guessed) + 1)

@@ -287,6 +287,7 @@ class Sections:
         part, token_ids = self.part, self.part.tokens.row
         n_seen = part.tokens.n_seen
         self._note_chunks()
+        part.stop()
         result = part.result
         text = result.text
         self._guessed += result.usage.guessed_tokens

@@ -8,6 +8,8 @@ these scores, by the mask, the options and the random numbers that each place ha
 long as they are the guessed ones. So a guess changes no choice but by the rounding of longer
 passes, and sampling keeps its distribution.
 
+Where the text has no guess, a draft model may have one (`drafting`), which costs passes of its own.
+
 `Speculation` owns the guess and how long it is: by what passes cost on the kind of device, and by
 what guesses of this output have been worth so far. Nothing is timed, so that the same call guesses
 the same. `loop` has the tokens chosen along one. Knows no model.
@@ -15,6 +17,7 @@ the same. `loop` has the tokens chosen along one. Knows no model.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,10 +34,14 @@ MOST_AHEAD = 15
 _LENGTHS = (32, 16, 8, 5, 4, 3, 2)
 """Bytes of the end that is looked for: the more of them stood together, the surer what follows."""
 
-_CLOSING, _GAP, _FORCED = range(len(_LENGTHS), len(_LENGTHS) + 3)
-"""What else is guessed: that a value ends, the space after a comma or colon, and forced text."""
+_CLOSING, _GAP, FORCED, _DRAFTED = range(len(_LENGTHS), len(_LENGTHS) + 4)
+"""What else is guessed: that a value ends, the space after a comma or colon, forced text, and what
+a draft model writes."""
 
-_FIRST_RATES = (0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.35, 0.6, 0.9, 0.98)
+_SURE = (0.5, 0.8, 0.95)
+"""Probabilities by which a draft model's tokens are told apart: the surer it is, the more come."""
+
+_FIRST_RATES = (0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.35, 0.6, 0.9, 0.98, 0.35, 0.55, 0.75, 0.9)
 _WEIGHT = 4.0
 """What shares of guessed tokens are taken to be right before any was tried, and how many tries that
 counts for."""
@@ -46,6 +53,9 @@ _GRANT, _SHARE = 1.5, 0.05
 """What guesses of an output may lose in all, however wrong they are: so much of what its passes
 cost, of those over its prompt at most so many passes over one token."""
 
+_REPAID = 32
+"""Tokens within which what a draft model reads, as the whole prompt, has to be worth it."""
+
 _AHEAD_BYTES = 96
 
 _FOLDED = bytes.maketrans(b'"\n\r\t' + bytes(range(65, 91)), b"    " + bytes(range(97, 123)))
@@ -53,6 +63,11 @@ _FOLDED = bytes.maketrans(b'"\n\r\t' + bytes(range(65, 91)), b"    " + bytes(ran
 
 _BREAKS = re.compile(rb"[.,;:!?)]?[\s]*[\n(\[{\"]|[.,;:!?)\]}](?:\s|$)")
 """Where what is copied as a value often ends."""
+
+
+def kind_drafted(probability: float) -> int:
+    """The kind of a draft model's token, by the probability that the model gives it."""
+    return _DRAFTED + sum(probability >= bound for bound in _SURE)
 
 
 @final
@@ -71,6 +86,7 @@ class Speculation:
         spell: Callable[[TokenIds, bytes], list[int]],
         pace: Pace,
         n_prompt: int,
+        draft_cost: float | None = None,
     ) -> None:
         """Begin with none.
 
@@ -80,7 +96,9 @@ class Speculation:
             spell: writes bytes in tokens, after the tokens that stand before them.
             pace: what passes of the model cost.
             n_prompt: tokens before the output.
+            draft_cost: of a draft model's passes, as `DraftModel` says; None: there is none.
         """
+        self._draft_cost = draft_cost
         self.tried = self.right = 0
         self._texts = texts
         self._cursor = cursor
@@ -110,7 +128,7 @@ class Speculation:
         new = b"".join(texts)
         self._history += new
         self._folded += new.translate(_FOLDED)
-        room = min(room, MOST_AHEAD, self._pace.longest_pass - n_pending)
+        room = self.room(room, n_pending)
         if room <= 0 or self._is_over:
             return []
         try:
@@ -127,9 +145,46 @@ class Speculation:
         for token in found:
             begin, end = end, end + len(self._texts[token])
             of_tokens.append(min(kinds[begin:end]))
-        most = self._worth(of_tokens[:room], n_pending)
-        self._latest = (n_pending, of_tokens[:most])
+        if of_tokens and self._draft_cost is not None and self._drafted(1.0) > 0:
+            right, tried = self._scores[of_tokens[0]]
+            if right / tried < self._drafted_rate - self._draft_cost:
+                return []  # a draft model does better
+        return self.cut(found[:room], of_tokens[:room], n_pending)
+
+    def room(self, room: int, n_pending: int) -> int:
+        """Most tokens of a guess, where there is so much room after those that are pending."""
+        return min(room, MOST_AHEAD, self._pace.longest_pass - n_pending)
+
+    def cut(self, found: list[int], kinds: list[int], n_pending: int) -> list[int]:
+        """As much of a guess as pays, which is noted next; ``kinds`` are those of its tokens."""
+        most = self._worth(kinds, n_pending)
+        if most:
+            self._latest = (n_pending, kinds[:most])
         return found[:most]
+
+    def drafts(self, kinds: Sequence[int], n_unseen: int, n_pending: int, room: int) -> bool:
+        """Whether it pays that a draft model writes one more token; its pass is counted then.
+
+        Args:
+            kinds: those of the tokens that it has guessed so far.
+            n_unseen: how many tokens it has to read first.
+            n_pending: as for `guess`.
+            room: most tokens that the output may have yet.
+        """
+        assert self._draft_cost is not None
+        likely = math.prod(self._scores[kind][0] / self._scores[kind][1] for kind in kinds)
+        price = self._draft_cost * self._cost(n_unseen)
+        risk = price + self._cost(n_pending + len(kinds) + 1) - self._cost(n_pending)
+        pays = self._drafted(likely) * min(room, _REPAID) > price - self._draft_cost
+        if not pays or risk + self._cost(2) - 1 > self._granted:
+            return False
+        self._saved -= price
+        return True
+
+    def learn(self, kind: int, is_right: bool) -> None:
+        """Take down whether a token of a kind came that was guessed."""
+        self._scores[kind][0] += is_right
+        self._scores[kind][1] += 1
 
     def note(self, n_guessed: int, n_right: int) -> None:
         """Take down what a guess was worth."""
@@ -138,11 +193,10 @@ class Speculation:
         self._saved += alone - self._cost(n_pending + n_guessed)
         if n_right < n_guessed:
             self._saved -= self._cost(2) - 1
-        self.tried += sum(kind != _FORCED for kind in kinds)
-        self.right += sum(kind != _FORCED for kind in kinds[:n_right])
+        self.tried += sum(kind != FORCED for kind in kinds)
+        self.right += sum(kind != FORCED for kind in kinds[:n_right])
         for at, kind in enumerate(kinds[: n_right + 1]):
-            self._scores[kind][0] += at < n_right
-            self._scores[kind][1] += 1
+            self.learn(kind, at < n_right)
 
     def _likely(self) -> tuple[bytes, list[int]]:
         """What probably follows, and by what each of its bytes is guessed."""
@@ -152,7 +206,7 @@ class Speculation:
         pieces = self._cursor.along(partial(self._ways, copied, kind), _AHEAD_BYTES)
         kinds: list[int] = []
         for piece, how in pieces:
-            kinds += [_FORCED if how is None else how] * len(piece)
+            kinds += [FORCED if how is None else how] * len(piece)
         return b"".join(piece for piece, _ in pieces), kinds
 
     def _ways(self, copied: bytes, kind: int, text: bytes) -> Sequence[tuple[bytes, int]]:
@@ -195,13 +249,30 @@ class Speculation:
                 return following, kind
         return b"", -1
 
+    @property
+    def _drafted_rate(self) -> float:
+        """The share of a draft model's tokens that come."""
+        drafted = self._scores[_DRAFTED:]
+        return sum(right for right, _ in drafted) / sum(tried for _, tried in drafted)
+
+    def _drafted(self, likely: float) -> float:
+        """What a token of a draft model gains after others that come with a probability."""
+        assert self._draft_cost is not None
+        again = (self._cost(2) - 1) * (1 - self._drafted_rate)
+        return likely * (self._drafted_rate - again) - self._draft_cost - self._pace.token
+
+    @property
+    def _granted(self) -> float:
+        """What guesses may lose now."""
+        return self._saved + _SHARE * (self._n_read - self._n_prompt)
+
     def _cost(self, n: int) -> float:
         """What a pass over so many tokens costs."""
         return 1 + self._pace.token * (n - 1)
 
     def _gain(self, kind: int) -> float:
         """What a right guess saves: what is forced would be run with the token before it."""
-        return self._pace.token if kind == _FORCED else 1.0
+        return self._pace.token if kind == FORCED else 1.0
 
     def _worth(self, kinds: Sequence[int], n_pending: int) -> int:
         """How many guessed tokens make the most of a pass."""
@@ -209,10 +280,9 @@ class Speculation:
         cost = self._cost(n_pending)
         best, most, gained, likely = 0, 0.0, 0.0, 1.0
         again = self._cost(2) - 1  # after a wrong guess the next pass runs one token again
-        granted = self._saved + _SHARE * (self._n_read - self._n_prompt)
         for n, kind in enumerate(kinds, 1):
             dearer = self._cost(n_pending + n) - cost
-            if dearer + again > granted:
+            if dearer + again > self._granted:
                 break
             likely *= self._scores[kind][0] / self._scores[kind][1]
             gained += likely * self._gain(kind)

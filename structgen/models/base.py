@@ -176,6 +176,10 @@ class Model(Protocol):
         """What passes cost on its device."""
 
     @property
+    def draft(self) -> DraftModel | None:
+        """The model that guesses what this one writes, if it was loaded with one."""
+
+    @property
     def most_rows(self) -> int:
         """Most rows of a batch."""
 
@@ -261,6 +265,23 @@ class Pace:
     token: float
     row: float
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModel:
+    """A small model that guesses what a large one writes.
+
+    Attributes:
+        model: the small model. Its vocabulary is that of the large one, but for padding.
+        cost: what a pass costs, in passes of the large one over as many tokens.
+        most: most tokens that it guesses at once; None: as many as pay.
+        close: frees what it keeps of calls, where it is the large one's own.
+    """
+
+    model: Model
+    cost: float
+    most: int | None = None
+    close: Callable[[], object] | None = None
 
 
 ON_CPU = Pace(longest_pass=64, token=0.3, row=0.33, rows=8)

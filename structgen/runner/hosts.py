@@ -59,6 +59,8 @@ class ModelConfig:
         session_options: as in `structgen.load`.
         prefix_cache: as in `structgen.load`, for each process.
         deterministic: as in `structgen.load`.
+        draft_model: as in `structgen.load`, by its name; loaded into each process.
+        draft_tokens: as in `structgen.load`.
         batch_size: as in `structgen.load_async`.
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
@@ -79,6 +81,8 @@ class ModelConfig:
     session_options: Mapping[str, Any] | None = None
     prefix_cache: int | None = None
     deterministic: bool = False
+    draft_model: str | os.PathLike[str] | None = None
+    draft_tokens: int | None = None
     batch_size: int | None = None
     adapters: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
     pooling: str | None = None
@@ -89,9 +93,12 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.kind not in (None, "text", "embedding"):
             raise OptionError(f"kind={self.kind!r} is neither 'text' nor 'embedding'.")
-        place = Path(self.source) if isinstance(self.source, str) else None
-        if place is not None and place.name == self.source and not place.exists():
-            models.check(self.source)  # a folder may come later, a name does not
+        for name in (self.source, self.draft_model):
+            place = Path(name) if isinstance(name, str) else None
+            if place is not None and place.name == name and not place.exists():
+                models.check(name)  # a folder may come later, a name does not
+        if self.draft_model is not None and not isinstance(self.source, (str, os.PathLike)):
+            raise OptionError("draft_model= needs a source by name: a loaded model has its own.")
         if type(self.processes) is not int or not 1 <= self.processes <= 64:
             raise OptionError(f"processes={self.processes!r} is no whole number from 1 to 64.")
         check_seconds("max_silence", self.max_silence)
@@ -142,6 +149,12 @@ class ModelConfig:
         """The source, for people."""
         return str(self.source) if isinstance(self.source, (str, Path)) else repr(self.source)
 
+
+_LOADED = (
+    *("prefix_cache", "deterministic", "draft_model", "draft_tokens"),
+    *("batch_size", "in_process", "max_silence"),
+)
+"""What a text model is loaded with, beside what all models are."""
 
 _KEPT_HOMES = 4096
 """Most beginnings of prompts of which it is kept which process has read them."""
@@ -207,10 +220,7 @@ class TextHost:
                 made.append(source.to_async(batch_size=config.batch_size))
             else:
                 for _ in range(config.processes):
-                    more = ("prefix_cache", "deterministic", "batch_size", "in_process")
-                    made.append(
-                        await AsyncModel.load(source, **config.options(*more, "max_silence"))
-                    )
+                    made.append(await AsyncModel.load(source, **config.options(*_LOADED)))
             for model in made:
                 for name, path in config.adapters.items():
                     await model.load_adapter(path, name)
@@ -500,7 +510,8 @@ def size_of(config: ModelConfig) -> int:
         return 0  # it is there already, and its owner's
     if not isinstance(source, (str, os.PathLike)):
         return _size_of(source.folder)
-    return config.processes * _size_of(models.path(source))
+    sources = [source] if config.draft_model is None else [source, config.draft_model]
+    return config.processes * sum(_size_of(models.path(one)) for one in sources)
 
 
 def _size_of(folder: Path) -> int:

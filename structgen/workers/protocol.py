@@ -45,6 +45,8 @@ class Load:
     threads: int | None = None
     prefix_cache: int | None = None
     deterministic: bool = False
+    draft_model: str | Path | None = None
+    draft_tokens: int | None = None
     warm_up: bool = True
     adapters: tuple[tuple[str, str], ...] = ()
     batch_size: int | None = None

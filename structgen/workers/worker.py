@@ -476,6 +476,7 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
     def report(stage: str, done: int, total: int) -> None:
         tell(Progress(stage, done, total))
 
+    draft = load.draft_model
     model = genai.load(
         models.path(load.name, report, task="generate"),
         providers=load.providers,
@@ -483,6 +484,8 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
         threads=load.threads,
         prefix_cache=load.prefix_cache,
         deterministic=load.deterministic,
+        draft_model=None if draft is None else models.path(draft, report, task="generate"),
+        draft_tokens=load.draft_tokens,
         meanwhile=warm_up if load.warm_up else None,
         kind=genai.TextModel,
     )

@@ -22,7 +22,7 @@ from structgen.constraint import Cursor
 from structgen.decoding.chat_tokens import Speller
 from structgen.decoding.speculation import MOST_AHEAD, Speculation
 from structgen.errors import CompileLimitExceeded
-from structgen.models.base import ON_CPU, Pace
+from structgen.models.base import ON_CPU, DraftModel, Pace
 
 SOURCE = 'Ada Lovelace of Ockham wrote to "Charles Babbage", on 12 of June. '
 
@@ -300,10 +300,16 @@ def _watched(into: list[Watched], args: Any, options: Any) -> Watched:
     return into[-1]
 
 
-def test_samples_with_guesses_have_the_distribution_of_the_model() -> None:
+@pytest.mark.parametrize(
+    ("n", "prompt"),
+    [(DRAWS, "abbab abbab ab " * 12 + "abbab ab"), (DRAWS // 4, "".join(map(chr, range(33, 127))))],
+    ids=["copied", "drafted"],
+)
+def test_samples_with_guesses_have_the_distribution_of_the_model(n: int, prompt: str) -> None:
     """Chi-square over all outputs, against their probabilities by the model's scores and mask."""
     model, temperature = FakeModel(), 4.0
-    prompt = "abbab abbab ab " * 12 + "abbab ab"
+    if n < DRAWS:  # nothing to copy: it is its own draft model
+        model.draft, model.pace = DraftModel(FakeModel(), cost=0.01), _pace(0.02)
     generator = Generator(model, Regex("[ab]{4}"))
     ids = model.encode(prompt)
     a, b = model.encode("ab").tolist()
@@ -320,7 +326,7 @@ def test_samples_with_guesses_have_the_distribution_of_the_model() -> None:
             sequence.append([a if letter == "a" else b])
         expected["".join(letters)] = likely
     assert sum(expected.values()) == pytest.approx(1)
-    n, came, guessed, accepted = DRAWS, Counter[str](), 0, 0
+    came, guessed, accepted = Counter[str](), 0, 0
     for seed in range(n):
         result = generator.result(prompt, temperature=temperature, seed=seed, speculate=True)
         came[result.text] += 1

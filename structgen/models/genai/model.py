@@ -41,6 +41,7 @@ from structgen.models.base import (
     ON_GPU,
     PREFIXES_OF,
     Allowed,
+    DraftModel,
     Pace,
     Passes,
     after_start,
@@ -121,6 +122,7 @@ class TextModel:
         load_options: the options it was loaded with, None when it was handed in as objects.
         device: what the runtime runs it on, in its words: ``"CPU"``, ``"CUDA"``.
         deterministic: whether an output is the same to the bit however its passes are cut.
+        draft: the model that guesses what this one writes, if it was loaded with one.
         has_cuda_graph: whether it runs as a CUDA graph, which takes one sequence at a time.
         has_mask: whether its graph adds a mask to the scores, so that the runtime can choose.
         og_model: the runtime's model object. With `has_mask`, what is made of it wants a mask too.
@@ -145,7 +147,9 @@ class TextModel:
         has_mask: bool = False,
         has_cuda_graph: bool = False,
         deterministic: bool = False,
+        draft: DraftModel | None = None,
     ) -> None:
+        self.draft = draft
         self.device = str(getattr(og_model, "device_type", "CPU"))
         self.has_cuda_graph = has_cuda_graph
         self.deterministic = deterministic
@@ -401,8 +405,13 @@ class TextModel:
         return pools.finish(found, dimensions, normalize)
 
     def close(self) -> None:
-        """Free the sequences kept for calls to come. The model stays usable."""
+        """Free the sequences kept for calls to come. The model stays usable.
+
+        A draft model that was loaded with it keeps none either; one that was handed in does.
+        """
         self.sequences.clear()
+        if self.draft is not None and self.draft.close is not None:
+            self.draft.close()
 
     @property
     def adapters(self) -> tuple[str, ...]:

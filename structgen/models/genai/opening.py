@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from structgen.errors import ModelError
+from structgen.errors import ModelError, OptionError
 from structgen.models import damage
-from structgen.models.base import MASK_INPUT
+from structgen.models.base import MASK_INPUT, DraftModel
 from structgen.models.loading import in_short, read_options, remedied, remedy
 from structgen.vocabulary import Vocabulary
 
@@ -46,6 +46,8 @@ def load(
     threads: int | None = None,
     prefix_cache: int | None = None,
     deterministic: bool = False,
+    draft_model: Path | TextModel | None = None,
+    draft_tokens: int | None = None,
     meanwhile: Callable[[Vocabulary], object] | None = None,
     kind: type[ModelT],
 ) -> ModelT:
@@ -53,11 +55,13 @@ def load(
 
     Args:
         folder: has ``genai_config.json``, ``tokenizer.json`` and the weights.
-        providers: as of `structgen.load`, and so are the next four, and errors.
+        providers: as of `structgen.load`, and so are the next six, and errors.
         session_options: see above.
         threads: see above.
         prefix_cache: see above.
         deterministic: see above.
+        draft_model: see above; a folder, or a loaded model.
+        draft_tokens: see above.
         meanwhile: called with the vocabulary while the system reads the weights from disk.
         kind: the class of what is returned.
 
@@ -71,6 +75,23 @@ def load(
     if lacking:
         raise ModelError(remedied(folder, lacking))
     vocabulary = folder_vocabulary(folder, config)
+    device_options: dict[str, Any] = {
+        "providers": providers,
+        "session_options": session_options,
+        "threads": threads,
+        "prefix_cache": prefix_cache,
+    }
+    draft = None
+    if draft_tokens is not None and (type(draft_tokens) is not int or draft_tokens < 1):
+        raise OptionError(f"draft_tokens={draft_tokens!r} is no whole number of 1 or more.")
+    small = draft_model
+    if isinstance(small, Path):
+        small = load(small, **device_options, kind=TextModel)
+    if small is not None:
+        close = None if small is draft_model else small.close
+        draft = DraftModel(small, _share(small, folder, vocabulary, config), draft_tokens, close)
+    elif draft_tokens is not None:
+        raise OptionError("draft_tokens= needs a draft_model=.")
     if meanwhile is not None:
         # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
         read_ahead(folder)
@@ -107,17 +128,67 @@ def load(
         start_ids=start_ids(folder, vocabulary),
         folder=folder,
         load_options={
-            "providers": providers,
-            "session_options": session_options,
-            "threads": threads,
-            "prefix_cache": prefix_cache,
+            **device_options,
             "deterministic": deterministic,
+            "draft_model": None
+            if small is None or small.folder is None
+            else small.folder.absolute(),
+            "draft_tokens": draft_tokens,
         },
         prefix_cache=prefix_cache,
         has_mask=masked is not None,
         has_cuda_graph=_has_cuda_graph(config, names, options_of),
         deterministic=deterministic,
+        draft=draft,
     )
+
+
+def _share(
+    draft: TextModel, folder: Path, vocabulary: Vocabulary, config: Mapping[str, Any]
+) -> float:
+    """What a pass of a draft model costs, in passes of the model in ``folder`` over as many tokens.
+
+    As much as its files are smaller, since a pass reads all weights; but on a GPU, where small
+    models wait for their operators to start, no less than it has fewer layers.
+
+    Raises:
+        ModelError: the draft model does not fit.
+    """
+    if draft.folder is None:
+        raise ModelError(
+            "draft_model= was handed in as the runtime's objects. Load it from its folder: "
+            "structgen.load(folder)."
+        )
+    different = first_difference(vocabulary, draft.vocabulary)
+    if different is not None:
+        token, one, other = different
+        raise ModelError(
+            f"The draft model {draft.name} does not fit {folder.name}: token {token:,} is "
+            f"{other.decode(errors='replace')!r}, and {one.decode(errors='replace')!r} in "
+            f"{folder.name}. A draft model has the same vocabulary, id by id: take a smaller model "
+            "of the same family."
+        )
+    sizes, layers = [], []
+    for place, told in ((draft.folder, read_config(draft.folder)), (folder, config)):
+        sizes.append(sum(file.stat().st_size for file in place.iterdir() if file.is_file()))
+        layers.append(int(told["model"].get("decoder", {}).get("num_hidden_layers", 1)))
+    cost = sizes[0] / sizes[1]
+    return cost if draft.device == "CPU" else max(cost, layers[0] / max(layers[1], 1))
+
+
+def first_difference(one: Vocabulary, other: Vocabulary) -> tuple[int, bytes, bytes] | None:
+    """The first token that stands for something else in another vocabulary, and for what in each.
+
+    A special token stands for its name, and padding for nothing. None: there is none.
+    """
+    meanings = []
+    for vocabulary in (one, other):
+        found = list(vocabulary.tokens)
+        for name, token in vocabulary.named_tokens.items():
+            found[token] = found[token] or name.encode()
+        meanings.append(found)
+    pairs = enumerate(itertools.zip_longest(*meanings, fillvalue=b""))
+    return next(((token, a, b) for token, (a, b) in pairs if a != b), None)
 
 
 def from_onnx_genai(

@@ -1,0 +1,153 @@
+"""A draft model's guesses: what a small model of the same vocabulary would write next.
+
+Where nothing in the text suggests what comes (`speculation`), the small model writes a few tokens,
+the likeliest each, under the mask of the output type, and what the type forces after them. The
+large model scores them in one pass, and chooses as it does along any guess: so they change no
+choice, and sampling keeps its distribution.
+
+`Drafter` owns the small model's sequence, which is kept in step with the output: it begins when the
+first guess is worth reading the prompt for, reads what has come since, and is rewound to where the
+output went another way. Whether a further token is worth a pass is `speculation`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import final
+
+import numpy as np
+
+from structgen.constraint import Cursor
+from structgen.errors import StructgenError, TokenNotAllowed, VocabularyError
+from structgen.models.base import DraftModel, TokenSequence, joined, n_shared, passes
+from structgen.sampling import Logits, TokenIds, TokenMask
+from structgen.vocabulary import Vocabulary
+
+from .progress import Clock
+from .results import Chunk
+from .speculation import FORCED, MOST_AHEAD, Speculation, kind_drafted
+
+_CONTEXT = 32
+"""Tokens before a guess that its forced text is spelt after."""
+
+
+@final
+class Drafter:
+    """The draft model's side of one output. Used by one thread."""
+
+    def __init__(
+        self,
+        draft: DraftModel,
+        cursor: Cursor | None,
+        vocabulary: Vocabulary,
+        spell: Callable[[TokenIds, bytes], list[int]],
+        speculation: Speculation,
+        clock: Clock,
+        room: int,
+    ) -> None:
+        """Begin with no sequence.
+
+        ``vocabulary`` is the large model's, ``room`` the most tokens of prompt and output; the rest
+        is as for `Speculation`, and the output's.
+        """
+        self._draft = draft
+        self._cursor = cursor
+        self._mask: TokenMask | None = None
+        self._eos, self._size = vocabulary.eos_token_ids, vocabulary.size
+        if cursor is not None:
+            self._mask = TokenMask(cursor, self._size, len(self._eos))
+        self._spell = spell
+        self._speculation = speculation
+        self._clock = clock
+        self._room = min(room, draft.model.context_length)
+        self._sequence: TokenSequence | None = None
+        self._n_taken = 0  # tokens of a guess over which the cursor has gone
+
+    def close(self) -> None:
+        """Give its sequence back. A second call does nothing."""
+        if self._sequence is not None:
+            self._sequence.close()
+
+    def guess(
+        self, token_ids: TokenIds, n_pending: int, left: int
+    ) -> Generator[list[Chunk], None, list[int]]:
+        """Tokens that the draft model writes next, as many as pay: yield before each of its passes.
+
+        Args:
+            token_ids: int32 ``[n]``, prompt and output so far.
+            n_pending: how many at their end the model has to see in any case.
+            left: most tokens to guess.
+        """
+        small, speculation, first = self._draft.model, self._speculation, len(token_ids)
+        room = speculation.room(min(left, self._room - first - 1), n_pending)
+        room = min(room, self._draft.most or MOST_AHEAD)
+        found: list[int] = []
+        kinds: list[int] = []
+        self._n_taken = n_seen = 0
+        if self._sequence is not None:
+            # After a rewind a model runs two tokens at least.
+            n_seen = max(min(n_shared(self._sequence.token_ids[0], token_ids), first - 2), 0)
+            self._sequence.rewind(n_seen)
+        try:
+            while self._goes_on(token_ids, found, kinds, room):
+                row = joined(token_ids, found)
+                is_known = row[n_seen:].max() < small.vocabulary.size  # no padding of the large one
+                n_unseen = len(row) - n_seen
+                if not is_known or not speculation.drafts(kinds, n_unseen, n_pending, left):
+                    break
+                if self._sequence is None:
+                    self._sequence = small.start(self._room, prefix=row)
+                    n_seen = self._sequence.length
+                for piece in passes(row[n_seen:], small.pace.longest_pass):
+                    yield []
+                    if self._clock.is_interrupted:
+                        return []
+                    self._sequence.append(piece)
+                n_seen = len(row)
+                token, probability = self._likeliest(self._sequence.logits()[0])
+                if probability == 0 or token in self._eos:
+                    break
+                found.append(token)
+                kinds.append(kind_drafted(probability))
+        finally:
+            if self._cursor is not None:
+                self._cursor.rollback(self._n_taken)
+        guessed = speculation.cut(found[:room], kinds[:room], n_pending)
+        if found and not guessed:
+            speculation.learn(max(kinds), False)  # it was written in vain
+        return guessed
+
+    def _goes_on(self, token_ids: TokenIds, found: list[int], kinds: list[int], room: int) -> bool:
+        """Add what is forced after a guess; whether a choice comes then, and there is room."""
+        cursor, mask, before = self._cursor, self._mask, token_ids[-_CONTEXT:]
+        try:
+            while len(found) < room:
+                if cursor is None or mask is None:
+                    return True
+                for token in found[self._n_taken :]:
+                    cursor.accept(token)
+                    self._n_taken += 1
+                tokens, needless = cursor.forced(partial(self._spell, joined(before, found)))
+                if not tokens:
+                    is_end, only = mask.begin(needless), mask.only()
+                    if is_end or only is None:
+                        return not is_end
+                    tokens = [only]
+                found += tokens
+                kinds += [FORCED] * len(tokens)
+        except (TokenNotAllowed, VocabularyError):
+            del found[self._n_taken :], kinds[self._n_taken :]
+        except StructgenError:  # the same at each token, with all that was made made anew
+            self._room = 0
+        return False
+
+    def _likeliest(self, scores: Logits) -> tuple[int, float]:
+        """The likeliest token that may come, and its probability among those; 0: there is none."""
+        scores = scores[: self._size]
+        if self._mask is not None:
+            bits = np.unpackbits(self._mask.words.view(np.uint8), bitorder="little")
+            scores = np.where(bits[: len(scores)] == 1, scores, -np.inf)
+        best = scores.max()
+        share = 0.0 if best == -np.inf else float(1 / np.exp(scores - best).sum())
+        return int(scores.argmax()), share
