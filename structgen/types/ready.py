@@ -260,6 +260,7 @@ def _in_groups(steps: list[Step], sizes: tuple[int, ...], sign: str) -> list[Ste
 _ANY = _DIGITS
 _CARDS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("4",), 16),  # Visa
+    (("4",), 13),
     (("5", "12345"), 16),  # Mastercard
     (("2", "2", "2", "123456789"), 16),
     (("2", "2", "3456789"), 16),
@@ -269,16 +270,21 @@ _CARDS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("3", "47"), 15),  # American Express
     (("3", "0", "012345"), 14),  # Diners Club
     (("3", "689"), 14),
+    (("3", "0", "012345"), 16),
+    (("3", "689"), 16),
     (("6", "0", "1", "1"), 16),  # Discover
     (("6", "4", "456789"), 16),
     (("6", "5"), 16),
     (("3", "5", "2", "89"), 16),  # JCB
     (("3", "5", "345678"), 16),
     (("6", "2"), 16),  # UnionPay
+    (("6", "2"), 19),
+    (("8", "1", "7", "12"), 16),
+    (("8", "1", "7", "12"), 19),
 )
-"""The digits that the numbers of an issuer begin with, and how many digits they usually have."""
+"""The digits that the numbers of an issuer begin with, and how many digits there are."""
 
-_GROUPS = {14: (4, 6, 4), 15: (4, 6, 5), 16: (4, 4, 4, 4)}
+_GROUPS = {13: (4, 3, 3, 3), 14: (4, 6, 4), 15: (4, 6, 5), 16: (4,) * 4, 19: (4, 4, 4, 4, 3)}
 
 
 def _luhn(begins: tuple[str, ...], size: int) -> list[Step]:

@@ -25,7 +25,9 @@ from structgen.grammar import ir
 
 from .joined import Divider, is_text_of
 from .tags import (
+    FREE,
     Bounds,
+    Flow,
     Tagged,
     TaggedText,
     TaggedValue,
@@ -72,7 +74,9 @@ class _Cut(NamedTuple):
     after: int
 
 
-def read_tags(tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str) -> list[Any]:
+def read_tags(
+    tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str, flow: Flow = FREE
+) -> list[Any]:
     """The pieces of ``text``: a str where it is free, what `ReadTag.make` gives for each tag.
 
     Raises:
@@ -81,7 +85,7 @@ def read_tags(tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str) -> 
     """
     pieces: list[Any] = []
     at = 0
-    path = _cut(tags, name, text)
+    path = _cut(tags, name, text, flow)
     counted = [(f"{tag.begin!r}", tag.bounds, sum(f.tag is tag for f in path)) for tag in tags]
     for what, (least, most), count in [*counted, ("tags in all", bounds, len(path))]:
         if count < least or (most is not None and count > most):
@@ -89,7 +93,7 @@ def read_tags(tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str) -> 
                 f"The text is no {name}: it has {count} {what}. Text: {text!r}", text=text
             )
     for found in path:
-        if found.start > at:
+        if found.start > at and flow.separator is None:
             pieces.append(text[at : found.start])
         inside = text[found.first : found.last]
         try:
@@ -105,7 +109,7 @@ def read_tags(tags: Sequence[ReadTag], bounds: Bounds, name: str, text: str) -> 
     return pieces
 
 
-def _cut(tags: Sequence[ReadTag], name: str, text: str) -> list[_Cut]:
+def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut]:
     by_length = sorted(tags, key=lambda tag: -len(tag.begin))
     begins = re.compile("|".join(re.escape(tag.begin) for tag in by_length))
     # Where each end stands, but for those behind which the rest cannot be read.
@@ -117,11 +121,24 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str) -> list[_Cut]:
             if at < len(places) and places[at] == after - len(end):
                 del places[at]
 
+    separator = None if flow.separator is None else text_of(flow.separator)
+
     def ways(at: int) -> Iterator[_Cut | None]:
-        opened = begins.search(text, at)
-        if opened is None:
+        if at == len(text):
             yield None
             return
+        if flow.stops and at:
+            return
+        if separator is None:
+            opened = begins.search(text, at)
+            if opened is None:
+                yield None
+                return
+        else:
+            before = separator if at else ""
+            opened = begins.match(text, at + len(before)) if text.startswith(before, at) else None
+            if opened is None:
+                return
         start = opened.start()
         for tag in by_length:
             if not text.startswith(tag.begin, start):
@@ -463,6 +480,8 @@ def tagged_type(
     """
     text = TaggedText(value) if isinstance(value, Tagged) else value
     inner = [_inner(tag, lower) for tag in text.tags]
+    if text.stop_after_first and max(text.at_least, *(tag.at_least for tag in text.tags)) > 1:
+        raise OutputTypeError(f"{name}: at_least asks for more than the first tag.")
     wholes = [whole_of(output.grammar) for output in inner]
 
     def fitted(tokens: Collection[str]) -> OutputType:
@@ -476,13 +495,16 @@ def tagged_type(
             texts = text_of(begin), text_of(end)
             readers.append(ReadTag(*texts, is_whole, output.parse, make, bounds))
         bounds = text.at_least, text.at_most
+        separator = None if text.separator is None else mark_of(text.separator, tokens)
+        flow = Flow(text.trigger, separator, text.stop_after_first)
+        is_certain = separator is None and are_certain(parts)
         return OutputType(
-            tag_grammar(parts, bounds),
-            functools.partial(read_tags, readers, bounds, name),
+            tag_grammar(parts, bounds, flow),
+            functools.partial(read_tags, readers, bounds, name, flow=flow),
             name,
             all_checked(inner),
             fitted=fitted,
-            growing=functools.partial(TagPieces, readers) if are_certain(parts) else None,
+            growing=functools.partial(TagPieces, readers) if is_certain else None,
         )
 
     return fitted(())

@@ -10,8 +10,10 @@ and the text before a tag and its ``begin`` are one pattern: all that ends in it
 that starts earlier. That would do everywhere, but is a wide pattern for each kind of tag: with 40
 kinds the first mask took 630 ms, not 30. One ``begin`` may start another (``<a`` and ``<ab``):
 then after the shorter either its type or the rest of the longer follows. One that stands elsewhere
-within another is refused, since the other could never come about. A regular type and its ``end``
-are one pattern, too, which ends at the first ``end`` where the type is whole.
+within another is refused, since the other could never come about. A ``trigger`` stands for the
+begins that start with it: text has none, and what follows one is the rest of one of these. A
+regular type and its ``end`` are one pattern, too, which ends at the first ``end`` where the type is
+whole.
 
 The text of a thought is any text that has its closing tag at the end alone, or not at all. It may
 end anywhere, so that a budget can end it anywhere: who lets a model think closes the thought then.
@@ -79,13 +81,28 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
         tags: the kinds, whose ``begin`` differ.
         at_least: fewest tags of all kinds together.
         at_most: most of them; None: any number.
+        trigger: what each ``begin`` starts with, or one of several such texts. It commits: once
+            it is there, one of the begins follows.
+        separator: what stands between two tags; then there is no other text. None: free text.
+        stop_after_first: the text ends with its first tag.
     """
 
     tags: tuple[Tagged, ...]
     at_least: int
     at_most: int | None
+    trigger: tuple[str, ...]
+    separator: str | None
+    stop_after_first: bool
 
-    def __init__(self, *tags: Tagged, at_least: int = 0, at_most: int | None = None) -> None:
+    def __init__(
+        self,
+        *tags: Tagged,
+        at_least: int = 0,
+        at_most: int | None = None,
+        trigger: str | Sequence[str] = (),
+        separator: str | None = None,
+        stop_after_first: bool = False,
+    ) -> None:
         for tag in tags:
             if not isinstance(tag, Tagged):
                 raise OutputTypeError(
@@ -95,12 +112,32 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
         if not tags:
             raise OutputTypeError("TaggedText needs at least one Tagged(begin, type, end).")
         _check_counts("TaggedText", at_least, at_most)
+        triggers = (trigger,) if isinstance(trigger, str) else tuple(trigger)
+        if triggers and separator is not None:
+            raise OutputTypeError("TaggedText: with a separator= no text stands before a trigger=.")
+        if not all(triggers) or not all(
+            _text(tag.begin).startswith(triggers or "") for tag in tags
+        ):
+            raise OutputTypeError(
+                f"TaggedText: each begin starts with a trigger, got trigger={trigger!r} and begins "
+                f"{', '.join(repr(tag.begin) for tag in tags)}."
+            )
+        object.__setattr__(self, "trigger", triggers)
+        object.__setattr__(self, "separator", separator)
+        object.__setattr__(self, "stop_after_first", stop_after_first)
         object.__setattr__(self, "tags", tags)
         object.__setattr__(self, "at_least", at_least)
         object.__setattr__(self, "at_most", at_most)
 
     def __repr__(self) -> str:
-        return f"TaggedText({', '.join(map(repr, self.tags))}{_counts(self)})"
+        said = f", trigger={self.trigger!r}" if self.trigger else ""
+        said += f", separator={self.separator!r}" if self.separator is not None else ""
+        said += ", stop_after_first=True" if self.stop_after_first else ""
+        return f"TaggedText({', '.join(map(repr, self.tags))}{_counts(self)}{said})"
+
+
+def _text(mark: str | SpecialToken) -> str:
+    return mark if isinstance(mark, str) else mark.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +213,24 @@ class TagPart(NamedTuple):
     bounds: Bounds
 
 
-def tag_grammar(parts: Sequence[TagPart], bounds: Bounds) -> ir.ContextFree:
+class Flow(NamedTuple):
+    """What there is beside tags.
+
+    Attributes:
+        triggers: what text has none of, but as the beginning of a ``begin``; none: each begin.
+        separator: what stands between tags; None: free text, before and after them, too.
+        stops: whether the text ends with its first tag.
+    """
+
+    triggers: tuple[str, ...] = ()
+    separator: Mark | None = None
+    stops: bool = False
+
+
+FREE = Flow()
+
+
+def tag_grammar(parts: Sequence[TagPart], bounds: Bounds, flow: Flow = FREE) -> ir.ContextFree:
     """The texts in which each begin opens what it has to, with so many tags in all.
 
     Raises:
@@ -184,8 +238,12 @@ def tag_grammar(parts: Sequence[TagPart], bounds: Bounds) -> ir.ContextFree:
     """
     begins = [text_of(part.begin) for part in parts]
     _spend(sum(len(begin) ** 2 for begin in begins))
-    _check_begins(begins)
-    overlaps = overlap(begins)
+    if len(set(begins)) < len(begins) or not (flow.triggers or flow.separator is not None):
+        _check_begins(begins)
+    if flow.triggers:
+        _check_begins(flow.triggers)
+    begins = [*flow.triggers] or begins
+    overlaps = overlap(begins) and flow.separator is None
     made = Terminals()
     free = made.number(ir.Embedded("text", ir.Pattern(_free(begins), source="text")))
     bodies = []
@@ -202,13 +260,17 @@ def tag_grammar(parts: Sequence[TagPart], bounds: Bounds) -> ir.ContextFree:
             bodies.append([opened, [free, *opened]])
         elif isinstance(first, str):
             _spend(len(begins))
-            opening = ir.Pattern(up_to(first, begins), source=f"text up to {first!r}")
-            up = made.number(ir.Embedded(f"text up to {first!r}", opening))
-            bodies.append([[up, *inside]])
+            trigger = max((one for one in begins if first.startswith(one)), key=len)
+            rest = [first[len(trigger) :]] if first != trigger else []
+            opening = ir.Pattern(up_to(trigger, begins), source=f"text up to {trigger!r}")
+            up = made.number(ir.Embedded(f"text up to {trigger!r}", opening))
+            bodies.append([[up, *map(made.text, rest), *inside]])
         else:
             opened = [made.number(ir.SpecialToken(first.text)), *map(made.text, rest), *inside]
             bodies.append([opened, [free, *opened]])
-    return _counted([*(part.bounds for part in parts), bounds], bodies, free, made)
+    if flow.separator is not None:
+        bodies = [ways[:1] for ways in bodies]
+    return _counted([*(part.bounds for part in parts), bounds], bodies, free, made, flow)
 
 
 def overlap(begins: Sequence[str]) -> bool:
@@ -303,11 +365,14 @@ def _counted(
     bodies: Sequence[Sequence[Sequence[int]]],
     free: int,
     made: Terminals,
+    flow: Flow,
 ) -> ir.ContextFree:
     """The rules: after so many tags of each kind, and in all, another may come, or the end."""
 
     def after(counts: tuple[int, ...], kind: int) -> tuple[int, ...] | None:
-        new = list(counts)
+        new = [*counts[:-1], 1]  # the last of them: whether there is a tag before
+        if flow.stops and counts[-1]:
+            return None
         for i in (kind, len(bodies)):
             least, most = bounds[i]
             if most is not None and new[i] >= most:
@@ -315,15 +380,18 @@ def _counted(
             new[i] = min(new[i] + 1, least if most is None else most)
         return tuple(new)
 
-    start = (0,) * len(bounds)
+    between = [*map(made.text, flow.separator or ())]
+    start = (0,) * (len(bounds) + 1)
     numbers = {start: 0}
     waiting = [start]
     rules: list[tuple[int, tuple[int, ...]]] = []
     while waiting:
         counts = waiting.pop()
         here = numbers[counts]
-        if all(n >= least for n, (least, _) in zip(counts, bounds, strict=True)):
-            rules += [(here, ()), (here, (free,))]
+        if all(n >= least for n, (least, _) in zip(counts, bounds, strict=False)):
+            rules.append((here, ()))
+            if flow.separator is None and not (flow.stops and counts[-1]):
+                rules.append((here, (free,)))
         for kind, ways in enumerate(bodies):
             to = after(counts, kind)
             if to is None:
@@ -336,7 +404,8 @@ def _counted(
                         f"The counts of these tags are more than {_MOST_COUNTS:,} cases. Lower "
                         "at_least and at_most, or give them for all tags together."
                     )
-            rules += [(here, (*way, ~numbers[to])) for way in ways]
+            before = between if counts[-1] else ()
+            rules += [(here, (*before, *way, ~numbers[to])) for way in ways]
     names = tuple(f"after {','.join(map(str, counts))}" for counts in numbers)
     return ir.ContextFree(tuple(made.all), names, tuple(rules), 0)
 

@@ -181,6 +181,32 @@ def test_exactly_the_right_check_digits(name: str, size: int) -> None:
             assert constraint.allows(text) == is_valid, text
 
 
+TEST_CARDS = {  # what Stripe, Adyen, PayPal, Braintree and Worldpay print for tests
+    "Visa": "4242424242424242 4000056655665556 4111111111111111 4012888888881881 4222222222222 "
+    "4917610000000000 4988438843884305 4166676667666746 4646464646464644 4000000000003220",
+    "Mastercard": "5555555555554444 2223003122003222 5200828282828210 5105105105105100 "
+    "5424000000000015 5500000000000004 2222400070000005 5454545454545454 5431111111111111",
+    "American Express": "378282246310005 371449635398431 378734493671000 370000000000002 "
+    "341111111111111",
+    "Discover": "6011111111111117 6011000990139424 6011981111111113 6445644564456445 "
+    "6011601160116611 6500000000000002",
+    "Diners Club": "3056930009020004 36227206271667 30569309025904 38520000023237 "
+    "36006666333344 36148900647913",
+    "JCB": "3566002020360505 3530111333300000 3569990010095841 3566111111111113",
+    "UnionPay": "6200000000000005 6200000000000047 6205500000000000004 6243030000000001 "
+    "8171999927660000 8171999900000000021 6250941006528599",
+}
+
+
+def test_the_issuers_own_test_numbers() -> None:
+    cards = structgen.compile(types.credit_card, BYTES)
+    for issuer, numbers in TEST_CARDS.items():
+        for number in numbers.split():
+            assert luhn(number)
+            for last in "0123456789":
+                assert cards.allows(number[:-1] + last) == (last == number[-1]), (issuer, number)
+
+
 @pytest.mark.parametrize("region", ["US", "DE", "GB", "IT", "JP", "VI"])
 @pytest.mark.parametrize("style", ["e164", "national", "international"])
 def test_phone_numbers_are_those_of_libphonenumber(region: str, style: Any) -> None:

@@ -139,8 +139,104 @@ TYPES: dict[str, Tagged | TaggedText] = {
     "counted": TaggedText(
         Tagged("[", int, "]", at_least=1, at_most=2), Tagged("(", Point, ")", at_most=1)
     ),
+    "trigger": TaggedText(
+        Tagged(" theory", int, "s"), Tagged(" then", Point, "."), trigger=" the", at_most=2
+    ),
+    "separator": TaggedText(Tagged("a", int, "b"), Tagged("b", Point, "a"), separator=", "),
     "characters": Tagged("é", Literal["漢", "😀"], "é"),
 }
+
+
+ONE, TWO = Tagged("<fa", Literal["1"], ">"), Tagged("<fb", Literal["2"], ">")
+FLOWS: dict[str, tuple[TaggedText, str | tuple[str, ...]]] = {
+    "trigger": (TaggedText(ONE, TWO, trigger="<f"), ["<f", "<", "a", "b", "1", "2", ">"]),
+    "short": (TaggedText(ONE, TWO, trigger=["<"]), ["<f", "<", "a1", "b2", ">"]),
+    "itself": (TaggedText(Tagged("aab", Literal["1"], "a"), trigger="aa"), "ab1"),
+    "two": (TaggedText(Tagged("ab1", Literal["1"], "c"), Tagged("c", Literal["2"], "a"),
+                       trigger=("ab", "c")), "abc12"),
+    "stop": (TaggedText(ONE, TWO, trigger="<f", stop_after_first=True), ["<f", "<", "a1>", "b2>"]),
+    "one": (TaggedText(ONE, TWO, stop_after_first=True, at_least=1), ["<fa", "<", "1>", "b2>"]),
+    "commas": (TaggedText(ONE, TWO, separator=","), ["<fa1>", "<fb2>", ",", "x"]),
+    "nothing": (TaggedText(ONE, TWO, separator="", at_least=1), ["<fa1>", "<fb2>", "<", "x"]),
+    "two at most": (TaggedText(ONE, TWO, separator="--", at_most=2), ["<fa1>", "<fb2>", "-", "x"]),
+    "first": (TaggedText(ONE, TWO, separator=",", stop_after_first=True), ["<fa1>", "<fb2>", ","]),
+}  # fmt: skip
+
+
+def flows(output: TaggedText, text: str) -> bool:
+    """Whether ``text`` is one of ``output``, whose values are constants, and whose ends are single
+    characters: read from the left."""
+    triggers = output.trigger or tuple(str(tag.begin) for tag in output.tags)
+    at = count = 0
+    while True:
+        if output.separator is None:
+            ends = [(text.find(one, at) + len(one), one) for one in triggers if one in text[at:]]
+            if not ends or (output.stop_after_first and count):
+                break
+            at = min(ends)[0] - len(min(ends)[1])
+        elif at == len(text):
+            break
+        elif count:
+            if not text.startswith(output.separator, at):
+                return False
+            at += len(output.separator)
+        wholes = [f"{tag.begin}{tag.type.__args__[0]}{tag.end}" for tag in output.tags]
+        after = next((at + len(one) for one in wholes if text.startswith(one, at)), None)
+        if after is None:
+            return False
+        at, count = after, count + 1
+        if output.stop_after_first:
+            break
+    is_over = at == len(text) or (
+        output.separator is None and not (output.stop_after_first and count)
+    )
+    most = output.at_most if output.at_most is not None else count
+    return is_over and output.at_least <= count <= most
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_triggers_and_separators(name: str) -> None:
+    output, alphabet = FLOWS[name]
+    constraint = structgen.compile(output, LETTERS)
+    parse = lower(output).parse
+    n_right = 0
+    for length in range(5 if len(alphabet) > 5 else 6 if len(alphabet) > 3 else 8):
+        for parts in product(alphabet, repeat=length):
+            text = "".join(parts)
+            wanted = flows(output, text)
+            assert constraint.allows(text) == wanted, text
+            if wanted:
+                n_right += 1
+                pieces = parse(text)
+                if output.separator is not None:
+                    assert all(isinstance(piece, TaggedValue) for piece in pieces)
+                else:
+                    whole = "".join(
+                        piece if isinstance(piece, str)
+                        else f"{piece.tag.begin}{piece.value}{piece.tag.end}"
+                        for piece in pieces
+                    )  # fmt: skip
+                    assert whole == text
+    assert n_right >= 3
+
+
+def test_a_trigger_commits() -> None:
+    output = TaggedText(
+        Tagged("<function=pay>", Point, "</function>"),
+        Tagged("<function=greet>", int, "</function>"),
+        trigger="<function=",
+    )
+    cursor = structgen.compile(output, LETTERS).start()
+    for byte in b"Well, <function x <function=":
+        cursor.accept(byte)
+    assert set(allowed(cursor, LETTERS)) == {ord("p"), ord("g")}
+    cursor.accept(ord("p"))
+    assert bytes(cursor.forced_tokens()).startswith(b"ay>{")
+    for wrong in ({"trigger": "<tool"}, {"trigger": ""}, {"trigger": "<f", "separator": ","}):
+        with pytest.raises(OutputTypeError, match=r"trigger="):
+            TaggedText(ONE, TWO, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(OutputTypeError, match="at_least asks for more"):
+        lower(TaggedText(ONE, at_least=2, stop_after_first=True))
 
 
 @pytest.mark.parametrize("name", TYPES)
