@@ -30,7 +30,7 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, final
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, cast, final
 
 from pydantic import ValidationError
 
@@ -53,6 +53,8 @@ _MOST_PAGES = 100  # of a server's list of tools
 _MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
 _RESUME_SECONDS = 0.5  # and then one in so long
 _CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
+_MOST_TASKS = 2_000  # that its requests keep waiting, beside those of calls
+_LOOK_SECONDS = 1.0
 _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
 _TOO_LONG = "an answer of more than {:,} bytes"
@@ -118,10 +120,13 @@ class Connection:
             """Give up what is waited for where an answer cannot be read: nobody knows to what."""
             why = _why_unreadable(message)
             if why is not None:
-                self._unreadable = _Unreadable(why)
-                waiting: Iterable[Any] = self._calls if self._ready.done() else [scope]
-                for one in waiting:
-                    one.cancel()
+                give_up(why)
+
+        def give_up(why: str) -> None:
+            self._unreadable = _Unreadable(why)
+            waiting: Iterable[Any] = self._calls if self._ready.done() else [scope]
+            for one in waiting:
+                one.cancel()
 
         with anyio.CancelScope(deadline=deadline) as scope:
             async with contextlib.AsyncExitStack() as stack:
@@ -137,8 +142,16 @@ class Connection:
                 tools = await in_thread(lambda: self._offered(listed), "mcp tools")
                 scope.deadline = math.inf
                 self._ready.set_result(tools)
-                await self._stop.wait()
+                while not self._stop.is_set():
+                    with anyio.move_on_after(_LOOK_SECONDS):
+                        await self._stop.wait()
+                    # Of what it asks, each waits in a task until it reads the answer.
+                    if len(asyncio.all_tasks()) > _MOST_TASKS + 9 * len(self._calls):
+                        give_up("requests of its own, and it does not read their answers")
+                        break
                 scope.deadline = anyio.current_time() + _CLOSE_SECONDS
+                if not self._stop.is_set():
+                    raise cast("_Unreadable", self._unreadable)
         if scope.cancelled_caught and not self._stop.is_set():
             raise self._unreadable or TimeoutError
 

@@ -318,7 +318,7 @@ def as_text(value: Any) -> str:
         ToolFailure: it is no JSON.
     """
     if isinstance(value, str):
-        return value
+        return str.__str__(value)  # without the code of a class of its own
     if isinstance(value, Iterator):
         raise ToolFailure(
             f"The tool returned a {_kind(value)}, which may never end. It has to return a value: "

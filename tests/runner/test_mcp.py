@@ -324,6 +324,27 @@ def test_a_line_of_errors_that_never_ends_fills_no_memory() -> None:
     assert most < 5_000_000
 
 
+_ASKING = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    result = {"tools": [{"name": "ask", "inputSchema": {"type": "object"}}]}
+    if asked["method"] == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"],
+                  "capabilities": {"tools": {}}, "serverInfo": {"name": "asking", "version": "1"}}
+    while asked["method"] == "tools/call":
+        print('{"jsonrpc":"2.0","id":"a","method":"roots/list"}')
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def test_a_server_that_asks_and_reads_no_answers_is_given_up() -> None:
+    with McpServer.stdio(sys.executable, ["-c", _ASKING]) as asking:
+        error = asyncio.run(asking.tools[0].run("{}", timeout=600)).error
+    assert "it does not read their answers" in str(error)
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(OptionError, match="timeout=0"):
         McpServer.stdio("x", timeout=0)

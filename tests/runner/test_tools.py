@@ -333,6 +333,15 @@ def test_what_no_prompt_can_hold_is_replaced() -> None:
     assert run(Tool(odd)).content == "nul\ufffd and \ufffd"
 
 
+def test_a_str_of_a_class_of_its_own_is_told_as_it_is() -> None:
+    class Odd(str):
+        def __len__(self) -> int:
+            raise AssertionError("in the event loop, which this may block for ever")
+
+    found = as_text(Odd("odd"))
+    assert (found, type(found)) == ("odd", str)
+
+
 def test_what_cannot_be_written_is_told() -> None:
     circle: list[Any] = []
     circle.append(circle)
