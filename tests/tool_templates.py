@@ -52,6 +52,16 @@ _IN_XML = """
             {{- '</function>\\n</tool_call>' }}
         {%- endfor %}"""
 
+# Lines of statements stay, where others would take them away.
+_IN_KEYS = """
+{% for call in message.tool_calls %}
+<tool_call>{{ call.function.name }}
+{% for key, value in call.function.arguments | items %}
+<arg_key>{{ key }}</arg_key>
+<arg_value>{{ value if value is string else value | tojson }}</arg_value>
+{% endfor %}
+</tool_call>{% endfor %}"""
+
 _IN_PYTHON = """
         {{- '[' }}
         {%- for call in message.tool_calls %}
@@ -178,7 +188,7 @@ BY_PARAMETER = {
     {{- '<|im_end|>\\n' }}
 {%- endfor %}"""
     + _OPENING
-    for name, calls in {"qwen3-coder": _IN_XML, "llama-4": _IN_PYTHON}.items()
+    for name, calls in {"qwen3-coder": _IN_XML, "glm-4.5": _IN_KEYS, "llama-4": _IN_PYTHON}.items()
 }
 """Those that write arguments one by one, by the names of dialects."""
 TEMPLATES |= BY_PARAMETER

@@ -186,9 +186,7 @@ def read_syntax(
     end = len(one) - _n_alike(tail[::-1], one[start:][::-1])
     first = _parts(one[start:end], 0)
     if first is None:
-        written = [(_NAMES[0], json.dumps({"probe_key_0": "probe_value"}))]
-        ways = (way for way in DIALECTS.values() if way.parameters)
-        return next((way for way in ways if way.written(written) in one[start:]), None)
+        return _one_by_one(one[start:])
     before, between, after = first
     for name in ends:
         after = after.partition(name)[0]
@@ -203,6 +201,18 @@ def read_syntax(
     if (not marker and not before.startswith("{")) or before.startswith("None"):
         return None  # or it wrote that there is no text
     return ToolSyntax(marker, before, between, again, after.rstrip())
+
+
+def _one_by_one(body: str) -> ToolSyntax | None:
+    """The known syntax, whose arguments are no JSON object, in which a probe is called."""
+    call = _NAMES[0], json.dumps({"probe_key_0": "probe_value"})
+    ways = [(way, way.written([call])) for way in DIALECTS.values() if way.parameters]
+    for blank in ("", r"\s+"):  # the runtime leaves lines of a template that others take away
+        shown = re.sub(blank, "", body)
+        for way, written in ways:
+            if re.sub(blank, "", written) in shown:
+                return way
+    return None
 
 
 def _parts(body: str, index: int) -> tuple[str, str, str] | None:
@@ -262,10 +272,8 @@ def told(model: Model, messages: _Messages, text: str) -> _Messages:
 
 _RESULT = "<tool_response>\n{}\n</tool_response>"
 
-_FORMS = tuple(
-    _Form(as_text, content, is_named)
-    for is_named, as_text, content in itertools.product((False, True), (False, True), ("", None))
-)
+_ALL = itertools.starmap(_Form, itertools.product((False, True), ("", None), (False, True)))
+_FORMS = sorted(_ALL, key=lambda form: form.is_named)
 
 
 @per_model
@@ -380,12 +388,8 @@ def _shows(model: Model, form: _Form, n: int) -> bool:
     order = [part for i in range(n) for part in (_NAMES[i], f"probe_key_{i}")]
     for i in range(n):
         order.append(f"probe result {i}")
-        result = {
-            "role": "tool",
-            "tool_call_id": _id(i, form),
-            "name": _NAMES[i],
-            "content": order[-1],
-        }
+        result = {"role": "tool", "tool_call_id": _id(i, form), "content": order[-1]}
+        result["name"] = _NAMES[i]
         messages.append(result)
     # Some show less of what lies behind the last question: both have to be there.
     further = [{"role": "assistant", "content": _ANSWER}, _FURTHER]

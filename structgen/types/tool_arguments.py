@@ -9,7 +9,7 @@ else as JSON. Where a string or something else may stand, what looks like the ot
 
 from __future__ import annotations
 
-import functools
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -141,31 +141,25 @@ def read_arguments(
     """The JSON object of a call's arguments, as far as it is there; where they end, if they do."""
     how = syntax.parameters
     assert how is not None
-    left = {one.name: one for one in parameters}
-    first, further = _openings(how, tuple(left))
+    left = list(parameters)
     ends = tuple(filter(None, (syntax.again, syntax.after)))
     told = ""
     while not text.startswith(ends, at):
-        opened = (further if told else first).match(text, at)
-        one = left.pop(opened[1], None) if opened is not None else None
-        if opened is None or one is None:
+        before = how.before if not told else how.again + how.before
+        for one, is_text in itertools.product(left, ("true", "false")):
+            opening = before + one.name + how.between.replace(IS_TEXT, is_text)
+            if text.startswith(opening, at):
+                break
+        else:
             return "{" + told, None
-        is_text = opened[2] == "true" if opened.re.groups > 1 else None
-        value, end = _value(how, one, text, opened.end(), is_text)
+        is_said = is_text == "true" if IS_TEXT in how.between else None
+        value, end = _value(how, one, text, at + len(opening), is_said)
         if end is None:
             return "{" + told, None
         told += f"{', ' if told else ''}{json.dumps(one.name)}: {value}"
+        left.remove(one)
         at = end
     return "{" + told + "}", at
-
-
-@functools.lru_cache(maxsize=64)
-def _openings(how: ParameterSyntax, names: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    """What stands before the value of a parameter: of the first one, and of others."""
-    name = "|".join(map(re.escape, names))
-    between = re.escape(how.between).replace(re.escape(IS_TEXT), "(true|false)")
-    befores = map(re.escape, (how.before, how.again + how.before))
-    return tuple(re.compile(f"{before}({name}){between}") for before in befores)
 
 
 def _value(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 import re
 from collections import OrderedDict
@@ -119,18 +120,20 @@ class ParameterSyntax:
     again: str = ""
     values: Literal["xml", "python"] = "xml"
 
-    def written(self, arguments: Mapping[str, Any]) -> str:
-        """Arguments as they are written."""
-        return self.again.join(
-            self.before + name + self._told(value) + self.after for name, value in arguments.items()
-        )
+    def __post_init__(self) -> None:
+        if not self.between or not (self.after.strip() or self.values == "python"):
+            raise OutputTypeError(
+                f"{self!r}: between= may not be empty, and in XML after= is what closes a value."
+            )
 
-    def _told(self, value: Any) -> str:
+    def written(self, name: str, value: Any) -> str:
+        """An argument as it is written."""
         is_text = isinstance(value, str) and self.values == "xml"
         text = value if is_text else json.dumps(value, ensure_ascii=False)
         if self.values == "python":
             text = _TOKENS.sub(lambda found: _WORDS.get(found[0], found[0]), text)
-        return self.between.replace(IS_TEXT, json.dumps(is_text)) + text
+        between = self.between.replace(IS_TEXT, json.dumps(is_text))
+        return f"{self.before}{name}{between}{text}{self.after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,20 +200,24 @@ class ToolSyntax:
         """A call as it is written."""
         return self.written([(name, arguments)])
 
-    def written(self, calls: Iterable[tuple[str, str]], n_before: int = 0) -> str:
+    def written(self, calls: Iterable[tuple[str, str]]) -> str:
         """Calls as they are written, of names and arguments in JSON; where there is no way to write
-        several at once, one after the other.
-
-        Args:
-            calls: the calls.
-            n_before: how many there were in the conversation.
-        """
-        text, how = "", self.parameters
-        for number, (name, arguments) in enumerate(calls, n_before):
+        several at once, one after the other."""
+        text = ""
+        for number, (name, arguments) in enumerate(calls):
             before = None if not text else (self.again or self.after + self.before)
             text += self.opening(name, before).replace(INDEX, str(number))
-            text += arguments if how is None else how.written(json.loads(arguments))
+            text += self._arguments(arguments)
         return text + self.after if text else ""
+
+    def _arguments(self, text: str) -> str:
+        if self.parameters is None:
+            return text
+        try:
+            given = json.loads(text).items()
+        except (ValueError, RecursionError, AttributeError):
+            return text  # it is no object
+        return self.parameters.again.join(itertools.starmap(self.parameters.written, given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +238,11 @@ class ToolsOffered:
 
 
 def _row(
-    marker: str,
-    first: str,
-    before: str,
-    between: str,
-    after: str,
-    last: str = "",
-    joint: str = "",
-    parameters: ParameterSyntax | None = None,
+    marker: str, *texts: str, joint: str = "", parameters: ParameterSyntax | None = None
 ) -> ToolSyntax:
-    """A syntax by what stands before and after all calls, each call, and between two of them."""
+    """A syntax of texts: what stands before all calls; before a name, after it and after a call;
+    after all calls. ``joint`` stands between two."""
+    first, before, between, after, last = texts
     again = after + joint + before
     return ToolSyntax(marker, first + before, between, again, after + last, True, parameters)
 
@@ -253,13 +255,13 @@ _DSML = ParameterSyntax(
 )
 
 DIALECTS: Mapping[str, ToolSyntax] = {
-    "hermes": _row(_CALL, "", f"{_CALL}\n{_NAME}", _GIVEN, "}\n</tool_call>", joint="\n"),
+    "hermes": _row(_CALL, "", f"{_CALL}\n{_NAME}", _GIVEN, "}\n</tool_call>", "", joint="\n"),
     "llama-3": ToolSyntax("", _NAME, '", "parameters": ', None, "}"),
     "phi-4-mini": _row(
-        "<|tool_call|>", "<|tool_call|>[", _NAME, _GIVEN, "}", "]<|/tool_call|>", ", "
+        "<|tool_call|>", "<|tool_call|>[", _NAME, _GIVEN, "}", "]<|/tool_call|>", joint=", "
     ),
-    "mistral-v3": _row("[TOOL_CALLS]", "[TOOL_CALLS][", _NAME, _GIVEN, "}", "]", ", "),
-    "mistral": _row("[TOOL_CALLS]", "", "[TOOL_CALLS]", "[ARGS]", ""),
+    "mistral-v3": _row("[TOOL_CALLS]", "[TOOL_CALLS][", _NAME, _GIVEN, "}", "]", joint=", "),
+    "mistral": _row("[TOOL_CALLS]", "", "[TOOL_CALLS]", "[ARGS]", "", ""),
     "deepseek-v3.1": _row(
         *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
         *("<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
@@ -275,17 +277,17 @@ DIALECTS: Mapping[str, ToolSyntax] = {
         *("<|tool_call_end|>", "<|tool_calls_section_end|>"),
     ),
     "qwen3-coder": _row(
-        *(_CALL, "", f"{_CALL}\n<function=", ">", "\n</function>\n</tool_call>"),
+        *(_CALL, "", f"{_CALL}\n<function=", ">", "\n</function>\n</tool_call>", ""),
         joint="\n",
         parameters=ParameterSyntax("\n<parameter=", ">\n", "\n</parameter>"),
     ),
     "glm-4.5": _row(
-        *(_CALL, "", _CALL, "", "\n</tool_call>"),
+        *(_CALL, "", _CALL, "", "\n</tool_call>", ""),
         joint="\n",
         parameters=ParameterSyntax("\n<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>"),
     ),
     "glm-4.7": _row(
-        *(_CALL, "", _CALL, "", "</tool_call>"),
+        *(_CALL, "", _CALL, "", "</tool_call>", ""),
         parameters=ParameterSyntax("<arg_key>", "</arg_key><arg_value>", "</arg_value>"),
     ),
     "minimax-m2": _row(
@@ -294,14 +296,16 @@ DIALECTS: Mapping[str, ToolSyntax] = {
         parameters=ParameterSyntax('\n<parameter name="', '">', "</parameter>"),
     ),
     "llama-4": _row(
-        *("", "[", "", "(", ")", "]", ", "),
+        *("", "[", "", "(", ")", "]"),
+        joint=", ",
         parameters=ParameterSyntax("", "=", "", ", ", "python"),
     ),
     # <|call|> ends the sequence, so that there is one call.
     "gpt-oss": ToolSyntax(_HARMONY, _HARMONY, " <|constrain|>json<|message|>", None, ""),
     "command": _row(
         *("<|START_ACTION|>", "<|START_ACTION|>[", _LISTED, '", "parameters": ', "}"),
-        *("\n]<|END_ACTION|>", ","),
+        "\n]<|END_ACTION|>",
+        joint=",",
     ),
 }
 """How families of models write calls, by name."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
-from structgen.grammar.regex import tree
+from structgen.grammar.regex import parse_python, tree
 
 from .joined import LOOSE
 from .tagged import AnswerPieces, CallPieces, whole_of
@@ -42,8 +42,7 @@ _BLANK_CHARACTERS = " \t\n\r"
 _BLANK = ir.char_set([(0x20, 0x20), (0x9, 0xA), (0xD, 0xD)])
 _BLANKS = tree.repeat(_BLANK, 0, None)
 _VISIBLE = ir.negate(_BLANK)
-_DIGIT, _NO_ZERO = ir.char_set([(0x30, 0x39)]), ir.char_set([(0x31, 0x39)])
-_NUMBER = tree.alternate((ir.literal("0"), tree.concat((_NO_ZERO, tree.repeat(_DIGIT, 0, 3)))))
+_NUMBER = ir.Pattern(parse_python("0|[1-9][0-9]{0,3}"), source="number of a call")
 """What stands for `INDEX`."""
 
 
@@ -70,8 +69,7 @@ def tool_grammar(
         found: list[int] = []
         for n, part in enumerate(text.split(INDEX)):
             if n:
-                number = ir.Pattern(_NUMBER, source="number of a call")
-                found.append(made.number(ir.Embedded("number of a call", number)))
+                found.append(made.number(ir.Embedded("number of a call", _NUMBER)))
             found += map(made.text, mark_of(part, tokens))
         return found
 

@@ -423,6 +423,7 @@ SYNTAXES = {
         "\n```</call></calls>",
     ),
     "qwen3-coder": ToolSyntax.named("qwen3-coder"),
+    "glm-4.5": ToolSyntax.named("glm-4.5"),
     "llama-4": ToolSyntax.named("llama-4"),
     "gemma": NEUTRAL,
     "thinking": NEUTRAL,

@@ -35,7 +35,7 @@ import structgen
 from structgen import OutputTypeError, ParseError, ToolCalls, Vocabulary
 from structgen.constraint.constraint import Constraint
 from structgen.decoding import tool_syntax
-from structgen.types import DIALECTS, ToolSyntax
+from structgen.types import DIALECTS, ParameterSyntax, ToolSyntax
 from structgen.values import GrowingValue
 
 LETTERS = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_token_ids=[256])
@@ -635,6 +635,20 @@ def test_a_token_of_the_vocabulary_tells_the_family(name: str) -> None:
     fake = FakeModel()
     fake.vocabulary = with_tokens([name])
     assert tool_syntax(fake) == ToolSyntax.named(TOKENS_OF[name])
+
+
+def test_earlier_calls_are_written_though_they_are_no_objects() -> None:
+    syntax = ToolSyntax.named("qwen3-coder")
+    for arguments in ("{", "[1]", "null", ""):
+        assert f"<function=look>{arguments}\n</function>" in syntax.example("look", arguments)
+    calls = [("look", '{"what": "a", "n": 1}'), ("stop.now", "{}")]
+    assert syntax.written(calls) == qwen_coder([Made(name, json.loads(a)) for name, a in calls])
+
+
+def test_what_closes_a_value_has_to_be_there() -> None:
+    for texts in (("<a>", "", "</a>"), ("<a>", "=", "\n")):
+        with pytest.raises(OutputTypeError, match="between= may not be empty, and in XML after="):
+            ParameterSyntax(*texts)
 
 
 def test_there_is_no_other_name() -> None:
