@@ -112,8 +112,8 @@ def lift(text: str, given: Mapping[str, Given]) -> Lifted:
     while (found := _PIECES.search(text, at)) is not None:
         at = found.end()
         if found["other"]:
-            what = "a pattern between slashes" if found["other"] == "%regex" else "rules"
-            raise placed(f"There is no {found['other']} here. Write {what}.", text, found.start())
+            message = f"{found['other']} is llguidance's: pass dialect='llguidance'."
+            raise placed(message, text, found.start())
         if not found["json"] and not found["token"]:
             continue
         reading.spend(1 + (len(text) >> 7), "so much is embedded in so long a grammar; write less")

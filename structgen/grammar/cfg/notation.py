@@ -238,7 +238,7 @@ class _Builder:
         if found is None:
             found = self._made[expression] = self._nonterminal(f"{len(self._nonterminals)}:")
             more = ir.Intersect((regex, ir.Repeat(ir.ANY_CHAR, 1, None)))
-            if _is_nullable(regex):
+            if is_nullable(regex):
                 self._lowered[found, ()] = None
             line, column = embedded.place(self._text, expression.position)
             name = f"the difference at line {line}, column {column}"
@@ -436,16 +436,16 @@ def _references(expression: Expression) -> Iterator[str]:
             todo += (part.part, part.whole)
 
 
-def _is_nullable(regex: ir.Regex) -> bool:
+def is_nullable(regex: ir.Regex) -> bool:
     """Whether ``regex`` matches the empty text."""
     if isinstance(regex, ir.Complement):
-        return not _is_nullable(regex.body)
+        return not is_nullable(regex.body)
     if isinstance(regex, ir.Checksum):
         return not regex.steps
     if isinstance(regex, (ir.Lookahead, ir.Lookbehind)):
-        return _is_nullable(regex.body) != regex.negate
+        return is_nullable(regex.body) != regex.negate
     is_anchor = isinstance(regex, (ir.StartAnchor, ir.EndAnchor))
-    return is_anchor or tree.is_empty(regex, _is_nullable)
+    return is_anchor or tree.is_empty(regex, is_nullable)
 
 
 def _written(regex: ir.Regex) -> str:
@@ -507,7 +507,7 @@ def parse(
             raise GrammarError(
                 f"Rule {name!r} is given by terminals= and defined. Leave one of them out."
             )
-        rules[name] = Placed(_given(name, terminal))
+        rules[name] = Placed(given_terminal(name, terminal))
     if not rules:
         raise GrammarError("The grammar has no rules. A rule is written: name ::= expression")
     if start is None:
@@ -532,7 +532,8 @@ def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
     return {name: (reader.begins[name], set(_references(rules[name]))) for name in rules}
 
 
-def _given(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
+def given_terminal(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
+    """A terminal that is given from outside."""
     if not isinstance(terminal, str):
         return terminal
     try:

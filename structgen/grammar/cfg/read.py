@@ -1,4 +1,4 @@
-"""Context-free grammars in three dialects, lowered to the grammar IR.
+"""Context-free grammars in four dialects, lowered to the grammar IR.
 
 `parse` is the entry point; each dialect is a module of its own. Lark's is read by the ``lark``
 package itself (`lark`), the others by `notation`. This module owns the choice.
@@ -16,13 +16,13 @@ from structgen.grammar import ir, reading
 from . import embedded, foreign, notation
 from .embedded import Given
 
-DIALECTS = ("lark", "gbnf", "ebnf")
-"""How grammars are written: Lark, GBNF (llama.cpp), EBNF of the W3C."""
+DIALECTS = ("lark", "llguidance", "gbnf", "ebnf")
+"""How grammars are written: Lark, llguidance's Lark, GBNF (llama.cpp), EBNF of the W3C."""
 
 BYTE_ORDER_MARK = "\ufeff"
 """What some editors put before a text in UTF-8; no part of it."""
 
-NAMES = {"lark": "Lark", "gbnf": "GBNF", "ebnf": "EBNF"}
+NAMES = {"lark": "Lark", "llguidance": "llguidance's Lark", "gbnf": "GBNF", "ebnf": "EBNF"}
 """What the dialects are called in messages."""
 
 _EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
@@ -84,6 +84,10 @@ def _parse(
 
         return lark.parse(text, start or "start", path, given)
     reading.spend_text(text, 1)
+    if chosen == "llguidance":
+        from . import llguidance
+
+        return llguidance.parse(text, start or "start", given)
     if chosen in ("gbnf", "ebnf"):
         return notation.parse(text, start, chosen, given)
     raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
@@ -96,6 +100,10 @@ def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
         from . import lark
 
         return lark.definitions(text)
+    if dialect == "llguidance":
+        from . import llguidance
+
+        return llguidance.definitions(text)
     return notation.definitions(text, dialect)
 
 
@@ -125,5 +133,5 @@ def dialect_of(text: str, path: str | None = None) -> str:
         if path is not None and path.endswith(extension):
             return dialect
     if not re.search(r"^[^\S\n]*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
-        return "lark"
+        return "llguidance" if re.search(r"^[^\S\n]*%llguidance\b", text, re.MULTILINE) else "lark"
     return "gbnf" if re.search(r"^[^\S\n]*root\s*::=", text, re.MULTILINE) else "ebnf"

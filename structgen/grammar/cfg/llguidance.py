@@ -1,0 +1,658 @@
+r"""Lark as llguidance reads it → IR.
+
+    name[lazy]: …         a rule, whose lexemes match as few characters as they can
+    name[suffix="x"]: …   the same, up to and including what follows
+    NAME: A & ~B          a terminal, with *and* and *not*
+    %json {…}  %lark {…}  a JSON Schema; a grammar of its own, with its own names
+    %regex {"substring_words": "…"}   words in a row of a text, also ``_chars`` and ``_chunks``
+    <|name|>  <[12,20-30]>            a token by its name, any of some by their ids
+
+Owns this syntax, and what a lexeme is: a text of its terminal, then what is ignored. A text belongs
+to the language if any way to cut it into lexemes fits; llguidance cuts at the longest one alone, so
+it refuses some texts that are taken here, and takes none that are not. What it offers beside texts
+(captures, a temperature or a number of tokens for a rule, a stop that the text loses) and rules
+with numbers (``name::_``) are refused by name. What expressions come to is for `notation` to say.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from structgen.errors import GrammarError, PatternError
+from structgen.grammar import ir, reading, regex
+from structgen.grammar.regex import tree
+
+from . import embedded, notation
+from .embedded import Given
+from .notation import Alternatives, Expression, Placed, Reference, Regular, Repeated, Sequence
+
+_TOKENS = re.compile(
+    r"""(?P<blank>[ \t]+|(?:\#|//)[^\n]*)
+    |(?P<newline>\r?\n)
+    |(?P<string>"(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})|[^"\\\x00-\x1f\x7f])*"i?)
+    |(?P<regex>/(?:\\.|[^/\\])+/[imslux]*)
+    |(?P<command>%[a-z]+)
+    |(?P<rule>!?[_?]?[a-z](?:[_a-z0-9]|-(?!>))*)
+    |(?P<terminal>_?[A-Z](?:[_A-Z0-9]|-(?!>))*)
+    |(?P<number>0[xX][0-9a-fA-F]+|[+-]?\d+(?:\.(?!\.)\d*)?(?:[eE][+-]?\d+)?)
+    |(?P<token><[^<>\s]+>)
+    |(?P<grammar>@[\w-]+)
+    |(?P<sign>->|\.\.|::|[:,.(){}\[\]~|&=?*+_])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_TIMES = {"?": (0, 1), "*": (0, None), "+": (1, None)}
+_MAX_DEPTH = 100
+"""Most brackets, and terminals, inside each other."""
+
+_MAX_CHUNKS = 100
+"""Most words or chunks of a text in ``%regex``."""
+
+_MAX_TOKENS = 1_000
+"""Most ids in one range of tokens."""
+
+_NO_NUMBERS = "Rules with numbers (::) are not supported. Write a rule for each number"
+
+_ANY = ir.Repeat(ir.ANY_CHAR, 1, None)
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+_NOT_HERE = {
+    "capture": "Leave it out, and take what you need out of the text.",
+    "stop_capture": "Leave it out, and take what you need out of the text.",
+    "max_tokens": "Bound the characters: /.{0,80}/.",
+    "temperature": "Pass temperature= to the generator, for the whole text.",
+}
+"""Options of rules that are about more than texts, and what to do instead."""
+
+
+class _Token(NamedTuple):
+    """A token of the text: its kind, how it is written, where; and the JSON behind a command."""
+
+    kind: str
+    text: str
+    at: int
+    value: Any = None
+
+
+class _Definition(NamedTuple):
+    """A rule or terminal: where its body begins among the tokens, and its options."""
+
+    body: int
+    at: int
+    options: Mapping[str, Any]
+
+
+def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
+    """The grammar of a text.
+
+    Args:
+        text: the grammar.
+        start: the rule to begin with.
+        given: terminals that the text leaves open.
+
+    Raises:
+        GrammarError: the grammar is malformed, or says what cannot be done.
+        CompileLimitExceeded: it stands for too much.
+    """
+    reader = _Reader(text, given)
+    scope = _Scope(reader, "", 0)
+    scope.statements()
+    first = scope.rule(start, 0)
+    if scope.has_initial_skip:
+        reader.rules["::start"] = Sequence((Regular(scope.skip), first))
+        first = Reference("::start")
+    while reader.todo:
+        name, read = reader.todo.pop()
+        reader.rules[name] = read()
+    return notation.build(reader.rules, first.name, text)
+
+
+def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
+    """By name, where each rule and terminal is defined, and the names that stand in it."""
+    reader = _Reader(text, {})
+    scope = _Scope(reader, "", 0)
+    scope.statements()
+    found = {}
+    for name, one in scope.defined.items():
+        ends = [other.at for other in scope.defined.values() if other.at > one.at]
+        body = [t for t in reader.tokens[one.body :] if t.at < min(ends, default=len(text))]
+        found[name] = (one.at, {t.text for t in body if t.kind in ("rule", "terminal")})
+    return found
+
+
+class _Reader:
+    """What all scopes of a text share: its tokens, and the rules that are used."""
+
+    def __init__(self, text: str, given: Mapping[str, Given]) -> None:
+        self.text = text
+        self.given = given
+        self.tokens = self._tokens()
+        self.rules: dict[str, Expression] = {}
+        self.todo: list[tuple[str, Callable[[], Expression]]] = []
+
+    def _tokens(self) -> list[_Token]:
+        found: list[_Token] = []
+        at = 0
+        while at < len(self.text):
+            match = _TOKENS.match(self.text, at)
+            if match is None:
+                self.wrong("Nothing begins like this; or it never ends", at)
+            kind, written, begin, at = str(match.lastgroup), match[0], at, match.end()
+            value: Any = None
+            if written == "%json":
+                value, at = embedded.json_schema(self.text, begin)
+            elif written in ("%regex", "%llguidance"):
+                value, at = self._object(written, at)
+            if kind != "blank":
+                found.append(_Token(kind, written, begin, value))
+        end = len(self.text)
+        return [
+            *found,
+            _Token("newline", "the end of the line", end),
+            _Token("end", "the end", end),
+        ]
+
+    def _object(self, command: str, at: int) -> tuple[dict[str, Any], int]:
+        space = re.compile(r"\s*").match(self.text, at)
+        assert space is not None
+        try:
+            value, end = json.JSONDecoder().raw_decode(self.text, space.end())
+        except (ValueError, RecursionError):
+            value = end = None
+        if not isinstance(value, dict) or end is None:
+            self.wrong(f"After {command} must come an object, as JSON", at)
+        return value, end
+
+    def wrong(self, message: str, at: int) -> NoReturn:
+        """Raise an error at a character."""
+        raise embedded.placed(f"{message}.", self.text, at)
+
+
+class _Scope:
+    """A grammar with names of its own: the text's, or that of a ``%lark``.
+
+    Args:
+        reader: what scopes share.
+        prefix: what stands before its rules' names.
+        begin: its first token.
+    """
+
+    def __init__(self, reader: _Reader, prefix: str, begin: int) -> None:
+        self._reader = reader
+        self._prefix = prefix
+        self._next = begin
+        self.defined: dict[str, _Definition] = {}
+        self._imported: dict[str, ir.Regex] = {}
+        self._known: dict[str, tuple[ir.Regex, int]] = {}  # terminals, and how large they are
+        self._under_way: list[str] = []
+        self._depth = 0
+        self._ignored: list[int] = []
+        self._options: dict[str, Any] = {}
+        self._in_terminal = False
+
+    # -- tokens ------------------------------------------------------------------------------------
+
+    @property
+    def _here(self) -> _Token:
+        return self._reader.tokens[self._next]
+
+    def _wrong(self, message: str, at: int | None = None) -> NoReturn:
+        self._reader.wrong(message, self._here.at if at is None else at)
+
+    def _take(self, *kinds: str) -> _Token | None:
+        """The token here if it is of these kinds, or written like this; then the next is here."""
+        found = self._here
+        if found.kind in kinds or found.text in kinds:
+            self._next += 1
+            return found
+        return None
+
+    def _must(self, *kinds: str) -> _Token:
+        found = self._take(*kinds)
+        if found is None:
+            self._wrong(f"Expected {' or '.join(kinds)}, found {self._here.text!r}")
+        return found
+
+    def _skip_newlines(self) -> None:
+        while self._take("newline"):
+            pass
+
+    # -- statements --------------------------------------------------------------------------------
+
+    def statements(self) -> int:
+        """Read what is defined, up to the end, or past the bracket that closes; the next token."""
+        while True:
+            self._skip_newlines()
+            token = self._here
+            if token.kind == "end" and not self._prefix:
+                break
+            if token.text == "}" and self._prefix:
+                self._next += 1
+                break
+            self._next += 1
+            if token.kind in ("rule", "terminal"):
+                self._definition(token)
+            elif token.text == "%ignore":
+                self._ignored.append(self._next)
+                self._pass_body()
+            elif token.text == "%import":
+                self._imports()
+            elif token.text == "%declare":
+                while (name := self._take("terminal")) is not None:
+                    if name.text not in self._reader.given:
+                        self._wrong(f"Give {name.text} a definition, or terminals=", name.at)
+            elif token.text == "%llguidance":
+                self._options |= token.value
+            else:
+                self._wrong(
+                    f"A rule, a terminal or a command must begin here, not {token.text!r}", token.at
+                )
+        for option, value in self._options.items():
+            if option not in ("no_forcing", "allow_initial_skip", "ignore_once"):
+                self._wrong(f"%llguidance has an option {option!r}, which is not supported", 0)
+            if not isinstance(value, bool):
+                self._wrong(f"The option {option!r} is true or false, not {value!r}", 0)
+        return self._next
+
+    def _definition(self, token: _Token) -> None:
+        name = token.text.lstrip("!?")
+        if self._here.text == "::":
+            self._wrong(_NO_NUMBERS)
+        if self._here.text in ("{", "."):
+            what = "Templates" if self._here.text == "{" else "Priorities"
+            self._wrong(f"{what} are not llguidance's. Read the text as Lark: dialect='lark'")
+        options: dict[str, Any] = {}
+        if token.kind == "rule" and self._take("["):
+            options = self._rule_options()
+        self._must(":")
+        if name in self.defined or name in self._reader.given:
+            self._wrong(
+                f"{name} is defined twice. Write the alternatives in one definition", token.at
+            )
+        self.defined[name] = _Definition(self._next, token.at, options)
+        self._pass_body()
+
+    def _rule_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        while not self._take("]"):
+            key = self._must("rule")
+            if key.text in _NOT_HERE:
+                self._wrong(f"{key.text} is not supported. {_NOT_HERE[key.text][:-1]}", key.at)
+            if key.text == "lazy":
+                options["suffix"] = None
+            elif key.text in ("stop", "suffix"):
+                self._must("=")
+                options[key.text] = self._next
+                self._must("string", "regex", "terminal")
+            else:
+                self._wrong(f"There is no option {key.text!r} of rules", key.at)
+            if not self._take(","):
+                self._must("]")
+                break
+        return options
+
+    def _pass_body(self) -> None:
+        """Go to the end of a body: of its line, unless the next one goes on with ``|``."""
+        depth = 0
+        while True:
+            token = self._here
+            if token.kind == "end" or (not depth and token.text == "}"):
+                return
+            depth += (token.text in _OPENING) - (token.text in _CLOSING)
+            if token.kind == "newline" and not depth:
+                back = self._next
+                self._skip_newlines()
+                if self._here.text != "|":
+                    self._next = back
+                    return
+            self._next += 1
+
+    def _imports(self) -> None:
+        where = self._must("rule")
+        if where.text != "common":
+            self._wrong("Only common can be imported: %import common.INT", where.at)
+        names: list[_Token] = []
+        if self._take("("):
+            while not self._take(")"):
+                names.append(self._must("terminal"))
+                self._take(",")
+        else:
+            self._must(".")
+            names.append(self._must("terminal"))
+        alias = self._must("terminal") if self._take("->") else None
+        for name in names:
+            self._imported[(alias or name).text] = self._common(name)
+
+    def _common(self, name: _Token) -> ir.Regex:
+        from . import lark
+
+        try:
+            found = lark.parse(f"start: {name.text}\n%import common.{name.text}").terminals[0]
+        except GrammarError:
+            self._wrong(f"Lark's common has no {name.text}", name.at)
+        assert isinstance(found, ir.Terminal)
+        assert isinstance(found.pattern, str)
+        return regex.parse_python(found.pattern)
+
+    # -- rules and terminals -----------------------------------------------------------------------
+
+    @property
+    def has_initial_skip(self) -> bool:
+        """Whether something ignored may come first."""
+        return self._options.get("allow_initial_skip") is True
+
+    @functools.cached_property
+    def skip(self) -> ir.Regex:
+        """What is ignored behind a lexeme."""
+        parts = [self._terminal_at(begin, self._reader.tokens[begin].at) for begin in self._ignored]
+        most = 1 if self._options.get("ignore_once") else None
+        return tree.repeat(tree.alternate(parts), 0, most) if parts else ir.EPSILON
+
+    def rule(self, name: str, at: int) -> Reference:
+        """The rule of a name."""
+        found = self.defined.get(name)
+        if found is None:
+            self._wrong(f"There is no {name!r}. Define it: {name}: …", at)
+        full = f"{self._prefix}{name}"
+        if full not in self._reader.rules:
+            self._reader.rules[full] = Regular(ir.NOTHING)  # until it is read
+            self._reader.todo.append((full, lambda: self._rule_body(found)))
+        return Reference(full)
+
+    def _rule_body(self, found: _Definition) -> Expression:
+        self._next = found.body
+        if not found.options:
+            return self._whole()
+        body = self._terminal_at(found.body, found.at)
+        if "suffix" in found.options:
+            until = found.options["suffix"]
+            end = ir.EPSILON if until is None else self._value_at(until)
+            whole = tree.concat([body, end])
+            body = tree.intersect([whole, tree.complement(tree.concat([whole, _ANY]))])
+        elif self._value_at(found.options["stop"]) != ir.EPSILON:
+            self._wrong(
+                "stop= takes back what has been written, which is not supported. Write suffix=, "
+                "and nothing for it in the rules behind",
+                found.at,
+            )
+        return self._lexeme(body, found.at)
+
+    def _value_at(self, begin: int) -> ir.Regex:
+        self._next = begin
+        self._in_terminal = True
+        try:
+            return self._regular(self._atom(), self._here.at)
+        finally:
+            self._in_terminal = False
+
+    def _terminal(self, name: _Token) -> ir.Regex:
+        if name.text in self._imported:
+            return self._imported[name.text]
+        if name.text not in self._known:
+            found = self.defined.get(name.text)
+            if found is None:
+                self._wrong(
+                    f"There is no {name.text}. Define it, or import it from common", name.at
+                )
+            if name.text in self._under_way:
+                self._wrong(
+                    f"Terminal {name.text} contains itself. Write a rule, in lower case", name.at
+                )
+            if len(self._under_way) > _MAX_DEPTH:
+                self._wrong(f"Terminals are more than {_MAX_DEPTH} deep in each other", name.at)
+            self._under_way.append(name.text)
+            made = self._terminal_at(found.body, found.at)
+            self._known[name.text] = made, sum(1 for _ in ir.nodes(made))
+            self._under_way.pop()
+        made, size = self._known[name.text]
+        reading.spend(8 * size, "terminals with terminals in them are too long; write rules")
+        return made
+
+    def _terminal_at(self, begin: int, at: int) -> ir.Regex:
+        """The terminal whose body begins at a token."""
+        state = self._next, self._in_terminal, self._depth
+        self._next, self._in_terminal, self._depth = begin, True, 0
+        try:
+            return self._regular(self._whole(), at)
+        finally:
+            self._next, self._in_terminal, self._depth = state
+
+    def _regular(self, expression: Expression, at: int) -> ir.Regex:
+        if isinstance(expression, Regular):
+            return expression.regex
+        if isinstance(expression, Repeated):
+            return tree.repeat(
+                self._regular(expression.body, at), expression.least, expression.most
+            )
+        if isinstance(expression, (Sequence, Alternatives)):
+            parts = [self._regular(part, at) for part in expression.parts]
+            return (tree.concat if isinstance(expression, Sequence) else tree.alternate)(parts)
+        self._wrong("This cannot be part of a terminal. Put it into a rule, in lower case", at)
+
+    def _lexeme(self, found: ir.Regex, at: int) -> Expression:
+        """A text of a terminal, and what is ignored behind it."""
+        if self._in_terminal:
+            return Regular(found)
+        is_plain = all(
+            isinstance(node, (ir.CharSet, ir.Concat, ir.Alternate, ir.Repeat))
+            for node in ir.nodes(found)
+        )
+        if is_plain:
+            return Regular(tree.concat([found, self.skip]))
+        line, column = embedded.place(self._reader.text, at)
+        name = f"the terminal at line {line}, column {column}"
+        more = ir.Pattern(tree.intersect([found, _ANY]), name)
+        one: Expression = Placed(ir.Embedded(name, more))
+        if notation.is_nullable(found):
+            one = Alternatives((Regular(ir.EPSILON), one))
+        return Sequence((one, Regular(self.skip)))
+
+    # -- expressions -------------------------------------------------------------------------------
+
+    def _whole(self) -> Expression:
+        found = self._alternatives()
+        if self._here.kind not in ("newline", "end") and self._here.text != "}":
+            self._wrong(f"The definition cannot go on with {self._here.text!r}")
+        return found
+
+    def _alternatives(self) -> Expression:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            self._wrong(f"Brackets are more than {_MAX_DEPTH} deep in each other. Use rules")
+        parts = []
+        while True:
+            parts.append(self._both())
+            if self._take("->"):
+                self._must("rule")
+            back = self._next
+            self._skip_newlines()
+            if not self._take("|"):
+                self._next = back
+                break
+        self._depth -= 1
+        return parts[0] if len(parts) == 1 else Alternatives(tuple(parts))
+
+    def _both(self) -> Expression:
+        at = self._here.at
+        parts = [self._sequence()]
+        while self._take("&"):
+            if not self._in_terminal:
+                self._wrong("& stands in terminals only, in upper case", at)
+            parts.append(self._sequence())
+        if len(parts) == 1:
+            return parts[0]
+        return Regular(tree.intersect([self._regular(part, at) for part in parts]))
+
+    def _sequence(self) -> Expression:
+        parts = []
+        ends = ("newline", "end", "|", "->", "}", ")", "]", "&")
+        while self._here.kind not in ends and self._here.text not in ends:
+            parts.append(self._item())
+            if self._depth > 1:  # in brackets, lines mean nothing
+                back = self._next
+                self._skip_newlines()
+                if self._here.text == "|":
+                    self._next = back
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _item(self) -> Expression:
+        found = self._atom()
+        while True:
+            at = self._here.at
+            if (times := self._take(*_TIMES)) is not None:
+                found = Repeated(found, *_TIMES[times.text])
+            elif self._take("~"):
+                least = self._count()
+                found = self._repeated(
+                    found, least, self._count() if self._take("..") else least, at
+                )
+            elif self._take("{"):
+                least = 0 if self._here.text == "," else self._count()
+                most: int | None = least
+                if self._take(","):
+                    most = None if self._here.text == "}" else self._count()
+                self._must("}")
+                found = self._repeated(found, least, most, at)
+            else:
+                return found
+
+    def _repeated(self, body: Expression, least: int, most: int | None, at: int) -> Expression:
+        if least < 0 or (most is not None and most < least):
+            self._wrong("The first number is the least, from 0, the second the most", at)
+        return Repeated(body, least, most)
+
+    def _count(self) -> int:
+        token = self._must("number")
+        if not re.fullmatch(r"[+-]?\d{1,9}", token.text):
+            self._wrong(f"{token.text!r} is no number of times", token.at)
+        return int(token.text)
+
+    def _atom(self) -> Expression:
+        token = self._here
+        self._next += 1
+        if token.kind == "string":
+            if self._take(".."):
+                return self._lexeme(self._range(token, self._must("string")), token.at)
+            return self._lexeme(self._string(token), token.at)
+        if token.kind == "regex":
+            return self._lexeme(self._pattern(token), token.at)
+        if token.text == "%regex":
+            return self._lexeme(self._substring(token), token.at)
+        if token.kind == "terminal":
+            given = self._reader.given.get(token.text)
+            if given is not None and token.text not in self.defined:
+                return self._then_skip(Placed(notation.given_terminal(token.text, given)))
+            return self._lexeme(self._terminal(token), token.at)
+        if token.text == "(" or token.text == "[":
+            self._skip_newlines()
+            found = self._alternatives()
+            self._skip_newlines()
+            self._must(")" if token.text == "(" else "]")
+            return found if token.text == "(" else Repeated(found, 0, 1)
+        if token.text == "~" and self._in_terminal:
+            return Regular(tree.complement(self._regular(self._atom(), token.at)))
+        if token.kind == "grammar":
+            self._wrong("There are no other grammars here. Write %lark {…} or %json {…}", token.at)
+        if self._in_terminal:
+            self._wrong(f"{token.text} cannot stand in a terminal, only in rules", token.at)
+        if token.kind == "rule":
+            if self._here.text == "::":
+                self._wrong(_NO_NUMBERS)
+            return self.rule(token.text.lstrip("!?"), token.at)
+        if token.kind == "token":
+            return self._special(token)
+        if token.text == "%json":
+            return self._then_skip(Placed(token.value))
+        if token.text == "%lark":
+            return self._then_skip(self._inner(token))
+        self._wrong(f"Expected a rule, a terminal or a text, found {token.text!r}", token.at)
+
+    def _then_skip(self, one: Expression) -> Expression:
+        if self._in_terminal:
+            self._wrong("This cannot be part of a terminal. Put it into a rule, in lower case")
+        return one if self.skip == ir.EPSILON else Sequence((one, Regular(self.skip)))
+
+    def _inner(self, token: _Token) -> Expression:
+        self._must("{")
+        inner = _Scope(self._reader, f"{self._prefix}{token.at}:", self._next)
+        self._next = inner.statements()
+        first = inner.rule("start", token.at)
+        return Sequence((Regular(inner.skip), first)) if inner.has_initial_skip else first
+
+    def _string(self, token: _Token) -> ir.Regex:
+        written = token.text.removesuffix("i")
+        text = json.loads(re.sub(r"(\\[^x])|\\x", lambda m: m[1] or r"\u00", written))
+        if not token.text.endswith("i"):
+            return ir.literal(text)
+        return regex.parse_python(re.escape(text), re.IGNORECASE)
+
+    def _range(self, first: _Token, last: _Token) -> ir.Regex:
+        ends = [json.loads(token.text.removesuffix("i")) for token in (first, last)]
+        if any(len(end) != 1 for end in ends) or ends[0] > ends[1]:
+            self._wrong('A range is from one character to a later one: "a".."z"', first.at)
+        return ir.char_set([(ord(ends[0]), ord(ends[1]))])
+
+    def _pattern(self, token: _Token) -> ir.Regex:
+        end = token.text.rindex("/")
+        flags = token.text[end + 1 :]
+        if set(flags) & set("lu"):
+            self._wrong(f"There are no flags {flags!r} here: i, m, s and x", token.at)
+        number = functools.reduce(lambda a, b: a | getattr(re, b.upper()), flags, 0)
+        try:
+            return regex.parse_python(token.text[1:end].replace(r"\/", "/"), number)
+        except PatternError as error:
+            self._wrong(str(error).rstrip("."), token.at)
+
+    def _substring(self, token: _Token) -> ir.Regex:
+        key, value = next(iter(token.value.items()), ("", None))
+        if key == "substring_chars" and isinstance(value, str) and value and len(token.value) == 1:
+            quote = ir.Quote(value, "character", 1, None, False, False)
+            return tree.alternate([ir.EPSILON, quote])
+        chunks: Any = value
+        if key == "substring_words" and isinstance(value, str):
+            chunks = _WORDS.findall(value)
+        is_sound = isinstance(chunks, list) and all(isinstance(chunk, str) for chunk in chunks)
+        is_known = key in ("substring_words", "substring_chunks")
+        if len(token.value) != 1 or not is_known or not is_sound:
+            self._wrong(
+                '%regex takes {"substring_words": "…"}, {"substring_chars": "…"} or '
+                '{"substring_chunks": ["…", …]}',
+                token.at,
+            )
+        if len(chunks) > _MAX_CHUNKS:
+            self._wrong(f"A text of %regex has at most {_MAX_CHUNKS} words or chunks", token.at)
+        rest: ir.Regex = ir.EPSILON
+        tails = []
+        for chunk in reversed(chunks):
+            rest = tree.alternate([ir.EPSILON, tree.concat([ir.literal(chunk), rest])])
+            tails.append(rest)
+        return tree.alternate([ir.EPSILON, *tails])
+
+    def _special(self, token: _Token) -> Expression:
+        listed = re.fullmatch(r"<\[(\^?)(.*)\]>", token.text)
+        if listed is None or re.fullmatch(r"\d{1,9}", listed[2]):
+            return self._then_skip(
+                Placed(embedded.special_token(token.text, self._reader.text, token.at))
+            )
+        if listed[1] or listed[2] == "*":
+            self._wrong(
+                "All tokens but some cannot be said here. Name those that may come", token.at
+            )
+        ids: list[int] = []
+        for part in listed[2].split(","):
+            ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
+            low, high = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
+            if high < low or len(ids) + high - low >= _MAX_TOKENS:
+                self._wrong(
+                    f"Tokens by their ids are written <[12,20-30]>, at most {_MAX_TOKENS:,}",
+                    token.at,
+                )
+            ids += range(low, high + 1)
+        ways = [
+            Placed(embedded.special_token(f"<[{i}]>", self._reader.text, token.at)) for i in ids
+        ]
+        return self._then_skip(Alternatives(tuple(ways)))

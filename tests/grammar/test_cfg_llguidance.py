@@ -1,0 +1,138 @@
+"""llguidance's Lark: what its terminals, options and embedded parts mean, against Python."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+import structgen
+from structgen.errors import CompileLimitExceeded, GrammarError
+from structgen.grammar import cfg
+from structgen.vocabulary import Vocabulary
+
+BYTES = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_token_ids=[256])
+
+
+def compiled(text: str) -> structgen.Constraint:
+    return structgen.compile(structgen.Cfg(text, dialect="llguidance"), BYTES)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("start: /a+/ B\nB: 'b'".replace("'", '"'), "a+b"),
+        ('start: "a"{2,3} "b"{1} "a"~0..1', "a{2,3}ba?"),
+        ('start: x{,2} "b"?\nx: "a" | "c" // names\n  | "ac"', "(a|c|ac){0,2}b?"),
+        ('start: ["a"] ("b" | "c"i)+ -> named', "a?(b|c|C)+"),
+        ("start: T\nT: /[abc]+/ & ~/(?s:.*)b(?s:.*)/", "[ac]+"),
+        ("start: T | 'b'\nT: A & /[bc]*/ | 'aa'\nA: /[ab]*/".replace("'", '"'), "b*|aa"),
+        ("start: T\nT: ~('a' | 'b')+ & /[ab]{0,3}/".replace("'", '"'), "(?!(a|b)$)[ab]{0,3}"),
+        ('start: x "c"\nx[lazy]: /a*b/', "a*bc"),
+        ('start: x /[abc]*/\nx[suffix="b"]: /(?s:.*)/', "[^b]*b[abc]*"),
+        ('start: x "a"\nx[suffix=B]: /[ab]*/\nB: /b|c/', "a*(b|c)a"),
+        ('start: x\nx[stop=""]: /a*/', "a*"),
+        ('start: "a" "b"\n%ignore "c"', "ac*bc*"),
+        (
+            '%llguidance {"ignore_once": true}\nstart: "a" "b"\n%ignore /c/ | "aa"',
+            "a(c|aa)?b(c|aa)?",
+        ),
+        ('%llguidance {"allow_initial_skip": true}\nstart: "a"*\n%ignore "c"', "c*(ac*)*"),
+        ('start: "a" %lark {\n  start: x\n  x: "b" "c"?\n  %ignore "a"\n}\nx: "z"', "aba*(ca*)?"),
+        ('start: "a".."b" x-y\nx-y: "c"', "[ab]c"),
+        ('start: %regex {"substring_chars": "abca"}', "|a|ab|abc|abca|b|bc|bca|c|ca"),
+        ('start: %regex {"substring_chunks": ["ab", "c"]} "a"', "(ab|abc|c|)a"),
+        ("start: A\n%import common.LETTER -> A", "[a-zA-Z]"),
+        ("start: A B\n%import common (LETTER)\nA: LETTER\nB: /b/x", "[a-zA-Z]b"),
+        (r'start: "\x61\u0062" "\\"?', r"ab\\?"),
+    ],
+)
+def test_meaning(text: str, pattern: str) -> None:
+    allows = compiled(text).allows
+    every = ["".join(p) for n in range(5) for p in itertools.product("abcC\\", repeat=n)]
+    found = [t for t in every if allows(t)]
+    assert found == [t for t in every if re.fullmatch(pattern, t)]
+
+
+def test_words_in_a_row() -> None:
+    allows = compiled('start: "<" %regex {"substring_words": "one two, three"} ">"').allows
+    yes = ["", "one", "one two", " two,", "two, three", ", ", "one two, three"]
+    assert [t for t in yes if not allows(f"<{t}>")] == []
+    assert not any(allows(f"<{t}>") for t in ("o", "one  two", "three one", "two,three"))
+
+
+def test_json_and_tokens_stand_in_rules() -> None:
+    grammar = cfg.parse(
+        'start: <|a|> %json {"type": "boolean"} <[5,7-8]> T\n%ignore " "\nT: "t"',
+        None,
+        "llguidance",
+    )
+    names = {one.name for one in grammar.terminals}
+    assert {"<|a|>", "<[5]>", "<[7]>", "<[8]>"} <= names
+    allows = compiled('start: "a" %json {"enum": [true, 1]} "b"\n%ignore " "').allows
+    assert [t for t in ("atrueb", "a  1 b", "a2b", " a1b") if allows(t)] == [
+        "atrueb",
+        "a  1 b",
+    ]
+
+
+def test_it_is_told_by_its_command() -> None:
+    text = '%llguidance {}\nstart: "a"{2}'
+    assert cfg.dialect_of(text) == "llguidance"
+    constraint = structgen.compile(structgen.Cfg(text), BYTES)
+    assert [constraint.allows("a" * n) for n in (1, 2, 3)] == [False, True, False]
+    assert cfg.definitions("start: T\n  | x\nx: T\nT: /a/", "llguidance") == {
+        "start": (0, {"T", "x"}),
+        "x": (15, {"T"}),
+        "T": (20, set()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("start[capture]: /a/", "capture is not supported"),
+        ("start[max_tokens=3]: /a/", "max_tokens is not supported. Bound the characters"),
+        ("start[temperature=0.5]: /a/", "temperature is not supported. Pass temperature="),
+        ('start: x\nx[stop=","]: /a/', "stop= takes back"),
+        ("start[huge]: /a/", "no option 'huge'"),
+        ("start: x::0\nx::_: 'a'".replace("'", '"'), "Rules with numbers"),
+        ("start: a{x}\na: /a/", "Expected number"),
+        ("start.2: /a/", "Priorities are not llguidance's"),
+        ("start: @other", "no other grammars here. Write %lark"),
+        ("start: <[*]>", "All tokens but some"),
+        ("start: <[9-3]>", "Tokens by their ids"),
+        ("start: x", "There is no 'x'. Define it"),
+        ("start: X", "There is no X. Define it"),
+        ("start: A\nA: B\nB: A", "Terminal A contains itself"),
+        ("start: T\nT: %json {}", "cannot stand in a terminal"),
+        ("start: T\nT: x\nx: /a/", "cannot stand in a terminal"),
+        ("start: /a/ & /b/", "& stands in terminals only"),
+        ("start: /a/{3,2}", "The first number is the least"),
+        ("start: /a(/", "line 1, column 8"),
+        ("start: /a/l", "no flags 'l'"),
+        ('start: "ab".."c"', "A range is from one character"),
+        ("start: /a/\nstart: /b/", "start is defined twice"),
+        ('start: "a', "or it never ends"),
+        ("start: ( /a/", "Expected )"),
+        ("start: /a/ )", "cannot go on with ')'"),
+        ("start: %regex {}", "%regex takes"),
+        ('%llguidance {"x": 1}\nstart: /a/', "has an option 'x'"),
+        ('%llguidance {"ignore_once": 1}\nstart: /a/', "is true or false"),
+        ("start: /a/\n%import common.NOPE", "Lark's common has no NOPE"),
+        ("start: /a/\n%import other.A", "Only common"),
+        ("start: %lark { start: /a/", "must begin here"),
+        ("start: " + "(" * 200, "Brackets are more than"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(GrammarError, match=re.escape(said)) as caught:
+        compiled(text)
+    assert "line" in str(caught.value)
+
+
+def test_terminals_in_terminals_are_bounded() -> None:
+    levels = "\n".join(f"T{n}: T{n + 1} T{n + 1}" for n in range(40))
+    with pytest.raises(CompileLimitExceeded, match="terminals with terminals in them"):
+        compiled(f"start: T0\n{levels}\nT40: /[a-z]/")
