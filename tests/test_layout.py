@@ -44,7 +44,7 @@ STAGES = (
 """A stage may import itself and those before it; the public face, ``structgen``, imports all."""
 
 SUBFOLDERS = {
-    "grammar": ("reading", "ir", "regex", "formats", "json_schema", "cfg"),
+    "grammar": ("reading", "ir", "regex", "formats", "quotes", "json_schema", "cfg"),
     "automaton": (
         "work",
         "bits",
@@ -64,6 +64,7 @@ SUBFOLDERS = {
 OPEN_MODULES = {
     "structgen.grammar.ir": "the language that all stages after it speak",
     "structgen.grammar.formats": "one module in place of a folder, and its own face",
+    "structgen.grammar.quotes": "another such",
     "structgen.automaton.bits": "sets of small numbers, in every stage after it",
     "structgen.automaton.texts": "what texts are, however long",
     "structgen.automaton.work": "what a call may do, counted in all stages",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from structgen.types.dispatch import cache_key, filled, lower
 from structgen.types.own_types import FUNCTIONS, looked_at_by
-from structgen.types.quotes import DocumentMissing, Quote, QuotedText
+from structgen.types.quotes import DocumentMissing, Quote, QuotedText, disjoint, in_order
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.sums import AnyT, Choices, Functions, ItemT, Others, Own, T, T_co, TextT, Typed
@@ -106,10 +106,12 @@ __all__ = [
     "currency_name",
     "currency_number",
     "digit",
+    "disjoint",
     "email",
     "filled",
     "hex_color",
     "hex_str",
+    "in_order",
     "ipv4",
     "ipv6",
     "isbn",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from structgen.grammar.json_schema import DIGITS_ONLY
-from structgen.types import networks, regexes
+from structgen.types import networks, quotes, regexes
 
 Schema = dict[str, Any]
 
@@ -139,6 +139,8 @@ def known(schema: Any) -> Kind | Schema | Refusal:
     function = function_of(schema)
     is_class = isinstance(function, type)
     module = str(getattr(function, "__module__", None) or type(function).__module__)
+    if isinstance(function, quotes.ListCheck):
+        return Kind.CODE
     if module.split(".")[0] == "structgen":
         return Kind.FINE  # masked, and checked only for those who parse other texts
     if module.split(".")[0] in _STANDARD and (is_class or not hasattr(function, "__qualname__")):
@@ -194,7 +196,7 @@ def looked_at_by(schema: Any) -> list[str]:
 
 def is_check_of_text(schema: Any) -> bool:
     """Whether the function of one of `FUNCTIONS` checks a text, and gives that very text back."""
-    return function_of(schema).__module__ == regexes.__name__
+    return function_of(schema).__module__ in (regexes.__name__, quotes.__name__)
 
 
 def title(schema: Any) -> str:

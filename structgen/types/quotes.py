@@ -1,12 +1,13 @@
 """`Quote`: verbatim pieces of a text as an output type; and the value, which knows where it stands.
 
-Owns what users write and read. Where a quote may begin and end, and which characters count as the
-same, the automaton says (`automaton.regex.quotes`), so that masks and values cannot disagree.
+Owns what users write and read, the documents that a call gives, and what may be asked of a list of
+quotes (`in_order`, `disjoint`). Where a quote is in its document the automaton says
+(`automaton.regex.quotes`), so that masks and values cannot disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,9 +20,17 @@ from structgen.grammar.regex import algebra as regex_algebra
 from .regexes import TextPattern
 
 if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
     from typing_extensions import Self
 
 Unit: TypeAlias = Literal["word", "character", "sentence"]
+Place: TypeAlias = tuple[int, int]
+Places: TypeAlias = tuple[Place, ...]
+
+MAX_STEPS = 100_000
+"""Most places that are tried to tell whether quotes are disjoint: the ways to choose them multiply
+with each quote."""
 
 
 class DocumentMissing(OutputTypeError):
@@ -67,30 +76,123 @@ class QuotedText(str):
     Attributes:
         places: where it stands as a quote: each first and one more than last character of the
             document, in order. There is one at least.
+        start: its first character in the document, at the first of its places; in a list with
+            `in_order` or `disjoint` at one that fits.
+        end: one more than its last character there.
     """
 
-    __slots__ = ("places",)
+    __slots__ = ("end", "places", "start")
 
     places: tuple[tuple[int, int], ...]
+    start: int
+    end: int
 
-    def __new__(cls, text: str, places: tuple[tuple[int, int], ...]) -> Self:
+    def __new__(
+        cls, text: str, places: tuple[tuple[int, int], ...], place: tuple[int, int] | None = None
+    ) -> Self:
         """``text``, which stands at ``places``."""
         self = super().__new__(cls, text)
         self.places = places
+        self.start, self.end = place or places[0]
         return self
 
-    @property
-    def start(self) -> int:
-        """Its first character in the document, at the first of its places."""
-        return self.places[0][0]
-
-    @property
-    def end(self) -> int:
-        """One more than its last character there."""
-        return self.places[0][1]
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return QuotedText, (str(self), self.places)
+        return QuotedText, (str(self), self.places, (self.start, self.end))
+
+
+class ListCheck:
+    """What is asked of a list of quotes beside each other, in `Annotated`: a check on the value.
+
+    No mask looks at it, so ``retries=`` has to be given for another attempt.
+
+    Args:
+        name: what it is called.
+        choose: of the places of each quote, those that fit together, one each; None for none.
+    """
+
+    def __init__(
+        self, name: str, choose: Callable[[Sequence[Places]], Sequence[Place] | None]
+    ) -> None:
+        self.__name__ = name
+        self._choose = choose
+
+    def __repr__(self) -> str:
+        return f"structgen.types.{self.__name__}"
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        schema: Any = handler(source)
+        check = schema.get("items_schema", {}).get("function", {}).get("function")
+        if schema["type"] != "list" or getattr(check, "__module__", None) != __name__:
+            raise OutputTypeError(
+                f"{self!r} is for lists of quotes: Annotated[list[Annotated[str, Quote(...)]], "
+                f"{self!r}]."
+            )
+        return core_schema.no_info_after_validator_function(self, schema)
+
+    def __call__(self, quotes: list[Any]) -> list[Any]:
+        """Check a list whose items have been checked."""
+        known = [quote for quote in quotes if isinstance(quote, QuotedText)]
+        if len(known) < len(quotes):
+            return quotes  # nobody knows the document here: see `Quote.checker`
+        chosen = self._choose([quote.places for quote in known])
+        if chosen is None:
+            what = "in the order of the document" if self.__name__ == "in_order" else "disjoint"
+            raise ValueError(f"the quotes are not {what}")
+        return [
+            QuotedText(quote, quote.places, place)
+            for quote, place in zip(known, chosen, strict=True)
+        ]
+
+
+def _in_order(quotes: Sequence[Places]) -> Sequence[Place] | None:
+    """For each quote the earliest place after that of the one before: what is read so leaves most
+    room for the others."""
+    chosen: list[Place] = []
+    for places in quotes:
+        last = chosen[-1][1] if chosen else 0
+        found = next((place for place in places if place[0] >= last), None)
+        if found is None:
+            return None
+        chosen.append(found)
+    return chosen
+
+
+def _disjoint(quotes: Sequence[Places]) -> Sequence[Place] | None:
+    """For each quote a place, none of which overlap: tried one by one, the quotes with the fewest
+    places first."""
+    order = sorted(range(len(quotes)), key=lambda number: len(quotes[number]))
+    chosen: dict[int, Place] = {}
+    tried = [iter(quotes[number]) for number in order[:1]]
+    steps = 0
+    while tried:
+        steps += 1
+        if steps > MAX_STEPS:
+            raise ValueError(
+                f"whether the quotes are disjoint is not found in {MAX_STEPS:,} steps: they stand "
+                "in too many places"
+            )
+        number = order[len(tried) - 1]
+        chosen.pop(number, None)
+        place = next(tried[-1], None)
+        if place is None:
+            tried.pop()
+        elif all(place[1] <= other[0] or other[1] <= place[0] for other in chosen.values()):
+            chosen[number] = place
+            if len(tried) == len(order):
+                return [chosen[number] for number in range(len(order))]
+            tried.append(iter(quotes[order[len(tried)]]))
+    return None if quotes else ()
+
+
+in_order = ListCheck("in_order", _in_order)
+"""Each quote begins where the one before ends, or later."""
+
+disjoint = ListCheck("disjoint", _disjoint)
+"""No two quotes have a character of the document in common."""
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)

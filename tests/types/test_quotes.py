@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import pickle
 import random
@@ -32,7 +33,16 @@ from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
 import structgen
-from structgen import Generator, JsonSchema, OptionError, OutputTypeError, ParseError, Quote, Regex
+from structgen import (
+    Generator,
+    JsonSchema,
+    OptionError,
+    OutputTypeError,
+    ParseError,
+    Quote,
+    Regex,
+    types,
+)
 from structgen.automaton.regex import quotes
 from structgen.constraint import Constraint
 from structgen.errors import CompileLimitExceeded, Unsatisfiable
@@ -368,6 +378,71 @@ def test_documents_are_not_told_of() -> None:
 
 def cite(quote: Annotated[str, Quote(DOCUMENT)]) -> None:
     """Cite it."""
+
+
+# -- lists ----------------------------------------------------------------------------------------
+
+MILLS = "The mill was sold. The mill burnt down. A mill was built."
+PIECES = Annotated[str, Quote(MILLS)]
+
+
+def listed(check: Any, *quotes: str) -> Any:
+    return lower(Annotated[list[PIECES], check]).parse(json.dumps(quotes))  # type: ignore[valid-type]
+
+
+def test_lists_in_order_and_disjoint() -> None:
+    found = listed(types.in_order, "sold", "The mill", "mill was built")
+    assert [(one.start, one.end) for one in found] == [(13, 17), (19, 27), (42, 56)]
+    assert found[1].places == ((0, 8), (19, 27))
+    assert pickle.loads(pickle.dumps(found))[1].start == 19
+    assert listed(types.disjoint, "mill", "The mill", "The mill was sold", "built")[0].start == 42
+    assert listed(types.in_order) == listed(types.disjoint) == []
+    with pytest.raises(ParseError, match="not in the order of the document"):
+        listed(types.in_order, "sold", "The mill", "burnt", "The mill")
+    for overlapping in (["The mill was", "mill was sold"], ["The mill"] * 3):
+        with pytest.raises(ParseError, match="not disjoint"):
+            listed(types.disjoint, *overlapping)
+    for output_type in (list[int], PIECES, list[str]):
+        with pytest.raises(OutputTypeError, match="is for lists of quotes"):
+            lower(Annotated[output_type, types.in_order])
+    constraint = structgen.compile(Annotated[list[PIECES], types.in_order], BYTES)
+    assert "in_order" in str(constraint.explain())
+
+
+@given(st.randoms(use_true_random=False))
+@examples(40)
+def test_disjoint_is_what_all_choices_say(r: random.Random) -> None:
+    document = "".join(r.choices("ab", k=7))
+    pieces = [document[i : i + r.randint(1, 3)] for i in r.sample(range(6), r.randint(1, 4))]
+    quote = Quote(document, "character")
+    choices = list(itertools.product(*[quote.find(piece).places for piece in pieces]))
+
+    def accepts(check: Any) -> bool:
+        kind: Any = Annotated[list[Annotated[str, quote]], check]
+        try:
+            lower(kind).parse(json.dumps(pieces))
+        except ParseError:
+            return False
+        return True
+
+    assert accepts(types.in_order) == any(
+        all(a[1] <= b[0] for a, b in itertools.pairwise(chosen)) for chosen in choices
+    )
+    assert accepts(types.disjoint) == any(
+        all(a[1] <= b[0] or b[1] <= a[0] for a, b in itertools.combinations(chosen, 2))
+        for chosen in choices
+    )
+
+
+def test_a_list_in_the_wrong_order_is_written_again() -> None:
+    written = '["burnt","sold"]'
+    generator: Any = Generator(
+        FakeModel(written, context_length=500), Annotated[list[PIECES], types.in_order]
+    )
+    with pytest.raises(ParseError):
+        generator.parse("x")
+    found = generator.parse("x", retries=20, max_new_tokens=60)
+    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
 
 
 def test_the_document_of_a_call_is_not_kept() -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from structgen.automaton.regex.automaton import MAX_SPELLING, Quoting, SymbolAutomaton
 from structgen.automaton.regex.encoding import GROUND, Utf8, may_escape
-from structgen.automaton.regex.quotes import FAR
 from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edge, spell_edges
 from structgen.automaton.texts import Text, put
+from structgen.grammar.quotes import FAR
 
 from .leaf import ENDED, Leaf
 

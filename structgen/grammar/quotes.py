@@ -1,0 +1,215 @@
+"""Documents as quotes see them: where words and sentences begin and end, which characters count as
+the same, and so where a quote may begin and end.
+
+`read` does it for a node of the IR. All is arrays over the document's characters, because a
+document may be long. How quotes are found and masked is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.grammar import ir
+from structgen.grammar.regex import folded
+
+Int32: TypeAlias = npt.NDArray[np.int32]
+Int8: TypeAlias = npt.NDArray[np.int8]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+FAR = np.iinfo(np.int32).max
+"""Where nothing is, and what cannot be had."""
+
+_FEW = 20_000
+"""Characters that are quicker sorted than looked up."""
+
+# What characters are to words.
+_OTHER, _BLANK, _WORD, _MARK, _WHOLE, _JOINS = range(6)
+
+_JOINING = frozenset("'’.,:/@_&+-\u2010\u2011\u00ad")
+"""These belong to a word where they stand between two characters of one."""
+
+_WITHOUT_BLANKS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Characters of scripts that put no blanks between words: each is a word."""
+
+_CLOSING = "\"'”’»)]」』"
+_CHUNK = re.compile(rf"[^\s。！？]*[。！？]+[{re.escape(_CLOSING)}]*|[^\s。！？]+")
+_ENDING = (".", "!", "?", "…", "。", "！", "？")
+
+
+class Document(NamedTuple):
+    """A document.
+
+    Attributes:
+        sets: the code points of each class of characters: those that count as the same.
+        codes: by class, the document's characters. A run of blanks is one, if it may be.
+        at: int32; where each of these characters begins in the document, and its length.
+        is_end: bool; before which characters, and at the end, a quote may end.
+        starts: int32, ascending; before which characters a quote may begin.
+        first: int32; where quotes from there may end first,
+        last: and last.
+    """
+
+    sets: list[ir.Ranges]
+    codes: npt.NDArray[Any]
+    at: Int32
+    is_end: Bools
+    starts: Int32
+    first: Int32
+    last: Int32
+
+
+def read(quote: ir.Quote) -> Document:
+    """The document of a quote.
+
+    Cost: 0.1 s for 150,000 words; of sentences 0.3 s.
+    """
+    text = quote.document
+    different, numbers = _numbered(text)
+    kinds = np.array([_kind(char) for char in different], np.int8)[numbers]
+    keep = np.ones(len(text), bool)
+    if quote.any_whitespace:
+        keep[1:] = (kinds[1:] != _BLANK) | (kinds[:-1] != _BLANK)
+    at: Int32 = np.append(np.flatnonzero(keep), len(text)).astype(np.int32)
+    of_class, sets = _classes(different, quote)
+    n_classes = len(sets)  # and one number more
+    small = np.uint8 if n_classes < 0xFF else np.int16 if n_classes < 0x7FFF else np.int32
+    codes: npt.NDArray[Any] = np.array(of_class, small)[numbers[keep]]
+    begins, (first, beyond), is_end = _borders(text, kinds, at, quote.unit)
+    starts = np.flatnonzero(begins).astype(np.int32)
+    which = first.searchsorted(starts)  # of the first word that a quote holds whole
+    enough = which + quote.least <= len(first)
+    starts, which = starts[enough], which[enough]
+    # Where a quote from there may end first, and last.
+    first_end = beyond[which + (quote.least - 1)]
+    ends = np.flatnonzero(is_end).astype(np.int32)
+    if quote.most is None or not len(starts):
+        last_end: Int32 = np.full(len(starts), ends[-1] if len(ends) else 0, np.int32)
+    else:
+        beyond = np.append(beyond, np.int32(FAR))
+        too_far = beyond[np.minimum(which + quote.most, len(beyond) - 1)]
+        last_end = ends[ends.searchsorted(too_far) - 1]
+    return Document(sets, codes, at, is_end, starts, first_end, last_end)
+
+
+def _borders(
+    text: str, kinds: Int8, at: Int32, unit: str
+) -> tuple[Bools, tuple[Int32, Int32], Bools]:
+    """Where quotes may begin; where words begin and end; where quotes may end."""
+    n = len(at) - 1
+    if unit == "character":
+        every = np.arange(n + 1, dtype=np.int32)
+        return np.arange(n + 1) < n, (every[:-1], every[1:]), np.arange(n + 1) > 0
+    if unit == "sentence":
+        spans = np.array(_sentences(text), np.int32).reshape(-1, 2)
+        first, beyond = spans[:, 0], spans[:, 1]
+        begins, ends = np.zeros((2, len(text) + 1), bool)
+        begins[first] = ends[beyond] = True
+    else:
+        begins, ends, first, beyond = _words(kinds)
+    if n < len(text):  # no border is inside a run of blanks
+        begins, ends = begins[at], ends[at]
+        first, beyond = (at.searchsorted(x).astype(np.int32) for x in (first, beyond))
+    return begins, (first, beyond), ends
+
+
+def _numbered(text: str) -> tuple[list[str], Int32]:
+    """The different characters of a text, and which of them each one is."""
+    points = np.frombuffer(text.encode("utf-32-le"), "<u4")
+    if len(points) < _FEW:
+        different = sorted(set(text))
+        numbers = np.array([ord(char) for char in different], np.uint32).searchsorted(points)
+        return different, numbers.astype(np.int32)
+    table = np.zeros(ir.MAX_CODE_POINT + 1, np.int32)
+    table[points] = 1
+    present = np.flatnonzero(table)
+    table[present] = np.arange(len(present))
+    return [chr(point) for point in present.tolist()], table[points]
+
+
+def _classes(different: list[str], quote: ir.Quote) -> tuple[list[int], list[ir.Ranges]]:
+    """The class of each of some characters, and the code points of each class."""
+    sets: dict[ir.Ranges, int] = {}
+
+    def number(char: str) -> int:
+        chars = ir.character(ord(char))
+        if quote.any_whitespace and char.isspace():
+            chars = _BLANKS
+        elif quote.ignore_case and (char.lower() != char or char.upper() != char):
+            chars = folded(chars)
+        return sets.setdefault(chars.ranges, len(sets))
+
+    return [number(char) for char in different], list(sets)
+
+
+_BLANKS = ir.char_set(
+    [(point, point) for point in range(0x3001) if chr(point).isspace()]  # there are none above
+)
+
+
+def _kind(char: str) -> int:
+    if char.isspace():
+        return _BLANK
+    if unicodedata.category(char)[0] == "M":
+        return _MARK
+    if _WITHOUT_BLANKS.match(char):
+        return _WHOLE
+    if char.isalnum() or char == "_":
+        return _WORD
+    return _JOINS if char in _JOINING else _OTHER
+
+
+def _words(kind: Int8) -> tuple[Bools, Bools, Int32, Int32]:
+    """Where quotes of whole words may begin and end; where words begin and end.
+
+    With a word may come what stands at it without a blank between.
+    """
+    n = len(kind)
+    letter = (kind == _WORD) | (kind == _MARK)
+    if n > 2:
+        letter[1:-1] |= (kind[1:-1] == _JOINS) & letter[:-2] & letter[2:]
+    inside = letter | (kind == _WHOLE)
+    with_last = np.zeros(n + 1, bool)  # whether a character and the one before are of one word
+    with_last[1:-1] = (letter[1:] & letter[:-1]) | ((kind[1:] == _MARK) & inside[:-1])
+    first = np.flatnonzero(inside & ~with_last[:-1]).astype(np.int32)
+    beyond = (np.flatnonzero(inside & ~with_last[1:]) + 1).astype(np.int32)
+    blanks = np.concatenate(([0], (kind == _BLANK).cumsum()))
+    begun = np.zeros(n + 2, np.int32)
+    begun[first + 1] = 1
+    begun = begun[: n + 1].cumsum()  # words that begin before each place
+    ended = np.zeros(n + 1, np.int32)
+    ended[beyond] = 1
+    ended = ended.cumsum()  # and that end before it or there
+    between = begun == ended
+    following = np.append(first, n)[np.minimum(begun, len(first))]
+    begins = between & (begun < len(first)) & (blanks[following] == blanks)
+    before = np.append(0, beyond)[ended]
+    ends = between & (ended > 0) & (blanks[before] == blanks)
+    return begins, ends, first, beyond
+
+
+def _sentences(text: str) -> list[tuple[int, int]]:
+    """First and one more than last character of each sentence: what ends like one, or stands before
+    an empty line."""
+    found: list[tuple[int, int]] = []
+    begin, end = -1, 0
+    for chunk in _CHUNK.finditer(text):
+        if begin >= 0 and text.count("\n", end, chunk.start()) > 1:
+            found.append((begin, end))
+            begin = -1
+        if begin < 0:
+            begin = chunk.start()
+        end = chunk.end()
+        if chunk[0].rstrip(_CLOSING).endswith(_ENDING):
+            found.append((begin, end))
+            begin = -1
+    if begin >= 0:
+        found.append((begin, end))
+    return found
