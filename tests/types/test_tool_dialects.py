@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import structgen
-from structgen import OutputTypeError, ParseError, ToolCalls, Vocabulary
+from structgen import OptionError, OutputTypeError, ParseError, ToolCalls, Vocabulary
 from structgen.constraint.constraint import Constraint
 from structgen.decoding import tool_syntax
 from structgen.types import DIALECTS, ParameterSyntax, ToolSyntax
@@ -359,7 +359,13 @@ def test_values_are_literals_of_python() -> None:
     for value in ([True, None], [{"b": True}, {"b": 'a\n"/'}], [[None, True, 1.5, "é"], {}]):
         assert constraint.allows(literal(value))
         assert ast.literal_eval(literal(value)) == value
-    for text in ("[true]", "[[False]]", '["b"]', '[{"b": "\\/"}]', "[null]", "['a']"):
+    for text in ('[{"b": "\\u00e9😀"}]', '[{"b": "\\u0001"}]'):
+        assert constraint.allows(text), text
+    pair = '[{"b": "\\ud83d\\ude00"}]'
+    assert structgen.compile(LITERALS, LETTERS).allows(pair)
+    with pytest.raises(OptionError, match="ensure_ascii=True cannot be had"):
+        structgen.compile(LITERALS, LETTERS, spelling="python", ensure_ascii=True)
+    for text in (pair, "[true]", "[[False]]", '["b"]', '[{"b": "\\/"}]', "[null]", "['a']"):
         assert not constraint.allows(text), text
 
 

@@ -96,6 +96,11 @@ class JsonOptions:
         for name in ("ensure_ascii", "format_assertion", "closed"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} must be True or False; got {getattr(self, name)!r}.")
+        if self.ensure_ascii and self.spelling == "python":
+            raise OptionError(
+                "ensure_ascii=True cannot be had with spelling='python', whose \\uXXXX spell one "
+                "character each. Leave one of them out."
+            )
         if not isinstance(self.whitespace, str):
             raise OptionError(
                 "whitespace must be 'natural', 'compact', 'spaced', 'flexible' or a regular "
@@ -158,6 +163,8 @@ class JsonOptions:
     @cached_property
     def named(self) -> Escapes:
         """Spelling of strings the schema names, or gives a pattern or format."""
+        if self.spelling == "python":
+            return "python"
         if self.canonical:
             return "canonical-ascii" if self.ensure_ascii else "canonical"
         return self.free
@@ -166,7 +173,7 @@ class JsonOptions:
     def free(self) -> Escapes:
         """Spelling of all other strings."""
         if self.spelling == "python":
-            return self.named
+            return "python"
         return "any-ascii" if self.ensure_ascii else "any"
 
 

@@ -25,7 +25,7 @@ from structgen.grammar.ir import MAX_CODE_POINT
 from .alphabet import NO_ATOM, Alphabet
 
 Row: TypeAlias = "dict[int, int]"
-Escapes: TypeAlias = Literal["any", "canonical", "any-ascii", "canonical-ascii"]
+Escapes: TypeAlias = Literal["any", "canonical", "any-ascii", "canonical-ascii", "python"]
 
 ASCII_ONLY = frozenset(["any-ascii", "canonical-ascii"])
 """The spellings in which everything outside ASCII is escaped."""
@@ -225,7 +225,8 @@ class JsonString(Utf8):
         alphabet: the minterms.
         escapes: ``"any"`` allows every spelling RFC 8259 allows; ``"canonical"`` only the shortest
             spelling of ASCII, and raw or ``\\uXXXX`` for the rest; with ``"any-ascii"`` and
-            ``"canonical-ascii"`` everything outside ASCII is escaped.
+            ``"canonical-ascii"`` everything outside ASCII is escaped. ``"python"`` is canonical
+            without two ``\\uXXXX`` for one character, which are two to Python.
         missing: bytes from 0x7F on that cannot be written: characters that need one are escaped.
     """
 
@@ -240,6 +241,7 @@ class JsonString(Utf8):
         continues = any(0x80 <= byte < 0xC0 for byte in missing)
         self.barred = missing | frozenset(range(0xC2, 0xF5)) if continues else missing
         self.spelling = escapes
+        self._has_pairs = escapes != "python" or bool(self.barred)
 
     def spell(self, code_point: int) -> bytes:
         """The shortest spelling of ``code_point``."""
@@ -308,14 +310,14 @@ class JsonString(Utf8):
             if self._allowed_escape(code_point):
                 reach |= 1 << alphabet.minterm(code_point)
         low, high = max(first, 0xD800), min(last, 0xDBFF)
-        if low <= high:
+        if low <= high and self._has_pairs:
             reach |= alphabet.minterms_between(_pairs(low), _pairs(high) + 0x3FF)
         return self._node(("_hex_row", digits, prefix), reach) if reach else None
 
     def _one_escaped(self, code: int) -> int | None:
         """Where one code unit leads that is a surrogate, or may not be escaped."""
-        if not 0xD800 <= code <= 0xDBFF:
-            is_allowed = not 0xDC00 <= code <= 0xDFFF and self._allowed_escape(code)
+        if not (0xD800 <= code <= 0xDBFF and self._has_pairs):
+            is_allowed = not 0xD800 <= code <= 0xDFFF and self._allowed_escape(code)
             return ~self.alphabet.minterm(code) if is_allowed else None
         low = self._after(4, 4, _pairs(code) - 0xDC00, 0xDC00, 0xDFFF)
         assert low is not None, "all code points have minterms"
