@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from structgen import asgi as asgi  # by its name only: most programs serve nothing
     from structgen import decisions, insight, models, runner, types
-    from structgen.constraint import Constraint, Cursor, compile, fill_masks, warm_up
+    from structgen.constraint import Constraint, Cursor, compile, fill_masks, sample, warm_up
     from structgen.decoding import (
         AsyncStream,
         AsyncTypedGenerator,
@@ -139,6 +139,7 @@ __all__ = [
     "load_embedder",
     "models",
     "runner",
+    "sample",
     "types",
     "warm_up",
 ]
@@ -146,7 +147,7 @@ __all__ = [
 _HOMES = {
     name: home
     for home, names in {
-        "structgen.constraint": "Constraint Cursor compile fill_masks warm_up",
+        "structgen.constraint": "Constraint Cursor compile fill_masks sample warm_up",
         "structgen.decoding": "AsyncStream AsyncTypedGenerator Draft GenerationResult Stream Think",
         "structgen.generator": "Generator",
         "structgen.jobs": "batch",

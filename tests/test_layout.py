@@ -21,6 +21,7 @@ STAGES = (
     "vocabulary",
     "masks",
     "constraint",
+    "hypothesis",
     "sampling",
     "options",
     "models",
@@ -162,6 +163,7 @@ def test_only_the_public_face_stands_beside_the_stages():
         "options.py",
         "errors.py",
         "generator.py",
+        "hypothesis.py",
         "py.typed",
         "text_model.py",
     }

@@ -100,6 +100,7 @@ NAMES = COMMON_ERRORS | {
     "load_embedder",
     "models",
     "runner",
+    "sample",
     "types",
     "warm_up",
 }
@@ -120,7 +121,7 @@ def modules_after(code: str) -> set[str]:
 
 def test_public_names_are_these() -> None:
     assert set(structgen.__all__) == NAMES
-    assert len(NAMES) <= 61, "the public surface fits a page"
+    assert len(NAMES) <= 62, "the public surface fits a page"
     assert list(structgen.__all__) == sorted(structgen.__all__)
     assert dir(structgen) == sorted(NAMES)
 

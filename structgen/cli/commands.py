@@ -21,6 +21,7 @@ from structgen import models as _models
 from structgen.errors import OptionError, StructgenError, counted
 
 from .batch import batch
+from .desk import diff, lint, sample, show
 from .embeddings import DEFAULT_EMBEDDER, embed, search
 from .generation import DIALECTS, generate, is_name, library_text, trace
 from .model_commands import doctor, shelf
@@ -320,6 +321,7 @@ def demo(model: str, seed: int) -> None:
 
 for command in (
     *(generate, trace, decide, batch, shelf, embed, search, grammars, doctor, serve, mcp),
+    *(sample, lint, diff, show),
 ):
     cli.add_command(command)
 

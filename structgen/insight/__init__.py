@@ -40,7 +40,7 @@ from .json_places import (
     Unescaper,
 )
 from .path_suggestions import suggestion
-from .regex_picture import picture
+from .regex_picture import picture, svg
 from .trace import (
     TOP,
     StepRecorder,
@@ -83,6 +83,7 @@ __all__ = [
     "picture",
     "readable_prompt",
     "suggestion",
+    "svg",
     "whole_texts",
     "why_barred",
 ]

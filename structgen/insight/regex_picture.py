@@ -1,11 +1,11 @@
 """The automaton of a small regular expression, as states and edges that can be drawn.
 
-Owns which states there are, how edges are labelled, and that both are few. How it is drawn is for
-whoever asks.
+Owns which states there are, how edges are labelled, that both are few, and a plain drawing (`svg`).
 """
 
 from __future__ import annotations
 
+import html
 from collections import deque
 from typing import Any
 
@@ -16,6 +16,7 @@ from structgen.grammar.ir import MAX_CODE_POINT
 
 _MOST_STATES = 60
 _MOST_RANGES = 12
+_MOST_LETTERS = 18
 _NAMES = {" ": "space", "\t": "tab", "\n": "newline", "\r": "return"}
 
 
@@ -103,3 +104,51 @@ def _listed(ranges: list[tuple[int, int]]) -> str:
 def _character(code_point: int) -> str:
     char = chr(code_point)
     return _NAMES.get(char) or (char if char.isprintable() else f"U+{code_point:04X}")
+
+
+_ACROSS, _DOWN, _RADIUS = 130, 90, 20
+
+
+def svg(drawn: dict[str, Any]) -> str:
+    """What `picture` gives as an SVG: a column for each distance from the start."""
+    n = len(drawn["states"])
+    column = [0, *[-1] * (n - 1)]
+    arrows: dict[tuple[int, int], list[str]] = {}
+    for edge in drawn["edges"]:
+        first, to = edge["from"], edge["to"]
+        arrows.setdefault((first, to), []).append(edge["label"])
+        if column[to] < 0:
+            column[to] = column[first] + 1
+    row = [column[:state].count(column[state]) for state in range(n)]
+    x = [60 + _ACROSS * at for at in column]
+    y = [60 + _DOWN * at for at in row]
+    out: list[str] = []
+    for (first, to), labels in arrows.items():
+        x1, y1, x2, y2 = x[first], y[first], x[to], y[to]
+        # Arrows bend, each to its right: there and back are two.
+        bend = 30 if column[to] <= column[first] else 8
+        middle, height = (x1 + x2) / 2 + (y2 - y1) / 6, (y1 + y2) / 2 - bend
+        path = f"M{x1},{y1} Q{middle:.0f},{height:.0f} {x2},{y2}"
+        if first == to:
+            middle, height = x1, y1 - 42
+            path = (
+                f"M{x1 - 8},{y1 - 18} C{x1 - 30},{y1 - 55} {x1 + 30},{y1 - 55} {x1 + 8},{y1 - 18}"
+            )
+        label = html.escape(" ".join(labels))
+        short = label if len(label) <= _MOST_LETTERS else f"{label[:_MOST_LETTERS]}…"
+        out.append(f'<path d="{path}" fill="none" stroke="#888" marker-end="url(#to)"/>')
+        out.append(f'<text x="{middle:.0f}" y="{height:.0f}"><title>{label}</title>{short}</text>')
+    for state, said in enumerate(drawn["states"]):
+        for radius in (_RADIUS, _RADIUS - 4) if said["accepting"] else (_RADIUS,):
+            fill = "#fff" if state else "#dfe8ff"
+            out.append(f'<circle cx="{x[state]}" cy="{y[state]}" r="{radius}" fill="{fill}"/>')
+        out.append(f'<text x="{x[state]}" y="{y[state] + 4}">{state}</text>')
+    rest = "" if drawn["is_whole"] else "<title>More states than are drawn</title>"
+    width, depth = max(x) + 60, max(y) + 60
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{depth}" '
+        f'font-family="sans-serif" font-size="11" text-anchor="middle">{rest}'
+        '<defs><marker id="to" viewBox="0 0 8 8" refX="27" refY="4" markerWidth="8" '
+        'markerHeight="8" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#888"/></marker></defs>'
+        f'<g stroke-width="1">{"".join(out)}</g></svg>\n'
+    ).replace("<circle ", '<circle stroke="#333" ')

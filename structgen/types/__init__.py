@@ -20,12 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from structgen.types.dispatch import cache_key, filled, lower
+from structgen.types.joined import Divider, is_text_of
 from structgen.types.own_types import FUNCTIONS, looked_at_by
 from structgen.types.quotes import DocumentMissing, Quote, QuotedText, disjoint, in_order
 from structgen.types.regexes import Regex
 from structgen.types.schemas import JsonSchema
 from structgen.types.sums import AnyT, Choices, Functions, ItemT, Others, Own, T, T_co, TextT, Typed
-from structgen.types.tags import FREE_TEXT, Tagged, TaggedText, TaggedValue, thought_type
+from structgen.types.tags import FREE_TEXT, Tagged, TaggedText, TaggedValue, regular, thought_type
 from structgen.types.templates import Template, Text
 from structgen.types.tool_calls import (
     DIALECTS,
@@ -64,6 +65,7 @@ __all__ = [
     "Cfg",
     "Choice",
     "Choices",
+    "Divider",
     "DocumentMissing",
     "Functions",
     "ItemT",
@@ -114,6 +116,7 @@ __all__ = [
     "in_order",
     "ipv4",
     "ipv6",
+    "is_text_of",
     "isbn",
     "isbn10",
     "isbn13",
@@ -130,6 +133,7 @@ __all__ = [
     "phone_number",
     "postal_code",
     "recent_date",
+    "regular",
     "schema_hint",
     "semver",
     "sentence",

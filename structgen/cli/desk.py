@@ -1,0 +1,123 @@
+"""The commands ``sample``, ``lint``, ``diff`` and ``show``: a type at a desk, without a model.
+
+A TYPE is a file that holds a JSON Schema, a module and a name in it, or ``/regex/``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import structgen
+from structgen.errors import OptionError, counted
+
+from .generation import named_type
+from .terminal import parsed, text_in
+
+
+def type_of(text: str) -> Any:
+    """The output type that a TYPE names."""
+    if len(text) > 1 and text[0] == text[-1] == "/":
+        return structgen.Regex(text[1:-1])
+    if text.endswith(".json") or text == "-":
+        return structgen.JsonSchema(parsed(text_in(text, text), text))
+    return named_type(text)
+
+
+@click.command()
+@click.argument("type_name", metavar="TYPE")
+@click.option("-n", default=10, show_default=True, help="How many.")
+@click.option("--seed", default=0, show_default=True, help="Same seed, same texts.")
+def sample(type_name: str, n: int, seed: int) -> None:
+    """Print texts of TYPE, drawn evenly over its structure, each on a line.
+
+    TYPE is a file with a JSON Schema, MODULE:NAME or FILE.py:NAME, or /REGEX/. A text that has line
+    ends takes several lines.
+    """
+    for text in structgen.sample(type_of(type_name), n, seed):
+        click.echo(text)
+
+
+@click.command()
+@click.argument("type_name", metavar="TYPE")
+def lint(type_name: str) -> int:
+    """Print what makes TYPE hard for a model, with the line of the schema's file.
+
+    What constraint.advice() finds, and keywords that assert nothing because they are misspelt. The
+    exit code is 1 where there is anything.
+    """
+    found = type_of(type_name)
+    vocabulary = structgen.Vocabulary([bytes([i]) for i in range(256)] + [b""], eos_token_ids=[256])
+    constraint = structgen.compile(found, vocabulary)
+    lines = _lines(type_name) if isinstance(found, structgen.JsonSchema) else {}
+    said = [(one.path, f"{one.text} {one.measured}") for one in constraint.advice()]
+    said += [
+        (row.path, f"{row.keyword}: {row.note}.")
+        for row in constraint.explain().rows
+        if "did you mean" in row.note
+    ]
+    for path, text in sorted(said, key=lambda one: lines.get(one[0], 0)):
+        line = f"{lines[path]}:" if path in lines else ""
+        click.echo(f"{type_name}:{line} {path}: {text}")
+    click.echo(f"{type_name}: {counted(len(said), 'finding')}.")
+    return 1 if said else 0
+
+
+def _lines(file: str) -> dict[str, int]:
+    """The line on which each value of a JSON file begins, by its path."""
+    from structgen.grammar.json_schema import child_path
+    from structgen.insight import JsonReader
+
+    if file == "-":
+        return {}
+    data = text_in(file, file).encode()
+    found: dict[str, int] = {}
+    reader = JsonReader()
+    for event in (*reader.feed(data), *reader.finish()):
+        if hasattr(event, "start"):
+            found.setdefault(child_path("$", *event.path), data.count(b"\n", 0, event.start) + 1)
+    return found
+
+
+@click.command()
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@click.option("-n", default=200, show_default=True, help="Samples, where there is no other way.")
+@click.option("--seed", default=0, show_default=True, help="Same seed, same samples.")
+def diff(old: str, new: str, n: int, seed: int) -> int:
+    """Say whether every text of the type OLD is one of NEW, with one that is not.
+
+    Of regular expressions and choices automata decide that; of other types samples are tried, and
+    the answer says so. The exit code is 1 where a text was found.
+    """
+    from structgen.constraint import difference
+
+    found = difference(type_of(old), type_of(new), n, seed)
+    if found.witness is not None:
+        click.echo(f"Of {old}, and not of {new}: {found.witness!r}")
+        return 1
+    if found.is_decided:
+        click.echo(f"Every text of {old} is one of {new}.")
+    else:
+        click.echo(f"None of {n} samples of {old} is not of {new}. This is a search, no proof.")
+    return 0
+
+
+@click.command()
+@click.argument("type_name", metavar="TYPE")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file.")
+def show(type_name: str, output: Path | None) -> None:
+    """Write the automaton of TYPE, a regular expression, a choice or a scalar, as an SVG."""
+    from structgen.insight import picture, svg
+    from structgen.types import lower, regular
+
+    regex = regular(lower(type_of(type_name)).grammar)
+    if regex is None:
+        raise OptionError(f"{type_name} is no regular expression, choice or bare text to be drawn.")
+    drawn = svg(picture(regex))
+    if output is None:
+        click.echo(drawn, nl=False)
+    else:
+        output.write_text(drawn, encoding="utf-8")

@@ -1,0 +1,186 @@
+"""Texts of an output type, drawn evenly over its structure, without a model: `sample`; and whether
+every text of one type is one of another: `difference`.
+
+A machine's state offers alternatives (kinds of value, members, the end), and a leaf offers ways on.
+Each alternative is as likely as the others; of ways that lead to finitely many texts, such as the
+members of a list, each text is. What may be as long as it likes ends with a fixed chance, and by
+the shortest way once a text is long. Objects have the members that a schema names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from structgen.automaton import build
+from structgen.automaton.core import GROW, Leaf, TextHistory
+from structgen.automaton.json import NumberLeaf
+from structgen.automaton.regex import RegexAutomaton
+from structgen.automaton.texts import flat
+from structgen.automaton.work import within
+from structgen.errors import OptionError
+from structgen.grammar import ir
+from structgen.types import Divider, is_text_of, lower, regular
+
+_LONG = 400
+"""Bytes after which a text is brought to an end."""
+
+_MOST_COUNTED, _DEEPEST = 1000, 100
+_GOES_ON = 6.0
+"""How likely what may go on is, beside an end of it."""
+
+_RARE = 0.05
+_CLOSING = frozenset(b'"]}')
+_PLAIN = frozenset(range(0x20, 0x7F)) - {0x5C}
+
+Choose = Callable[[Sequence[float]], int]
+"""Chooses one of several ways by their weights; a short way is the first."""
+
+
+class Sampler:
+    """Draws texts of an output type.
+
+    Args:
+        output_type: anything that can be compiled.
+        options: compile options; objects are ``closed`` and JSON is ``"spaced"`` unless they say
+            otherwise.
+    """
+
+    def __init__(self, output_type: Any, **options: Any) -> None:
+        self.output = lower(output_type)
+        self._built = build(
+            self.output.grammar, {"closed": True, "whitespace": "spaced", **options}
+        )
+        self._counts: dict[tuple[Leaf, int], float] = {}
+        self._ways: dict[int, list[tuple[float, bytes]]] = {}
+
+    def draw(self, choose: Choose) -> str:
+        """A text, chosen way by way."""
+        machine, tape = self._built.machine, TextHistory()
+        out, state = bytearray(), machine.start
+        with GROW, within(self._built.limits):
+            while True:
+                while machine.is_pending(state):
+                    state = machine.resolve(state, tape)
+                if len(out) >= _LONG:
+                    out += flat(machine.shortest_completion(state, tape))
+                    return out.decode()
+                ways = self._ways.get(state)
+                if ways is None:
+                    ways = self._ways[state] = sorted(self._ways_of(state), key=_by_end)
+                which = choose([weight for weight, _ in ways]) if len(ways) > 1 else 0
+                _, ways_on = ways[which]
+                if not ways_on:
+                    return out.decode()
+                plain = [byte for byte in ways_on if byte in _PLAIN] or ways_on
+                out.append(plain[choose([1.0] * len(plain)) if len(plain) > 1 else 0])
+                tape.feed(bytes(out[-1:]))
+                state = machine.step(state, out[-1])
+
+    def _ways_of(self, state: int) -> Iterator[tuple[float, bytes]]:
+        """The ways on from a state, each with its weight; without bytes for the end."""
+        machine = self._built.machine
+        if machine.is_accepting(state):
+            yield 1.0, b""
+        for number, q, _ in machine.configurations(state):
+            leaf = machine.leaves[number]
+            groups: dict[int, list[int]] = {}
+            for byte, to in leaf.row(q).items():
+                groups.setdefault(to, []).append(byte)
+            sizes = [self._count(leaf, to) for to in groups]
+            whole, share = sum(sizes), 1.0
+            if leaf.labels[q] >= 0 and not isinstance(leaf, NumberLeaf):
+                # Each of its texts is as likely as what may follow at once.
+                share = min(whole, _MOST_COUNTED) if whole < math.inf else _GOES_ON
+            weights = [
+                size if whole < math.inf else _GOES_ON if size == math.inf else min(size, _GOES_ON)
+                for size in sizes
+            ]
+            rare = [not _PLAIN.intersection(group) for group in groups.values()]
+            if not all(rare):
+                all_rare = sum(itertools.compress(weights, rare)) or 1.0
+                usual = sum(weights) - all_rare
+                weights = [
+                    weight * _RARE * usual / all_rare if is_rare else weight
+                    for weight, is_rare in zip(weights, rare, strict=True)
+                ]
+            for weight, group in zip(weights, groups.values(), strict=True):
+                yield share * weight / sum(weights), bytes(sorted(group))
+
+    def _count(self, leaf: Leaf, q: int, depth: int = 0) -> float:
+        """The texts from a state of a leaf on, alike bytes counted once; infinity for many."""
+        key = leaf, q
+        if key not in self._counts:
+            self._counts[key] = math.inf  # to what leads back here
+            if leaf.hands_over or isinstance(leaf, NumberLeaf) or depth == _DEEPEST:
+                return math.inf
+            found = float(leaf.labels[q] >= 0)
+            for to in dict.fromkeys(leaf.row(q).values()):
+                found += self._count(leaf, to, depth + 1)
+                if found > _MOST_COUNTED:
+                    return math.inf
+            self._counts[key] = found
+        return self._counts[key]
+
+
+def _by_end(way: tuple[float, bytes]) -> tuple[bool, bool, bytes]:
+    """Ways that close something come first."""
+    return bool(way[1]), _CLOSING.isdisjoint(way[1]), way[1]
+
+
+def sample(output_type: Any, n: int = 10, seed: int = 0, **options: Any) -> list[str]:
+    """Texts of an output type, drawn evenly over its structure, without a model.
+
+    Args:
+        output_type: anything that can be compiled.
+        n: how many.
+        seed: the same seed gives the same texts.
+        **options: compile options. Objects have the members alone that a schema names, and JSON one
+            space after commas and colons, unless ``closed`` and ``whitespace`` say otherwise.
+
+    Raises:
+        OutputTypeError: the type is malformed.
+
+    Cost: that of compiling it without a vocabulary, and microseconds for each byte.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        raise OptionError(f"n is a whole number from 0 on, got {n!r}.")
+    r, sampler = random.Random(seed), Sampler(output_type, **options)
+    return [sampler.draw(lambda ws: r.choices(range(len(ws)), ws)[0]) for _ in range(n)]
+
+
+class Difference(NamedTuple):
+    """Whether every text of one type is one of another.
+
+    Attributes:
+        witness: a text of the first that is none of the second; None: none was found.
+        is_decided: whether there is none, then; else only samples were looked at.
+    """
+
+    witness: str | None
+    is_decided: bool
+
+
+def difference(old: Any, new: Any, n: int = 200, seed: int = 0) -> Difference:
+    """Whether every text of ``old`` is one of ``new``.
+
+    Of patterns and choices automata decide that. Of other types ``n`` texts of ``old`` are tried,
+    half of them with members that no schema names; how JSON is spelt does not matter.
+    """
+    second = lower(new)
+    both = regular(lower(old).grammar), regular(second.grammar)
+    if both[0] is not None and both[1] is not None:
+        beyond = ir.Intersect((both[0], ir.Complement(both[1])))
+        if RegexAutomaton(beyond).is_empty():
+            return Difference(None, True)
+        machine = build(ir.Pattern(beyond, source="the difference"), {}).machine
+        return Difference(flat(machine.shortest_completion(machine.start)).decode(), True)
+    divider = Divider([second.grammar], "text")
+    for closed in (True, False):
+        for text in sample(old, n // 2, seed, closed=closed):
+            if not is_text_of(divider, text):
+                return Difference(text, True)
+    return Difference(None, False)

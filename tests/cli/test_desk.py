@@ -1,0 +1,88 @@
+"""The commands ``sample``, ``lint``, ``diff`` and ``show``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from structgen.cli import main
+
+SCHEMA = """{
+  "type": "object",
+  "properties": {
+    "size": {"type": "integer", "minimun": 1},
+    "kind": {
+      "enum": ["a", "b"]
+    },
+    "day": {
+      "type": "string", "format": "date"
+    }
+  },
+  "required": ["kind"]
+}
+"""
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return int(ended.value.code or 0)
+
+
+def test_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.json"
+    file.write_text(SCHEMA)
+    assert run("sample", str(file), "-n", "20") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 20
+    assert all(json.loads(line)["kind"] in "ab" for line in lines)
+    assert run("sample", "/[ab]{3}/", "-n", "3", "--seed", "7") == 0
+    assert all(re.fullmatch("[ab]{3}", line) for line in capsys.readouterr().out.splitlines())
+    assert run("sample", "structgen.types:semver", "-n", "2") == 0
+    assert run("sample", str(tmp_path / "none.json")) == 1
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_lint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.json"
+    file.write_text(SCHEMA)
+    assert run("lint", str(file)) == 1
+    out = capsys.readouterr().out
+    assert f"{file}:4: $.properties.size: minimun: unknown keyword" in out
+    assert f"{file}:8: $.properties.day: " in out
+    assert re.search(r"\d findings\.$", out.strip())
+    file.write_text('{"type": "boolean"}')
+    assert run("lint", str(file)) == 0
+    assert capsys.readouterr().out == f"{file}: 0 findings.\n"
+
+
+def test_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text(SCHEMA)
+    new.write_text(SCHEMA.replace('["a", "b"]', '["a"]'))
+    assert run("diff", str(new), str(old), "-n", "40") == 0
+    assert "no proof" in capsys.readouterr().out
+    assert run("diff", str(old), str(new)) == 1
+    assert '"kind": "b"' in capsys.readouterr().out
+    assert run("diff", "/a+/", "/a*/") == 0
+    assert capsys.readouterr().out == "Every text of /a+/ is one of /a*/.\n"
+    assert run("diff", "/a*/", "/a+/") == 1
+    assert capsys.readouterr().out == "Of /a*/, and not of /a+/: ''\n"
+
+
+def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", "/<a>(b|c)*[0-9]/") == 0
+    drawing = ElementTree.fromstring(capsys.readouterr().out)
+    names = [element.tag.rpartition("}")[2] for element in drawing.iter()]
+    assert names.count("circle") == 5 + 1  # one of five states is drawn twice
+    file = tmp_path / "a.svg"
+    assert run("show", "structgen.types:semver", "-o", str(file)) == 0
+    ElementTree.parse(file)
+    schema = tmp_path / "s.json"
+    schema.write_text(SCHEMA)
+    assert run("show", str(schema)) == 1
+    assert "is no regular expression" in capsys.readouterr().err
