@@ -46,6 +46,8 @@ class TextLeaf(Leaf):
         self.encoding = encoding
         self._steps: dict[int, int] = {}
         self._completions: dict[tuple[int, int], Text] = {}
+        # Of a document's characters, by node of the encoding.
+        self._spelt: dict[tuple[Any, int], list[bytes | None]] = {}
         self.start = self.state((symbols.start, GROUND))
         self.is_private = symbols.is_private
 
@@ -151,8 +153,11 @@ class TextLeaf(Leaf):
     def _complete_quote(self, quoting: Quoting, node: int) -> bytes:
         """`_complete_symbols` where a quote is all that is left: told by the document."""
         passages = quoting.passages
-        spelt = quoting.spelt(self.encoding)
-        first = None if node == GROUND else quoting.spelt(self.encoding, node)
+        for at in (GROUND, node):
+            if (passages, at) not in self._spelt:
+                self._spelt[passages, at] = quoting.spelt(self.encoding, at)
+        spelt = self._spelt[passages, GROUND]
+        first = None if node == GROUND else self._spelt[passages, node]
         at, end = passages.nearest(
             quoting.read,
             [len(text or b"") for text in spelt],

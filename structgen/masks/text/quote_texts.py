@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,7 @@ class QuoteTexts(TextSteps):
     """Walks of the quotes of one symbol automaton."""
 
     _edges_of: dict[bytes, _Edges]
+    _ends_of: tuple[Any, list[tuple[int, Int32]]] = (None, [])
 
     def quote(self, state: int, quoting: Quoting, places: list[int]) -> TextWalk:
         """See `TextWalks.walk`: where a quote is all that is left."""
@@ -192,24 +193,29 @@ class QuoteTexts(TextSteps):
         Where some token ends inside the next character, that is the state itself.
         """
         arrays, passages = self.arrays, quoting.passages
+        known, kept = self._ends_of
+        if known == (quoting.read, place, passages.digest):
+            return kept
         spelt = quoting.spelt(arrays.encoding(self.symbols.alphabet))
         upto = passages.upto([len(text or b"") for text in spelt])
+        holds = arrays.holds_partials | (arrays.own_stop > arrays.own_start)
         found: dict[tuple[int, bytes], tuple[int, list[Int32]]] = {}
         for count, level in enumerate(self._levels(quoting, [place])):
-            end = passages.next_end(level.at, level.first)
-            order = np.lexsort((level.at, upto[end] - upto[level.at], level.nodes))
-            nodes = level.nodes[order]
-            order = order[starts_of(nodes)]
-            nearest = (level.nodes[order], level.at[order], end[order])
+            here = np.flatnonzero(holds[level.nodes])
+            nodes, places = level.nodes[here], level.at[here]
+            end = passages.next_end(places, level.first[here])
+            order = np.lexsort((places, upto[end] - upto[places], nodes))
+            order = order[starts_of(nodes[order])]
+            nearest = (nodes[order], places[order], end[order])
             for node, at, to in zip(*[part.tolist() for part in nearest], strict=True):
                 ids = arrays.token_ids[arrays.own_start[node] : arrays.own_stop[node]]
                 is_cut = bool(arrays.holds_partials[node])
-                if not len(ids) and not is_cut:
-                    continue
                 key = node if is_cut else -1, passages.codes[at:to].tobytes()
                 if key not in found:
                     read = passages.after(quoting.read, passages.codes[at - count : at].tolist())
                     assert read is not None
                     found[key] = quoting.state_of(read), []
                 found[key][1].append(ids)
-        return [(state, np.concatenate(ids)) for state, ids in found.values()]
+        ends = [(state, np.concatenate(ids)) for state, ids in found.values()]
+        self._ends_of = (quoting.read, place, passages.digest), ends
+        return ends
