@@ -88,11 +88,11 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
         )
     found = []
     for one, part in names.items():
+        options = {**grammar.options, "spelling": "python"} if is_python else {**grammar.options}
         if "$ref" in repr(part):  # which leads to other places of the whole
             pointer = one.replace("~", "~0").replace("/", "~1").replace("%", "%25")
-            whole = {"tool": {**root, "$id": _WHOLE}}
-            part = {"$defs": whole, "$ref": f"{_WHOLE}#{place}/properties/{pointer}"}
-        options = {**grammar.options, "spelling": "python"} if is_python else grammar.options
+            part = {"$ref": f"{_WHOLE}#{place}/properties/{pointer}"}
+            options["documents"] = {**options.get("documents", {}), _WHOLE: root}
         ways = _ways(ir.Json(part, options), how)
         found.append(Parameter(one, one in required, *ways))
     return tuple(found)

@@ -327,10 +327,11 @@ def _choice(texts: tuple[str, ...]) -> ir.Choice:
 
 
 def _json(schema: Any, options: dict[str, Any]) -> ir.Json:
+    own = {"spelling": options.pop("spelling")} if options.get("spelling") == "python" else {}
     _check(options.keys() <= {"dialect", "documents", "closed"}, "an option of a schema")
     # Looks at all that a schema of a user's is looked at for.
     checked = JsonSchema(schema, **options)
-    return ir.Json(checked.shared, checked.options)
+    return ir.Json(checked.shared, {**checked.options, **own})
 
 
 def _context_free(

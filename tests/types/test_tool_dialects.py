@@ -318,6 +318,7 @@ def row(dialect: str) -> str:
     assert auto.allows("So")
     assert required.allows(one)
     assert not required.allows("So")
+    assert Constraint.from_bytes(auto.to_bytes(), LETTERS).allows(one)
     reader = auto.output.growing()
     pieces = [more for letter in one for part, more, _ in reader.feed(letter) if part.tool]
     assert json.loads("".join(pieces)) == call.arguments
@@ -516,6 +517,23 @@ def test_arguments_may_be_described_elsewhere() -> None:
     assert constraint.allows(text)
     assert constraint.output.parse(text)[0]() == Tree.model_validate(given)
     assert not constraint.allows(text.replace('"d"', "4"))
+
+
+@pytest.mark.parametrize("draft", ["04", "07"])
+def test_references_lead_anywhere_in_any_draft(draft: str) -> None:
+    leaf = {"type": "object", "properties": {"n": {"$ref": "#/definitions/leaf"}}}
+    properties = {
+        "a": {"anyOf": [{"type": "string"}, {"$ref": "#/definitions/leaf"}]},
+        "b/~%": {"$ref": "#/properties/a"},
+    }
+    go = tool("go", properties, ["a"])
+    go["parameters"]["$schema"] = f"http://json-schema.org/draft-{draft}/schema#"
+    go["parameters"]["definitions"] = {"leaf": {**leaf, "additionalProperties": False}}
+    constraint = structgen.compile(ToolCalls([go], syntax=ToolSyntax.named("qwen3-coder")), LETTERS)
+    for value in ("text", {}, {"n": {"n": {}}}):
+        assert constraint.allows(qwen_coder([Made("go", {"a": value, "b/~%": value})]))
+    for value in ({"n": 1}, {"m": {}}):
+        assert not constraint.allows(qwen_coder([Made("go", {"a": "", "b/~%": value})]))
 
 
 def test_calls_stream_argument_by_argument() -> None:
