@@ -417,7 +417,12 @@ class Places:
     """
 
     def __init__(
-        self, number: int, most_waiting: int, refused: Callable[[], Exception] | None = None
+        self,
+        number: int,
+        most_waiting: int,
+        refused: Callable[[], Exception] | None = None,
+        *,
+        beyond: bool = False,
     ) -> None:
         """Make places.
 
@@ -425,8 +430,11 @@ class Places:
             number: how many.
             most_waiting: how many may wait for them.
             refused: what is raised where there are more.
+            beyond: of several, whether an owner that holds none gets one of as many more, where
+                none is free: else it waits where two others hold all.
         """
         self._number = self._free = number
+        self._least = -number if beyond and number > 1 else 0  # free ones, for such an owner
         self._most_waiting = most_waiting
         self._refused = refused or self._overloaded
         self._held: Counter[Hashable] = Counter()
@@ -487,9 +495,14 @@ class Places:
 
     def _give(self) -> None:
         """Give places that are free to those who wait."""
-        while self._free and self._waiting:
+        while self._waiting:
             owner = min(self._waiting, key=self._held.__getitem__)  # the first of equals
-            if owner is not None and self._held[owner] >= max(self._number - 1, 1):
+            if self._free <= 0:
+                with_none = (one for one in self._waiting if not (one is None or self._held[one]))
+                owner = next(with_none, None)
+                if owner is None or self._free <= self._least:
+                    return
+            elif owner is not None and self._held[owner] >= max(self._number - 1, 1):
                 return
             given = self._waiting[owner][0]
             self._left(owner, given)

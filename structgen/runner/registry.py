@@ -117,7 +117,7 @@ class Registry:
             raise OptionError(f"The model's id {id_!r} is no text.")
         if id_ in self.entries or id_ in self.aliases:
             raise OptionError(f"There is a model called {id_!r} already. Remove it first.")
-        places = Places(self._most, self._most_waiting, lambda: self._overloaded(id_))
+        places = Places(self._most, self._most_waiting, lambda: self._overloaded(id_), beyond=True)
         self.entries[id_] = Entry(id_, config, places)
         if self.default is None:
             self.default = id_

@@ -70,6 +70,28 @@ def test_no_owner_fills_all_places() -> None:
     asyncio.run(main())
 
 
+def test_an_owner_with_none_gets_a_place_beyond_all() -> None:
+    """Else two whose work takes long keep out all the others."""
+
+    async def main() -> None:
+        places, is_done, begun = Places(2, 99, beyond=True), asyncio.Event(), []
+
+        async def work(owner: str | None) -> None:
+            async with places.of(owner):
+                begun.append(owner)
+                await is_done.wait()
+
+        tasks = [asyncio.ensure_future(work(owner)) for owner in ("a", "a", "b", "b", None, *"cde")]
+        await settle()
+        assert begun == ["a", "b", "c", "d"]  # and no more than twice as many
+        is_done.set()
+        await asyncio.gather(*tasks)
+        assert (places.active, places.waiting) == (0, 0)
+        assert sorted(map(str, begun)) == ["None", "a", "a", "b", "b", "c", "d", "e"]
+
+    asyncio.run(main())
+
+
 def test_who_has_most_that_waits_is_refused() -> None:
     async def main() -> None:
         places, is_done, told = Places(2, 3), asyncio.Event(), []
