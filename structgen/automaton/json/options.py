@@ -151,7 +151,7 @@ class JsonOptions:
 
     @cached_property
     def canonical(self) -> bool:
-        """Whether each name and number has one spelling only."""
+        """Whether each name and whole number has one spelling only, and others few."""
         return self.spelling != "any"
 
     @cached_property
