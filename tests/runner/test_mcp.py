@@ -158,6 +158,8 @@ def test_a_line_that_never_ends_is_bounded(server: McpServer) -> None:
 def test_what_a_server_writes_steers_no_terminal() -> None:
     with stdio(only=["steers"]) as server:
         said = str(run(server, "steers").error)
+        while not inside.last_lines(server):  # a thread reads them
+            time.sleep(0.01)
         said += str(run(server, "steers").error)
     assert r"\x1b]0;owned\x07\x1b[2J" in said
     assert all(line.isprintable() for line in said.split("\n"))

@@ -20,12 +20,14 @@ from typing import Annotated, Any, Literal, NamedTuple, Optional, Union
 import pydantic
 import pytest
 import typing_extensions
+from engine.walks import seeds
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, create_model
 from test_pydantic_types import BYTES, walk
 
 import structgen
 
-CLASSES, GROUPS = 300, 10
+GROUPS = 10
+CLASSES = GROUPS * len(seeds(30))
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"property_order": "any", "spelling": "any"},

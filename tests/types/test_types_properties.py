@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import jsonschema
 import pydantic
 import pytest
+from engine.walks import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
@@ -462,7 +463,7 @@ OUTPUT_TYPES: list[Any] = [
 @pytest.mark.parametrize(
     "output_type", OUTPUT_TYPES, ids=lambda kind: getattr(kind, "__name__", "")
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_what_a_schema_allows_parses_and_is_read_again_as_it_is_dumped(
     output_type: Any, data: st.DataObject
