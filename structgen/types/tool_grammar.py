@@ -64,6 +64,7 @@ def tool_grammar(
     rules: list[tuple[int, tuple[int, ...]]] = []
     names = ["answer", "call", "more"]
     given: dict[ParameterSyntax | None, list[int]] = {}
+    values: dict[Any, list[tuple[str, list[int]]]] = {}  # of parameters with the same ones
 
     def fixed(text: str) -> list[int]:
         found: list[int] = []
@@ -89,14 +90,16 @@ def tool_grammar(
         and those after others."""
         begin = len(names)
         for number, one in enumerate(tool.parameters):
-            values = _values(one, how, made, tokens)
+            same = one.text, repr(one.value)
+            if same not in values:
+                values[same] = _values(one, how, made, tokens)
             for is_further in (0, 1):
                 here = len(names)
                 names.append(f"{one.name} of {tool.name}")
                 before = how.again * is_further + how.before + one.name
                 if not one.is_required:
                     rules.append((here, (~(here + 2),)))
-                for told, value in values:
+                for told, value in values[same]:
                     opening = fixed(before + how.between.replace(IS_TEXT, told))
                     rules.append((here, (*opening, *value, ~(begin + 2 * number + 3))))
         rules.extend(((len(names), ()), (len(names) + 1, ())))
@@ -137,7 +140,7 @@ def _values(
 ) -> list[tuple[str, list[int]]]:
     """How a value and what closes it are written, each with whether it is a string."""
     first, *more = mark_of(how.after, tokens) or ("",)
-    name, after = f"value of {one.name}", list(map(made.text, more))
+    name, after = f"value such as {one.name}", list(map(made.text, more))
     ways: list[tuple[str, list[int]]] = []
     if one.value is not None:
         opening = [made.number(ir.Embedded(name, one.value))]
@@ -145,16 +148,18 @@ def _values(
     if one.text is None:
         return ways
     tag = how.after.lstrip()
-    kept = tree.intersect((ir.Intersect((one.text,)), without([tag])))
+    kept: ir.Regex = ir.Intersect((one.text,))
+    if isinstance(first, str) and not more:
+        kept = tree.intersect((tree.concat((kept, ir.literal(first))), up_to(tag, [tag])))
+    else:
+        kept = tree.intersect((kept, without([tag])))
     if isinstance(first, SpecialToken):
         after.insert(0, made.text(first))
         if whole_of(ir.Pattern(kept))(""):
             ways.append(("true", after))
         kept = tree.intersect((kept, tree.repeat(ir.ANY_CHAR, 1, None)))
-    else:
+    elif more:
         kept = tree.concat((kept, ir.literal(first)))
-        if not more:
-            kept = tree.intersect((kept, up_to(tag, [tag])))
     text = made.number(ir.Embedded(name, ir.Pattern(kept, source=name)))
     return [*ways, ("true", [text, *after])]
 
