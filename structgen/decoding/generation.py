@@ -128,7 +128,7 @@ class Generation:
         self._drafter: Drafter | None = None
         if search.speculate and self.progress.is_plain and self._recorder is None:
             small, n_prompt = model.draft, len(prompt_ids)
-            cost = None if small is None else small.cost
+            cost = 1.0 if small is None else small.cost
             guesses = Speculation(vocabulary.tokens, cursor, speller, model.pace, n_prompt, cost)
             self._speculation = guesses
             if small is not None:

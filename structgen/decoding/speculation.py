@@ -86,7 +86,7 @@ class Speculation:
         spell: Callable[[TokenIds, bytes], list[int]],
         pace: Pace,
         n_prompt: int,
-        draft_cost: float | None = None,
+        draft_cost: float = 1.0,
     ) -> None:
         """Begin with none.
 
@@ -96,7 +96,7 @@ class Speculation:
             spell: writes bytes in tokens, after the tokens that stand before them.
             pace: what passes of the model cost.
             n_prompt: tokens before the output.
-            draft_cost: of a draft model's passes, as `DraftModel` says; None: there is none.
+            draft_cost: of a draft model's passes, as `DraftModel` says; 1 where there is none.
         """
         self._draft_cost = draft_cost
         self.tried = self.right = 0
@@ -145,7 +145,7 @@ class Speculation:
         for token in found:
             begin, end = end, end + len(self._texts[token])
             of_tokens.append(min(kinds[begin:end]))
-        if of_tokens and self._draft_cost is not None and self._drafted(1.0) > 0:
+        if of_tokens and self._drafted(1.0) > 0:
             right, tried = self._scores[of_tokens[0]]
             if right / tried < self._drafted_rate - self._draft_cost:
                 return []  # a draft model does better
@@ -171,7 +171,6 @@ class Speculation:
             n_pending: as for `guess`.
             room: most tokens that the output may have yet.
         """
-        assert self._draft_cost is not None
         likely = math.prod(self._scores[kind][0] / self._scores[kind][1] for kind in kinds)
         price = self._draft_cost * self._cost(n_unseen)
         risk = price + self._cost(n_pending + len(kinds) + 1) - self._cost(n_pending)
@@ -257,7 +256,6 @@ class Speculation:
 
     def _drafted(self, likely: float) -> float:
         """What a token of a draft model gains after others that come with a probability."""
-        assert self._draft_cost is not None
         again = (self._cost(2) - 1) * (1 - self._drafted_rate)
         return likely * (self._drafted_rate - again) - self._draft_cost - self._pace.token
 

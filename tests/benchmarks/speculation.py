@@ -1,10 +1,15 @@
 """What ``speculate=True`` gains: time and passes of extractions and of free text, with and without.
 
     python tests/benchmarks/speculation.py [--model NAME] [--rounds 3] [--prompts 20] [--json FILE]
+        [--draft NAME] [--draft-cost 0.1] [--token 0.3]
 
 First what a pass over so many tokens costs here, in passes over one (the least of several). Then
 each prompt is run with and without, in turns; its time is the least of the rounds. Beside times it
 prints what no load changes: passes after the prompt, and what they cost by the costs of passes.
+
+With ``--draft`` a small model guesses, too. ``--draft-cost`` is the price of its passes instead of
+the ratio of the files' sizes, and ``--token`` that of a further token in a pass: passes are then
+chosen and counted as on such a device.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import platform
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -124,21 +130,23 @@ class Counted:
         self._end = self._inner.length
 
 
-def counted(generator: Any, prompt: Any, **options: Any) -> tuple[Any, list[int]]:
-    """A result, and the lengths of the passes after the prompt."""
+def counted(generator: Any, prompt: Any, **options: Any) -> tuple[Any, list[int], list[int]]:
+    """A result, the lengths of the passes after the prompt, and of all passes of a draft model."""
     made: list[Counted] = []
+    drafts: list[Counted] = []
     start = TextModel.start
 
-    def watched(*args: Any, **named: Any) -> Counted:
-        made.append(Counted(start(*args, **named)))
-        return made[-1]
+    def watched(model: TextModel, *args: Any, **named: Any) -> Counted:
+        into = made if model is generator.model else drafts
+        into.append(Counted(start(model, *args, **named)))
+        return into[-1]
 
     TextModel.start = watched  # type: ignore[assignment, method-assign]
     try:
         result = generator.result(prompt, **options)
     finally:
         TextModel.start = start  # type: ignore[method-assign]
-    return result, made[-1].lengths[1:]
+    return result, made[-1].lengths[1:], [n for one in drafts for n in one.lengths]
 
 
 def processor() -> str:
@@ -156,8 +164,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--json")
+    parser.add_argument("--draft")
+    parser.add_argument("--draft-cost", type=float)
+    parser.add_argument("--token", type=float)
     given = parser.parse_args()
-    model = structgen.load(given.model)
+    model = structgen.load(given.model, draft_model=given.draft)
+    if model.draft is not None and given.draft_cost is not None:
+        model.draft = replace(model.draft, cost=given.draft_cost)
+    if given.token is not None:
+        TextModel.pace = replace(model.pace, token=given.token)  # type: ignore[assignment, method-assign]
     print(
         f"{given.model}, structgen {structgen.__version__}, onnxruntime-genai "
         f"{version('onnxruntime-genai')}, {processor()}, {datetime.date.today()}"
@@ -167,9 +182,12 @@ def main() -> None:
     print("as it is taken to be", {n: round(1 + model.pace.token * (n - 1), 2) for n in costs})
 
     def cost(n: int) -> float:
+        if given.token is not None:
+            return 1 + given.token * (n - 1)
         beyond = max(n - 8, 0) * (costs[8] - costs[4]) / 4
         return float(np.interp(n, [*costs], [*costs.values()]) + beyond) / costs[1]
 
+    price = 0.0 if model.draft is None else model.draft.cost
     generators = {kind: Generator(model, kind) for kind in (Person, Invoice)}
     free = Generator(model)
     stories = [(None, f"Write a short story about a {work}.") for work in WORKS]
@@ -178,10 +196,14 @@ def main() -> None:
         generator: Any = free if kind is None else generators[kind]
         prompt = [{"role": "user", "content": text}]
         best, made, passes = [1e9, 1e9], [None, None], [[], []]  # type: ignore[var-annotated]
+        drafted: list[int] = []
         for turn in range(given.rounds):
             for guesses in (turn % 2 == 0, turn % 2 == 1):
                 began = time.perf_counter()
-                result, lengths = counted(generator, prompt, max_new_tokens=120, speculate=guesses)
+                result, lengths, small = counted(
+                    generator, prompt, max_new_tokens=120, speculate=guesses
+                )
+                drafted = small or drafted
                 best[guesses] = min(best[guesses], time.perf_counter() - began)
                 made[guesses], passes[guesses] = result, lengths
         usage = made[True].usage
@@ -194,12 +216,17 @@ def main() -> None:
                 "guessed": usage.guessed_tokens,
                 "accepted": usage.accepted_tokens,
                 "passes": [len(found) for found in passes],
-                "cost": [sum(map(cost, found)) for found in passes],
+                "cost": [
+                    sum(map(cost, passes[0])),
+                    sum(map(cost, passes[1])) + price * sum(map(cost, drafted)),
+                ],
+                "drafted": len(drafted),
             }
         )
+    keys = ("tokens", "guessed", "accepted", "drafted")
     for name, found in rows.items():
         ratios = sorted(row["ratio"] for row in found)
-        total = {key: sum(row[key] for row in found) for key in ("tokens", "guessed", "accepted")}
+        total = {key: sum(row[key] for row in found) for key in keys}
         without, with_ = (
             [sum(row[key][guesses] for row in found) for key in ("seconds", "passes", "cost")]
             for guesses in (False, True)

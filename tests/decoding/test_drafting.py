@@ -211,6 +211,7 @@ def test_a_draft_model_is_loaded_shared_and_closed(
     load_options = several[0].load_options
     assert load_options is not None
     assert load_options["draft_model"] == small
+    assert several[0].to_async()._host.load.draft_model == small
 
 
 def test_a_draft_model_of_another_vocabulary_is_refused(folders: tuple[Path, Path, Path]) -> None:

@@ -27,7 +27,9 @@ A `TextBatch` runs several at once. What the runtime does, measured with 0.18 an
   scores of a shorter row are those of the row alone, but for rounding. `pads_exactly` checks it.
 * A row whose end-of-sequence token was written goes on with padding. So rows are never fed one
   before they are done, and cost a step as long as the batch has them.
-* A batch can be rewound to nothing only: to grow, all of it is run again.
+* A batch can be rewound to nothing only: to grow, all of it is run again. So neither is forced text
+  appended to a row in one pass, nor a prefix that rows share read once.
+* Its ``Engine`` runs requests of any lengths side by side, but shows no scores and takes no mask.
 """
 
 from __future__ import annotations
