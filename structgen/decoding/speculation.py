@@ -108,7 +108,8 @@ class Speculation:
         self._n_read = 0
         self._scores = [[_WEIGHT * rate, _WEIGHT] for rate in _FIRST_RATES]
         self._pace = pace
-        self._saved = min(_SHARE * self._cost(n_prompt), _GRANT)
+        # What all guesses have saved, and those of a draft model, for which no others pay.
+        self._saved = self._saved_drafting = min(_SHARE * self._cost(n_prompt), _GRANT)
         self._n_prompt = n_prompt
         self._is_over = False
         self._start = 0  # bytes before the output
@@ -158,8 +159,7 @@ class Speculation:
     def cut(self, found: list[int], kinds: list[int], n_pending: int) -> list[int]:
         """As much of a guess as pays, which is noted next; ``kinds`` are those of its tokens."""
         most = self._worth(kinds, n_pending)
-        if most:
-            self._latest = (n_pending, kinds[:most])
+        self._latest = (n_pending, kinds[:most])
         return found[:most]
 
     def drafts(self, kinds: Sequence[int], n_unseen: int, n_pending: int, room: int) -> bool:
@@ -175,9 +175,11 @@ class Speculation:
         price = self._draft_cost * self._cost(n_unseen)
         risk = price + self._cost(n_pending + len(kinds) + 1) - self._cost(n_pending)
         pays = self._drafted(likely) * min(room, _REPAID) > price - self._draft_cost
-        if not pays or risk + self._cost(2) - 1 > self._granted:
+        granted = self._granted + min(self._saved_drafting - self._saved, 0)
+        if not pays or risk + self._cost(2) - 1 > granted:
             return False
         self._saved -= price
+        self._saved_drafting -= price
         return True
 
     def learn(self, kind: int, is_right: bool) -> None:
@@ -189,9 +191,12 @@ class Speculation:
         """Take down what a guess was worth."""
         n_pending, kinds = self._latest
         alone = self._cost(n_pending) + sum(map(self._gain, kinds[:n_right]))
-        self._saved += alone - self._cost(n_pending + n_guessed)
+        saved = alone - self._cost(n_pending + n_guessed)
         if n_right < n_guessed:
-            self._saved -= self._cost(2) - 1
+            saved -= self._cost(2) - 1
+        self._saved += saved
+        if any(kind >= _DRAFTED for kind in kinds):
+            self._saved_drafting += saved
         self.tried += sum(kind != FORCED for kind in kinds)
         self.right += sum(kind != FORCED for kind in kinds[:n_right])
         for at, kind in enumerate(kinds[: n_right + 1]):
