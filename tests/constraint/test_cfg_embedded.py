@@ -219,7 +219,7 @@ def test_ambiguity_does_not_multiply_states() -> None:
         ('start: A\nA: "x" %json {}', 2, 8, "part of a terminal"),
         ('start: %json {"a":\n1} b\n', 2, 4, "'b' used but not defined"),
         ('start: %json {"a":\n1} "x" )\n', 2, 8, "Unexpected ')'"),
-        ('start: "%json {" %regex {}', 1, 18, "no %regex"),
+        ('start: "%json {" %regex {}', 1, 18, "%regex is llguidance's"),
         ('start: %json {"a":\n\n1} A\nA: /[z/', 4, 4, "unterminated"),
     ],
 )

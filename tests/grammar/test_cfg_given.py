@@ -13,10 +13,10 @@ from engine.walks import TINY, accepts, allowed, brute_force_ids, minimum, seeds
 from pydantic import BaseModel, Field
 
 import structgen
-from structgen import Cfg, Choice, OutputTypeError, Regex, SpecialToken
+from structgen import Cfg, Choice, OutputTypeError, Regex
 from structgen.constraint.check_grammar import problems
 from structgen.errors import GrammarError
-from structgen.types import lower
+from structgen.types import SpecialToken, lower
 
 PARENS = 'start: "(" start ")" | "x"'
 

@@ -37,13 +37,12 @@ from structgen import (
     OutputTypeError,
     ParseError,
     Regex,
-    SpecialToken,
     Tagged,
     Template,
     Text,
     Vocabulary,
 )
-from structgen.types import TaggedText, TaggedValue, lower
+from structgen.types import SpecialToken, TaggedText, TaggedValue, lower
 from structgen.types.tagged import ReadTag, read_tags, tagged_type
 
 
