@@ -480,17 +480,22 @@ CHECKED = "$structgen-checked"
 """Key of a node that code looks at when the text is parsed; its value names that code."""
 
 
+_BESIDE = "pydantic_js_annotation_functions"
+"""Key of metadata: what annotations, such as `Regex`, make of the JSON Schema."""
+
+
 def refused(message: str, fix: str) -> JsonSchemaValue:
     """A node that cannot be masked: why, and what to do instead."""
     return {REFUSED: [message, fix]}
 
 
 def constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
-    """A core schema whose JSON Schema is ``found``, with the titles and name of ``schema``."""
+    """A core schema whose JSON Schema is ``found``, with the titles and name of ``schema``, and
+    what annotations beside it say."""
     metadata = {
         key: value
         for key, value in schema.get("metadata", {}).items()
-        if key in ("pydantic_js_updates", "pydantic_js_extra")
+        if key in ("pydantic_js_updates", "pydantic_js_extra", _BESIDE)
     }
     metadata["pydantic_js_functions"] = [
         lambda schema, handler: refused(*found) if isinstance(found, Refusal) else dict(found)
@@ -591,10 +596,11 @@ class ExactSchema(GenerateJsonSchema):
 
     def _limited(self, schema: Any) -> Any:
         """A constraint that Pydantic checks after ``schema``'s inner part, as a core schema."""
+        beside = {"metadata": {_BESIDE: schema.get("metadata", {}).get(_BESIDE, [])}}
         inner = self.generate_inner(schema["schema"])
         shape = self.resolve_ref_schema(inner) if "$ref" in inner else inner
         if CHECKED in shape or REFUSED in shape:
-            return constant({}, checked(inner, schema))
+            return constant(beside, checked(inner, schema))
         limits = dict(schema.get("metadata", {}).get("pydantic_js_updates", {}))
         result = {key: limits.pop(key) for key in _NOTES & limits.keys()} | inner
         is_text = shape.get("format") == "password" or _is_text(schema["schema"])
@@ -607,7 +613,7 @@ class ExactSchema(GenerateJsonSchema):
                 result["pattern"] = _ASCII
         else:
             if limits:
-                return constant({}, result)
+                return constant(beside, result)
         named = ", ".join(limits) or title(schema)
         return constant({}, Refusal(f"A constraint ({named}) {_NOT_ITS_OWN}", _CHECK_OR_URL))
 

@@ -138,9 +138,12 @@ class TextPattern(Typed[T_co]):
             UnsupportedFeature: a pattern is not regular.
             CompileLimitExceeded: it has too many states.
         """
+        from structgen.automaton.core import GROW
         from structgen.automaton.regex import RegexAutomaton
 
-        return not RegexAutomaton(regex_algebra.lower((self & other).expression())).is_empty()
+        with GROW:  # documents are shared
+            both = RegexAutomaton(regex_algebra.lower((self & other).expression()))
+            return not both.is_empty()
 
     # -- as a constraint in Annotated[str, ...] ---------------------------------------------
 

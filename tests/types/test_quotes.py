@@ -29,11 +29,12 @@ from fakes import FakeModel
 from hypothesis import given
 from hypothesis import strategies as st
 from inside import state
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 import structgen
 from structgen import (
+    Cfg,
     Generator,
     JsonSchema,
     OptionError,
@@ -41,6 +42,7 @@ from structgen import (
     ParseError,
     Quote,
     Regex,
+    Template,
     types,
 )
 from structgen.automaton.regex import quotes
@@ -150,9 +152,13 @@ TYPES: dict[str, Any] = {
     "folded": Quote(DOCUMENT, ignore_case=True, any_whitespace=True),
     "beside others": "[" + Quote(DOCUMENT, max=4) + "]" & ~Regex(r"\[The.*"),
     "of two": Quote(DOCUMENT) | Quote("The mill was built of oak."),
+    "holes": Template("{quote} ({n})", quote=Quote(DOCUMENT), n=int),
+    "terminals": Cfg('start: "[" Q ("," Q)* "]"', terminals={"Q": Quote(DOCUMENT, max=2)}),
     "JSON": list[Annotated[str, Quote(DOCUMENT)]],
     "JSON characters": dict[str, Annotated[str, Quote(DOCUMENT, "character")]],
     "JSON folded": list[Annotated[str, Quote(DOCUMENT, ignore_case=True)]],
+    "JSON keys": dict[Annotated[str, Quote(DOCUMENT, max=2)], int | None],
+    "JSON with a length": list[Annotated[str, Quote(DOCUMENT), Field(max_length=9)]],
 }
 BY_TYPE = pytest.mark.parametrize("name", TYPES)
 

@@ -1227,3 +1227,11 @@ def test_numbers_that_are_no_json_are_told_alone(schema: Any, message: str) -> N
 
 def test_the_longest_integer_that_python_writes_is_a_schema() -> None:
     assert lower(JsonSchema({"const": 10**4299})).parse(str(10**4299)) == 10**4299
+
+
+def test_a_regex_stays_whatever_comes_after_it() -> None:
+    for after in (Field(max_length=3), Field(min_length=2)):
+        kind: Any = list[Annotated[str, Regex("[a-z]+"), after]]
+        constraint = structgen.compile(kind, BYTES)
+        assert constraint.allows('["abc"]')
+        assert not constraint.allows('["ab1"]')
