@@ -53,6 +53,7 @@ from .own_types import (
     title,
 )
 from .patterns import KEPT, NoForm, to_ecma
+from .regexes import TextPattern
 
 Schema = dict[str, Any]
 
@@ -481,7 +482,7 @@ CHECKED = "$structgen-checked"
 
 
 _BESIDE = "pydantic_js_annotation_functions"
-"""Key of metadata: what annotations, such as `Regex`, make of the JSON Schema."""
+"""Key of metadata: what annotations make of the JSON Schema; of patterns it says which."""
 
 
 def refused(message: str, fix: str) -> JsonSchemaValue:
@@ -490,13 +491,19 @@ def refused(message: str, fix: str) -> JsonSchemaValue:
 
 
 def constant(schema: Any, found: JsonSchemaValue | Refusal) -> Any:
-    """A core schema whose JSON Schema is ``found``, with the titles and name of ``schema``, and
-    what annotations beside it say."""
+    """A core schema whose JSON Schema is ``found``, with the titles and name of ``schema``, and the
+    patterns beside it."""
+    given = schema.get("metadata", {})
     metadata = {
         key: value
-        for key, value in schema.get("metadata", {}).items()
-        if key in ("pydantic_js_updates", "pydantic_js_extra", _BESIDE)
+        for key, value in given.items()
+        if key in ("pydantic_js_updates", "pydantic_js_extra")
     }
+    if not isinstance(found, Refusal):
+        beside = given.get(_BESIDE, ())
+        metadata[_BESIDE] = [
+            one for one in beside if isinstance(getattr(one, "__self__", None), TextPattern)
+        ]
     metadata["pydantic_js_functions"] = [
         lambda schema, handler: refused(*found) if isinstance(found, Refusal) else dict(found)
     ]
@@ -596,7 +603,7 @@ class ExactSchema(GenerateJsonSchema):
 
     def _limited(self, schema: Any) -> Any:
         """A constraint that Pydantic checks after ``schema``'s inner part, as a core schema."""
-        beside = {"metadata": {_BESIDE: schema.get("metadata", {}).get(_BESIDE, [])}}
+        beside = {"metadata": {_BESIDE: schema.get("metadata", {}).get(_BESIDE, ())}}
         inner = self.generate_inner(schema["schema"])
         shape = self.resolve_ref_schema(inner) if "$ref" in inner else inner
         if CHECKED in shape or REFUSED in shape:
