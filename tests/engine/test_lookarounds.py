@@ -65,7 +65,7 @@ def test_generated_patterns() -> None:
             judged += 1
             accepted += expected
             assert automaton.accepts(text) == expected, (pattern, text)
-    assert judged > 2000
+    assert judged > 5 * len(seeds(400))
     assert accepted > judged / 10
 
 
