@@ -43,7 +43,7 @@ def examples(count: int) -> settings:
 
 def seeds(count: int) -> range:
     """Seeds of a test that draws its own randomness."""
-    return range(int(count * SCALE))
+    return range(max(1, int(count * SCALE)))
 
 
 # The tiny vocabulary: every byte, tokens that cross the places where JSON changes state, tokens

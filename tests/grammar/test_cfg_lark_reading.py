@@ -230,7 +230,7 @@ def test_what_lark_refuses_is_refused_once() -> None:
         if not is_taken:
             found = [problem for problem in problems(text, dialect="lark") if problem.is_error]
             assert len(found) == 1
-    assert min(verdicts.values()) > 10 * SCALE, verdicts
+    assert min(verdicts.values()) > 4 * SCALE, verdicts
 
 
 def test_what_lark_can_parse_is_cut_into_statements() -> None:
