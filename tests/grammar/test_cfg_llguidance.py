@@ -8,6 +8,7 @@ import re
 import pytest
 
 import structgen
+from structgen.constraint.check_grammar import problems
 from structgen.errors import CompileLimitExceeded, GrammarError
 from structgen.grammar import cfg
 from structgen.vocabulary import Vocabulary
@@ -87,6 +88,12 @@ def test_it_is_told_by_its_command() -> None:
         "x": (15, {"T"}),
         "T": (20, set()),
     }
+
+
+def test_what_options_and_ignored_text_name_is_used() -> None:
+    text = 'start: y "a"\ny[suffix=B]: /a*/\nB: "b"\nWS: " "\n%ignore WS\nZ: "z"'
+    (problem,) = problems(text, dialect="llguidance")
+    assert "'Z' is defined and never used" in str(problem)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from structgen.errors import GrammarError, PatternError
@@ -79,9 +79,11 @@ class _Token(NamedTuple):
 
 
 class _Definition(NamedTuple):
-    """A rule or terminal: where its body begins among the tokens, and its options."""
+    """A rule or terminal: where its body begins and ends among the tokens, where it stands in the
+    text, and its options."""
 
     body: int
+    end: int
     at: int
     options: Mapping[str, Any]
 
@@ -112,16 +114,21 @@ def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
 
 
 def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
-    """By name, where each rule and terminal is defined, and the names that stand in it."""
+    """By name, where each rule and terminal is defined, and the names that stand in it; under
+    ``""`` those that stand elsewhere, as in an option or what is ignored."""
     reader = _Reader(text, {})
     scope = _Scope(reader, "", 0)
     scope.statements()
-    found = {}
-    for name, one in scope.defined.items():
-        ends = [other.at for other in scope.defined.values() if other.at > one.at]
-        body = [t for t in reader.tokens[one.body :] if t.at < min(ends, default=len(text))]
-        found[name] = (one.at, {t.text for t in body if t.kind in ("rule", "terminal")})
-    return found
+    defined, tokens = scope.defined, reader.tokens
+
+    def names(some: Iterable[_Token]) -> set[str]:
+        return {token.text for token in some if token.kind in ("rule", "terminal")}
+
+    bodies = {i for one in defined.values() for i in range(one.body, one.end)}
+    heads = {one.at for one in defined.values()}
+    found = {name: (one.at, names(tokens[one.body : one.end])) for name, one in defined.items()}
+    others = names(t for i, t in enumerate(tokens) if i not in bodies and t.at not in heads)
+    return found | {"": (0, others)} if others else found
 
 
 class _Reader:
@@ -273,8 +280,9 @@ class _Scope:
             self._wrong(
                 f"{name} is defined twice. Write the alternatives in one definition", token.at
             )
-        self.defined[name] = _Definition(self._next, token.at, options)
+        body = self._next
         self._pass_body()
+        self.defined[name] = _Definition(body, self._next, token.at, options)
 
     def _rule_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
