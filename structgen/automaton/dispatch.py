@@ -326,6 +326,7 @@ class _Builder:
         from structgen.automaton.cfg import CfgFrame
 
         embedded: dict[int, tuple[Alternative, ...]] = {}
+        impossible: OutputTypeError | None = None
         for number, inner in _embedded(grammar).items():
             if isinstance(inner, ir.SpecialToken):
                 embedded[number] = self._named_token(inner)
@@ -337,8 +338,14 @@ class _Builder:
                 kind = error if is_limit else GrammarError(str(error))
                 refused = kind.inside(f"{inner.name} is refused")
                 refused.terminal = inner.name
-                raise refused from error
-        frame = CfgFrame(grammar, self._chars, embedded)
+                if not (isinstance(error, Unsatisfiable) and isinstance(inner.grammar, ir.Pattern)):
+                    raise refused from error
+                # As any terminal that no text matches: rules that need it are left out.
+                embedded[number], impossible = (), impossible or refused
+        try:
+            frame = CfgFrame(grammar, self._chars, embedded)
+        except Unsatisfiable as error:
+            raise impossible or error from None
         self.languages.append(frame)
         return frame.open()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from structgen.automaton import build
 from structgen.automaton.cfg import NonterminalAutomata, Terminals
-from structgen.errors import GrammarError, OutputTypeError
+from structgen.errors import GrammarError, OutputTypeError, Unsatisfiable
 from structgen.grammar import cfg, ir
 from structgen.grammar.cfg import embedded
 
@@ -89,13 +89,17 @@ def problems(
     dead = [
         t
         for t, terminal in enumerate(grammar.terminals)
-        if starts[t] < 0 and isinstance(terminal, ir.Terminal)
+        if (starts[t] < 0 if isinstance(terminal, ir.Terminal) else _is_impossible(terminal))
     ]
     for t in dead:
-        warning = GrammarError(f"terminal {grammar.terminals[t].name} matches no text at all.")
-        warning.terminal = grammar.terminals[t].name
+        name = grammar.terminals[t].name
+        warning = GrammarError(f"terminal {name} matches no text at all.")
+        warning.terminal = name
         line = cfg.locate(text, dialect, path, warning)
-        found.append(Problem(str(warning), line, False))
+        if (place := _place_in(name)) is not None:
+            found.append(_placed(f"{name} matches no text at all.", text, place, False))
+        else:
+            found.append(Problem(str(warning), line, False))
     found += [
         of(
             name,
@@ -120,6 +124,17 @@ def _placed(message: str, text: str, place: tuple[int, int] | None, is_error: bo
     """A problem at a line and column of the text, if it has one."""
     line, column = place or (None, None)
     return Problem(str(GrammarError(message, text=text, line=line, column=column)), line, is_error)
+
+
+def _is_impossible(terminal: ir.AnyTerminal) -> bool:
+    """Whether a terminal is a pattern of its own that no text matches."""
+    if not isinstance(terminal, ir.Embedded) or not isinstance(terminal.grammar, ir.Pattern):
+        return False
+    try:
+        build(terminal.grammar, {})
+    except Unsatisfiable:
+        return True
+    return False
 
 
 def _place_in(name: str | None) -> tuple[int, int] | None:

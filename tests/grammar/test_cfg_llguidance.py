@@ -34,6 +34,26 @@ def compiled(text: str) -> structgen.Constraint:
         ('start: x /[abc]*/\nx[suffix="b"]: /(?s:.*)/', "[^b]*b[abc]*"),
         ('start: x "a"\nx[suffix=B]: /[ab]*/\nB: /b|c/', "a*(b|c)a"),
         ('start: x\nx[stop=""]: /a*/', "a*"),
+        ('start: x "a"\nx[stop="bc"]: /[abc]*/', "(?!.*bc.*a$)[abc]*a"),
+        ('start: x "b"\nx[stop=/b?/]: /[abc]*/', "[ac]*b"),
+        ('start: "a" | T "b"\nT: /ab/ & /b+/', "a"),
+        ('start: "a" T? x\nT: /a/ & /b/\nx: T | "b" | x T', "ab"),
+        (
+            'start: p::0 "c"?\np::_: "" %if bit_count_eq([0:2], 2)\n'
+            '  | "a" p::set_bit(0) -> named %if bit_clear(0)\n'
+            '  | "b" p::bit_or(0x2) %if not(bit_set(1))',
+            "(ab|ba)c?",
+        ),
+        (
+            "start: p::6\np::_: /[ab]/ p::decr([1:3]) %if gt([1:3], 0)\n"
+            "  | /c/ %if and(is_zeros(_), or(true, le(_, 1)))",
+            "[ab]{3}c",
+        ),
+        (
+            "start: p::0\np::_: /a/ p::incr(_) %if lt(_, 3)\n  | q::_\n"
+            'q::_: "b" q::incr([0:64]) %if ne(_, 3)\n  | ""',
+            "(?=.{,3}$)a*b*",
+        ),
         ('start: "a" "b"\n%ignore "c"', "ac*bc*"),
         (
             '%llguidance {"ignore_once": true}\nstart: "a" "b"\n%ignore /c/ | "aa"',
@@ -102,9 +122,16 @@ def test_what_options_and_ignored_text_name_is_used() -> None:
         ("start[capture]: /a/", "capture is not supported"),
         ("start[max_tokens=3]: /a/", "max_tokens is not supported. Bound the characters"),
         ("start[temperature=0.5]: /a/", "temperature is not supported. Pass temperature="),
-        ('start: x\nx[stop=","]: /a/', "stop= takes back"),
         ("start[huge]: /a/", "no option 'huge'"),
-        ("start: x::0\nx::_: 'a'".replace("'", '"'), "Rules with numbers"),
+        ("start: x\nx::_: 'a'".replace("'", '"'), "'x' has a number, as in x::0"),
+        ("start: x::0\nx: 'a'".replace("'", '"'), "'x' has no number"),
+        ("start: x::_\nx::_: /a/", "Only a rule with a number has one"),
+        ("start: x::0\nx::_: T\nT: /a/ %if true", "Only a rule with a number has one"),
+        ("start: x::0\nx::_: /a/ %if set_bit(1)", "'set_bit' is not a condition"),
+        ("start: x::0\nx::_: /a/ %if eq([3:1], 2)", "'[' is not bits, like [0:3]"),
+        ("start: x::0\nx::_: x::set_bit(99999999)", "'set_bit' is not a number of 64 bits"),
+        ("start: x::0\nx::_: /a/ %if " + "not(" * 200, "Brackets are more than"),
+        ("start: T\nT: /a/ & /b/", "no text matches"),
         ("start: a{x}\na: /a/", "Expected number"),
         ("start.2: /a/", "Priorities are not llguidance's"),
         ("start: @other", "no other grammars here. Write %lark"),
@@ -137,6 +164,19 @@ def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
     with pytest.raises(GrammarError, match=re.escape(said)) as caught:
         compiled(text)
     assert "line" in str(caught.value)
+
+
+def test_numbers_are_bounded() -> None:
+    ways = "".join(f'\n  | "{chr(97 + i)}" p::set_bit({i}) %if bit_clear({i})' for i in range(20))
+    grammar = structgen.Cfg(f'start: p::0\np::_: "" {ways}', dialect="llguidance")
+    with pytest.raises(CompileLimitExceeded, match="too many numbers of rules"):
+        structgen.compile(grammar, BYTES, max_work=20_000)
+
+
+def test_terminals_that_no_text_matches_are_warned_about() -> None:
+    text = 'start: T | "a"\nT: /ab/ & /b/'
+    (problem,) = problems(text, dialect="llguidance")
+    assert str(problem).startswith("warning: line 1: the terminal at line 1, column 8 matches no")
 
 
 def test_terminals_in_terminals_are_bounded() -> None:

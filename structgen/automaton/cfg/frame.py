@@ -616,7 +616,8 @@ class CfgFrame(Frame):
         lexer = None if self._inner else shared_lexer(grammar.terminals, self._chars)
         terminals = lexer.terminals if lexer else Terminals(grammar.terminals, self._chars)
         for t, ways in self._inner.items():
-            terminals.embedded[t] = self._embed(grammar.terminals[t].name, ways, terminals)
+            if ways:
+                terminals.embedded[t] = self._embed(grammar.terminals[t].name, ways, terminals)
         self.embedded = terminals.embedded
         dead = [t for t, s in enumerate(terminals.starts) if s < 0 and t not in self.embedded]
         goals = NonterminalAutomata(grammar, dead)

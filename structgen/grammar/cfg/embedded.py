@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from structgen.errors import GrammarError
 from structgen.grammar import ir, reading
@@ -176,21 +176,26 @@ def json_schema(text: str, at: int) -> tuple[ir.Embedded, int]:
     Raises:
         GrammarError: what follows is no JSON Schema.
     """
-    schema, end = _schema(text, at + len("%json"))
+    schema, end = json_after("%json", text, at)
     line, column = place(text, at)
     return ir.Embedded(f"%json at line {line}, column {column}", ir.Json(schema)), end
 
 
-def _schema(text: str, after: int) -> tuple[object, int]:
-    """The JSON value after ``%json``, and where it ends."""
-    space = _SPACE.match(text, after)
+def json_after(command: str, text: str, at: int) -> tuple[Any, int]:
+    """The JSON value after a command that stands at ``at``, and where it ends.
+
+    Raises:
+        GrammarError: it is none, or no object; after ``%json`` it may be a boolean.
+    """
+    space = _SPACE.match(text, at + len(command))
     assert space is not None
-    begin = space.end()
+    begin, is_schema = space.end(), command == "%json"
     try:
-        schema, end = json.JSONDecoder().raw_decode(text, begin)
+        value, end = json.JSONDecoder().raw_decode(text, begin)
     except json.JSONDecodeError as error:
+        what = "a JSON Schema" if is_schema else "an object"
         raise placed(
-            f"After %json must come a JSON Schema, as JSON: {error.msg}.", text, error.pos
+            f"After {command} must come {what}, as JSON: {error.msg}.", text, error.pos
         ) from None
     except RecursionError:
         raise placed(
@@ -198,13 +203,10 @@ def _schema(text: str, after: int) -> tuple[object, int]:
             text,
             begin,
         ) from None
-    if not isinstance(schema, (dict, bool)):
-        raise placed(
-            f"A JSON Schema is an object or a boolean, got {json.dumps(schema)[:_SHOWN]}.",
-            text,
-            begin,
-        )
-    return schema, end
+    if not isinstance(value, (dict, bool) if is_schema else dict):
+        what = "A JSON Schema is an object or a boolean" if is_schema else "This must be an object"
+        raise placed(f"{what}, got {json.dumps(value)[:_SHOWN]}.", text, begin)
+    return value, end
 
 
 def _is_in_terminal(text: str, at: int) -> bool:

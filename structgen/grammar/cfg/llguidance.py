@@ -2,6 +2,8 @@ r"""Lark as llguidance reads it → IR.
 
     name[lazy]: …         a rule, whose lexemes match as few characters as they can
     name[suffix="x"]: …   the same, up to and including what follows
+    name[stop="x"]: …     a text without what follows, which stays away
+    name::_: … %if …      a rule for each number of 64 bits that is met
     NAME: A & ~B          a terminal, with *and* and *not*
     %json {…}  %lark {…}  a JSON Schema; a grammar of its own, with its own names
     %regex {"substring_words": "…"}   words in a row of a text, also ``_chars`` and ``_chunks``
@@ -10,14 +12,15 @@ r"""Lark as llguidance reads it → IR.
 Owns this syntax, and what a lexeme is: a text of its terminal, then what is ignored. A text belongs
 to the language if any way to cut it into lexemes fits; llguidance cuts at the longest one alone, so
 it refuses some texts that are taken here, and takes none that are not. What it offers beside texts
-(captures, a temperature or a number of tokens for a rule, a stop that the text loses) and rules
-with numbers (``name::_``) are refused by name. What expressions come to is for `notation` to say.
+(captures, a temperature or a number of tokens for a rule) is refused by name. What expressions come
+to is for `notation` to say.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
@@ -56,14 +59,12 @@ _MAX_CHUNKS = 100
 _MAX_TOKENS = 1_000
 """Most ids in one range of tokens."""
 
-_NO_NUMBERS = "Rules with numbers (::) are not supported. Write a rule for each number"
-
 _ANY = ir.Repeat(ir.ANY_CHAR, 1, None)
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _NOT_HERE = {
     "capture": "Leave it out, and take what you need out of the text.",
     "stop_capture": "Leave it out, and take what you need out of the text.",
-    "max_tokens": "Bound the characters: /.{0,80}/.",
+    "max_tokens": "Bound the characters: /.{0,80}/. A grammar counts no tokens.",
     "temperature": "Pass temperature= to the generator, for the whole text.",
 }
 """Options of rules that are about more than texts, and what to do instead."""
@@ -80,12 +81,52 @@ class _Token(NamedTuple):
 
 class _Definition(NamedTuple):
     """A rule or terminal: where its body begins and ends among the tokens, where it stands in the
-    text, and its options."""
+    text, its options, and whether it has a number."""
 
     body: int
     end: int
     at: int
     options: Mapping[str, Any]
+    is_numbered: bool
+
+
+class _Bits(NamedTuple):
+    """Some bits of a rule's number: the lowest of them, what they are, and the most they can be."""
+
+    low: int
+    value: int
+    most: int
+
+
+_BITS = 64
+"""How many bits the number of a rule has."""
+
+_FUNCTIONS: dict[str, tuple[tuple[type, ...], Callable[..., int]]] = {
+    "set_bit": ((int,), lambda number, bit: number | 1 << min(bit, _BITS)),
+    "clear_bit": ((int,), lambda number, bit: number & ~(1 << min(bit, _BITS))),
+    "bit_and": ((int,), lambda number, mask: number & mask),
+    "bit_or": ((int,), lambda number, mask: number | mask),
+    "incr": ((_Bits,), lambda number, bits: number + ((bits.value < bits.most) << bits.low)),
+    "decr": ((_Bits,), lambda number, bits: number - ((bits.value > 0) << bits.low)),
+    "bit_set": ((int,), lambda number, bit: bool(number >> bit & 1)),
+    "bit_clear": ((int,), lambda number, bit: not number >> bit & 1),
+    "is_ones": ((_Bits,), lambda _, bits: bits.value == bits.most),
+    "is_zeros": ((_Bits,), lambda _, bits: not bits.value),
+    "true": ((), lambda _: True),
+    "not": ((bool,), lambda _, one: not one),
+    "and": ((bool, bool), lambda _, one, other: one and other),
+    "or": ((bool, bool), lambda _, one, other: one or other),
+}
+"""What may be said of a rule's number: of what, and what it comes to for a number. A new number is
+an int, a condition a bool."""
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _compare = getattr(operator, _name)
+    _FUNCTIONS[_name] = (_Bits, int), lambda _, bits, than, by=_compare: by(bits.value, than)
+    _FUNCTIONS[f"bit_count_{_name}"] = (
+        (_Bits, int),
+        lambda _, bits, than, by=_compare: by(bits.value.bit_count(), than),
+    )
 
 
 def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
@@ -153,7 +194,7 @@ class _Reader:
             if written == "%json":
                 value, at = embedded.json_schema(self.text, begin)
             elif written in ("%regex", "%llguidance"):
-                value, at = self._object(written, at)
+                value, at = embedded.json_after(written, self.text, begin)
             if kind != "blank":
                 found.append(_Token(kind, written, begin, value))
         end = len(self.text)
@@ -162,17 +203,6 @@ class _Reader:
             _Token("newline", "the end of the line", end),
             _Token("end", "the end", end),
         ]
-
-    def _object(self, command: str, at: int) -> tuple[dict[str, Any], int]:
-        space = re.compile(r"\s*").match(self.text, at)
-        assert space is not None
-        try:
-            value, end = json.JSONDecoder().raw_decode(self.text, space.end())
-        except (ValueError, RecursionError):
-            value = end = None
-        if not isinstance(value, dict) or end is None:
-            self.wrong(f"After {command} must come an object, as JSON", at)
-        return value, end
 
     def wrong(self, message: str, at: int) -> NoReturn:
         """Raise an error at a character."""
@@ -200,6 +230,7 @@ class _Scope:
         self._ignored: list[int] = []
         self._options: dict[str, Any] = {}
         self._in_terminal = False
+        self._number: int | None = None  # of the rule that is read
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -267,8 +298,9 @@ class _Scope:
 
     def _definition(self, token: _Token) -> None:
         name = token.text.lstrip("!?")
-        if self._here.text == "::":
-            self._wrong(_NO_NUMBERS)
+        is_numbered = token.kind == "rule" and self._take("::") is not None
+        if is_numbered:
+            self._must("_")
         if self._here.text in ("{", "."):
             what = "Templates" if self._here.text == "{" else "Priorities"
             self._wrong(f"{what} are not llguidance's. Read the text as Lark: dialect='lark'")
@@ -282,7 +314,7 @@ class _Scope:
             )
         body = self._next
         self._pass_body()
-        self.defined[name] = _Definition(body, self._next, token.at, options)
+        self.defined[name] = _Definition(body, self._next, token.at, options, is_numbered)
 
     def _rule_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
@@ -360,19 +392,25 @@ class _Scope:
         most = 1 if self._options.get("ignore_once") else None
         return tree.repeat(tree.alternate(parts), 0, most) if parts else ir.EPSILON
 
-    def rule(self, name: str, at: int) -> Reference:
-        """The rule of a name."""
+    def rule(self, name: str, at: int, number: int | None = None) -> Reference:
+        """The rule of a name and, if it has them, a number."""
         found = self.defined.get(name)
         if found is None:
             self._wrong(f"There is no {name!r}. Define it: {name}: …", at)
-        full = f"{self._prefix}{name}"
+        if found.is_numbered != (number is not None):
+            has = f"has a number, as in {name}::0" if found.is_numbered else "has no number (::)"
+            self._wrong(f"The rule {name!r} {has}", at)
+        full = f"{self._prefix}{name}" if number is None else f"{self._prefix}{name}::{number}"
         if full not in self._reader.rules:
+            reading.spend(
+                8 * (found.end - found.body), "there are too many numbers of rules; use fewer bits"
+            )
             self._reader.rules[full] = Regular(ir.NOTHING)  # until it is read
-            self._reader.todo.append((full, lambda: self._rule_body(found)))
-        return Reference(full)
+            self._reader.todo.append((full, lambda: self._rule_body(found, number)))
+        return Reference(full, is_apart=found.is_numbered)  # of so many, terminals grow large
 
-    def _rule_body(self, found: _Definition) -> Expression:
-        self._next = found.body
+    def _rule_body(self, found: _Definition, number: int | None) -> Expression:
+        self._next, self._number = found.body, number
         if not found.options:
             return self._whole()
         body = self._terminal_at(found.body, found.at)
@@ -381,12 +419,9 @@ class _Scope:
             end = ir.EPSILON if until is None else self._value_at(until)
             whole = tree.concat([body, end])
             body = tree.intersect([whole, tree.complement(tree.concat([whole, _ANY]))])
-        elif self._value_at(found.options["stop"]) != ir.EPSILON:
-            self._wrong(
-                "stop= takes back what has been written, which is not supported. Write suffix=, "
-                "and nothing for it in the rules behind",
-                found.at,
-            )
+        elif (stop := self._value_at(found.options["stop"])) != ir.EPSILON:
+            stopped = tree.concat([body, tree.intersect([stop, _ANY]), ir.ANY_TEXT])
+            body = tree.intersect([body, tree.complement(stopped)])
         return self._lexeme(body, found.at)
 
     def _value_at(self, begin: int) -> ir.Regex:
@@ -467,15 +502,24 @@ class _Scope:
             self._wrong(f"The definition cannot go on with {self._here.text!r}")
         return found
 
-    def _alternatives(self) -> Expression:
+    def _deepen(self, at: int) -> None:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            self._wrong(f"Brackets are more than {_MAX_DEPTH} deep in each other. Use rules")
-        parts = []
+            self._wrong(f"Brackets are more than {_MAX_DEPTH} deep in each other. Use rules", at)
+
+    def _alternatives(self) -> Expression:
+        self._deepen(self._here.at)
+        parts, todo = [], self._reader.todo
         while True:
+            n_rules = len(todo)
             parts.append(self._both())
             if self._take("->"):
                 self._must("rule")
+            if self._take("%if") and not self._computed(bool):
+                parts.pop()
+                for name, _ in todo[n_rules:]:  # those that only this alternative needs
+                    del self._reader.rules[name]
+                del todo[n_rules:]
             back = self._next
             self._skip_newlines()
             if not self._take("|"):
@@ -497,7 +541,7 @@ class _Scope:
 
     def _sequence(self) -> Expression:
         parts = []
-        ends = ("newline", "end", "|", "->", "}", ")", "]", "&")
+        ends = ("newline", "end", "|", "->", "%if", "}", ")", "]", "&")
         while self._here.kind not in ends and self._here.text not in ends:
             parts.append(self._item())
             if self._depth > 1:  # in brackets, lines mean nothing
@@ -568,9 +612,8 @@ class _Scope:
         if self._in_terminal:
             self._wrong(f"{token.text} cannot stand in a terminal, only in rules", token.at)
         if token.kind == "rule":
-            if self._here.text == "::":
-                self._wrong(_NO_NUMBERS)
-            return self.rule(token.text.lstrip("!?"), token.at)
+            number = self._computed(int) if self._take("::") else None
+            return self.rule(token.text.lstrip("!?"), token.at, number)
         if token.kind == "token":
             return self._special(token)
         if token.text == "%json":
@@ -578,6 +621,43 @@ class _Scope:
         if token.text == "%lark":
             return self._then_skip(self._inner(token))
         self._wrong(f"Expected a rule, a terminal or a text, found {token.text!r}", token.at)
+
+    def _computed(self, kind: type) -> Any:
+        """What is made here of the number of a rule: another one (int), whether a condition holds
+        (bool), or some of its bits."""
+        token = self._must("number", "rule", "[", "_")
+        number = self._number
+        found: Any = None
+        self._deepen(token.at)
+        if token.kind == "number":
+            found = int(token.text, 0) if re.fullmatch(r"0[xX]\w+|[1-9]\d*|0", token.text) else None
+        elif number is None or self._in_terminal:
+            self._wrong("Only a rule with a number has one: name::_ : …", token.at)
+        elif token.kind == "rule":
+            kinds, function = _FUNCTIONS.get(token.text, ((), lambda _: None))
+            given: list[Any] = []
+            if kinds or self._here.text == "(":
+                self._must("(")
+                for n, of in enumerate(kinds):
+                    if n:
+                        self._must(",")
+                    given.append(self._computed(of))
+                self._must(")")
+            found = function(number, *given)
+        elif token.text == "_" and kind is int:
+            found = number
+        else:
+            low, high = 0, _BITS
+            if token.text == "[":
+                low, _, high, _ = self._count(), self._must(":"), self._count(), self._must("]")
+            if 0 <= low < high <= _BITS:
+                most = (1 << high - low) - 1
+                found = _Bits(low, number >> low & most, most)
+        self._depth -= 1
+        if type(found) is not kind or (isinstance(found, int) and found >> _BITS):
+            what = {int: f"a number of {_BITS} bits", bool: "a condition"}
+            self._wrong(f"{token.text!r} is not {what.get(kind, 'bits, like [0:3]')}", token.at)
+        return found
 
     def _then_skip(self, one: Expression) -> Expression:
         if self._in_terminal:

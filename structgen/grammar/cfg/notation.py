@@ -48,9 +48,10 @@ class Regular:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Whatever a rule derives."""
+    """Whatever a rule derives; ``is_apart`` where that is no part of a terminal, though regular."""
 
     name: str
+    is_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,8 @@ class _Builder:
             found = self._difference(expression)
             return None if for_terminal and not isinstance(found, ir.CharSet) else found
         if isinstance(expression, Reference):
-            return self._known[for_terminal][expression.name]
+            is_apart = expression.is_apart and for_terminal
+            return None if is_apart else self._known[for_terminal][expression.name]
         if isinstance(expression, Repeated):
             body = self._regex(expression.body, for_terminal)
             if body is None:
@@ -255,8 +257,9 @@ class _Builder:
     def _ways(self, expression: Expression, most: int) -> list[tuple[int, ...]]:
         """The sequences of symbols that ``expression`` comes to; of a part that would make them
         more than ``most`` it is a nonterminal."""
-        if self._regex(expression, True) is not None:
-            return [tuple(self._symbols(expression))]
+        pattern = self._regex(expression, True)
+        if pattern is not None:
+            return [] if pattern == ir.NOTHING else [tuple(self._symbols(expression))]
         if isinstance(expression, Alternatives):
             return [way for part in expression.parts for way in self._ways(part, most)]
         if isinstance(expression, Repeated) and (expression.least, expression.most) == (0, 1):
@@ -297,6 +300,8 @@ class _Builder:
         pattern = self._regex(expression, True)
         if pattern == ir.EPSILON:
             return []
+        if pattern == ir.NOTHING:
+            return [self._rule()]
         if pattern is not None:
             if not tree.is_nullable(pattern):
                 return [self._terminal(pattern)]
