@@ -145,8 +145,7 @@ class Asked(_Asks):
             output_type: what the output will be, as for `Generator`.
             options: those of `structgen.compile`, and those of a generator's calls.
 
-        Raises:
-            As `Generator` and its calls.
+        Raises the same errors as `Generator` and its calls.
         """
         return self._asked("parse", prompt, output_type, more, options)
 
@@ -228,8 +227,7 @@ class AskedAsync(_Asks):
             output_type: what the output will be, as for `Generator`.
             options: those of `structgen.compile`, and those of a generator's calls.
 
-        Raises:
-            As `Generator` and its calls.
+        Raises the same errors as `Generator` and its calls.
         """
         return await self._asked("parse", prompt, output_type, more, options)
 

@@ -59,8 +59,7 @@ else:
         Args:
             prompt, output_type, options: as for calling a `TextModel`.
 
-        Raises:
-            As `structgen.load` and calling a `TextModel`.
+        Raises the same errors as `structgen.load` and calling a `TextModel`.
 
         Cost: the first call loads the default model, a second, and fetches it if need be.
         """

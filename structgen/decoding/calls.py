@@ -145,7 +145,8 @@ class Calls(ABC, Generic[T_co]):
 
         Raises:
             PromptError: ``prompts`` is one prompt.
-            Others as for calling the generator.
+
+        Also raises what calling the generator raises.
 
         Cost: several outputs share the passes of the model where that is faster.
         """

@@ -376,7 +376,7 @@ def _jobs(request: Request) -> Jobs:
 
 @router.post("/v1/responses", openapi_extra=_BODY, responses=_ANSWERS)
 async def create(request: Request) -> Any:
-    """Answer an input; keep the answer, so that another can go on from it."""
+    """Answer an input, and keep the answer, so that a later request can continue from it."""
     given = await json_object(request)
     before, settings = await _before(request, given), settings_of(request)
     asked, stored = await aside(

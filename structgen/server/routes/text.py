@@ -133,6 +133,6 @@ async def chat_completions(request: Request) -> Response:
     responses=answers(CompletionResponse, chunk=CompletionChunk),
 )
 async def completions(request: Request) -> Response:
-    """Go on from a prompt."""
+    """Continue a prompt."""
     runner = runner_of(request)
     return await _answered(request, CompletionRequest, runner.acomplete, runner.astream_complete)
