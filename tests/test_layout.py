@@ -188,6 +188,7 @@ def test_tests_stand_where_what_they_test_does():
         "test_layout.py",
         "test_public_names.py",
         "test_readme.py",
+        "test_site.py",
     }
     assert {path.name for path in here.glob("test_*.py")} == whole
 
