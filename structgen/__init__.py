@@ -170,6 +170,7 @@ def load(
     threads: int | None = None,
     prefix_cache: int | None = None,
     deterministic: bool = False,
+    chat_template: str | os.PathLike[str] | None = None,
     draft_model: str | os.PathLike[str] | TextModel | None = None,
     draft_tokens: int | None = None,
     warm_up: bool = True,
@@ -189,6 +190,8 @@ def load(
             however it is made: alone or in a batch, with guesses, forced text and kept prompts or
             without. No pass runs over one token, and each output is made by itself: a token that
             has a pass of its own takes 1.2 times as long.
+        chat_template: used instead of the model's own, or where it has none: the text of a Jinja
+            template, or a file of it. Tools are called as it shows.
         draft_model: a smaller model of the same vocabulary, which guesses what this one writes
             where that pays: a name as above, or a loaded model, which several may share. Outputs
             are the same; see docs/decoding.md, Speculation.
@@ -201,27 +204,31 @@ def load(
         DownloadError: fetching failed.
         ModelError: the folder cannot be loaded, or a provider is not installed; the error names
             those that are. Or the draft model has another vocabulary.
-        OptionError: ``prefix_cache`` is no number of bytes, or ``draft_tokens`` no number of
-            tokens.
+        OptionError: ``prefix_cache`` is no number of bytes, ``draft_tokens`` no number of tokens,
+            or ``chat_template`` no template.
 
     Cost: about a second once the model is on disk (135M parameters), 0.1 s of it for masks.
     """
     from structgen import models
     from structgen.constraint import warm_up as make_tables
     from structgen.models import genai
+    from structgen.models.base import LoadOptions
     from structgen.text_model import TextModel
 
     if draft_model is not None and not isinstance(draft_model, genai.TextModel):
         draft_model = models.path(draft_model, task="generate")
     return genai.load(
         models.path(name, task="generate"),
-        providers=providers,
-        session_options=session_options,
-        threads=threads,
-        prefix_cache=prefix_cache,
-        deterministic=deterministic,
-        draft_model=draft_model,
-        draft_tokens=draft_tokens,
+        LoadOptions(
+            providers=providers,
+            session_options=session_options,
+            threads=threads,
+            prefix_cache=prefix_cache,
+            deterministic=deterministic,
+            chat_template=chat_template,
+            draft_model=draft_model,
+            draft_tokens=draft_tokens,
+        ),
         meanwhile=make_tables if warm_up else None,
         kind=TextModel,
     )
@@ -235,6 +242,7 @@ async def load_async(
     threads: int | None = None,
     prefix_cache: int | None = None,
     deterministic: bool = False,
+    chat_template: str | os.PathLike[str] | None = None,
     draft_model: str | os.PathLike[str] | None = None,
     draft_tokens: int | None = None,
     warm_up: bool = True,
@@ -253,6 +261,7 @@ async def load_async(
         threads: as in `load`.
         prefix_cache: as in `load`.
         deterministic: as in `load`.
+        chat_template: as in `load`.
         draft_model: as in `load`, by its name; it runs in the same process.
         draft_tokens: as in `load`.
         warm_up: as in `load`.
@@ -268,15 +277,20 @@ async def load_async(
 
     # In a thread: what it imports in turn takes a second where nothing has been imported yet.
     workers = await asyncio.to_thread(importlib.import_module, "structgen.workers")
+    from structgen.models.base import LoadOptions
+
     model: AsyncModel = await workers.AsyncModel.load(
         name,
-        providers=providers,
-        session_options=session_options,
-        threads=threads,
-        prefix_cache=prefix_cache,
-        deterministic=deterministic,
-        draft_model=draft_model,
-        draft_tokens=draft_tokens,
+        LoadOptions(
+            providers=providers,
+            session_options=session_options,
+            threads=threads,
+            prefix_cache=prefix_cache,
+            deterministic=deterministic,
+            chat_template=chat_template,
+            draft_model=draft_model,
+            draft_tokens=draft_tokens,
+        ),
         warm_up=warm_up,
         batch_size=batch_size,
     )

@@ -1,14 +1,15 @@
 """What a text model is to the rest of the package: protocols, and how tokens are run through one.
 
 `structgen.models.genai` implements the protocols on ONNX Runtime GenAI; the test-suite's fake model
-does so on a table. The generator uses only what is written here: what a pass may hold, and what
-prompts begin with and share. Knows no runtime.
+does so on a table. The generator uses only what is written here: how a model is loaded, what a pass
+may hold, and what prompts begin with and share. Knows no runtime.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import os
 import weakref
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -265,6 +266,20 @@ class Pace:
     token: float
     row: float
     rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """How a text model is loaded: the keywords of `structgen.load`, where they are explained."""
+
+    providers: Sequence[str] | None = None
+    session_options: Mapping[str, Any] | None = None
+    threads: int | None = None
+    prefix_cache: int | None = None
+    deterministic: bool = False
+    chat_template: str | os.PathLike[str] | None = None
+    draft_model: Any = None
+    draft_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,14 @@ import os
 import platform
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
 from structgen import models
 from structgen.errors import OptionError, Overloaded
 from structgen.models import catalogue, embedding
+from structgen.models.base import LoadOptions
 from structgen.models.embedding import Embedder, Pause
 from structgen.storage import KeptByBytes
 from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, owner
@@ -59,6 +60,7 @@ class ModelConfig:
         session_options: as in `structgen.load`.
         prefix_cache: as in `structgen.load`, for each process.
         deterministic: as in `structgen.load`.
+        chat_template: as in `structgen.load`.
         draft_model: as in `structgen.load`, by its name; loaded into each process.
         draft_tokens: as in `structgen.load`.
         batch_size: as in `structgen.load_async`.
@@ -81,6 +83,7 @@ class ModelConfig:
     session_options: Mapping[str, Any] | None = None
     prefix_cache: int | None = None
     deterministic: bool = False
+    chat_template: str | os.PathLike[str] | None = None
     draft_model: str | os.PathLike[str] | None = None
     draft_tokens: int | None = None
     batch_size: int | None = None
@@ -135,9 +138,8 @@ class ModelConfig:
         )
 
     def options(self, *names: str) -> dict[str, Any]:
-        """Some of it by name, and what both kinds of models are loaded with."""
-        both = ("providers", "session_options", "threads")
-        return {name: getattr(self, name) for name in (*both, *names)}
+        """Some of it by name."""
+        return {name: getattr(self, name) for name in names}
 
     @property
     def is_loaded(self) -> bool:
@@ -150,11 +152,8 @@ class ModelConfig:
         return str(self.source) if isinstance(self.source, (str, Path)) else repr(self.source)
 
 
-_LOADED = (
-    *("prefix_cache", "deterministic", "draft_model", "draft_tokens"),
-    *("batch_size", "in_process", "max_silence"),
-)
-"""What a text model is loaded with, beside what all models are."""
+_VECTORS = ("pooling", "max_length", "providers", "session_options", "threads")
+"""What an embedder is loaded with."""
 
 _KEPT_HOMES = 4096
 """Most beginnings of prompts of which it is kept which process has read them."""
@@ -219,8 +218,10 @@ class TextHost:
             if hasattr(source, "to_async"):
                 made.append(source.to_async(batch_size=config.batch_size))
             else:
+                options = LoadOptions(**config.options(*(x.name for x in fields(LoadOptions))))
+                process = config.options("batch_size", "in_process", "max_silence")
                 for _ in range(config.processes):
-                    made.append(await AsyncModel.load(source, **config.options(*_LOADED)))
+                    made.append(await AsyncModel.load(source, options, **process))
             for model in made:
                 for name, path in config.adapters.items():
                     await model.load_adapter(path, name)
@@ -550,4 +551,4 @@ def _embedder(config: ModelConfig) -> Embedder:
     place = Path(config.source).expanduser()
     if not place.exists():
         place = models.path(config.source, task="embed")
-    return embedding.load(place, **config.options("pooling", "max_length"))
+    return embedding.load(place, **config.options(*_VECTORS))

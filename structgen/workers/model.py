@@ -25,7 +25,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import SearchOptions, Task
 from structgen.decoding import options as search_options
 from structgen.errors import ModelError, OptionError
-from structgen.models.base import Model, Passes
+from structgen.models.base import LoadOptions, Model, Passes
 from structgen.options import CancelEvent
 from structgen.vocabulary import Vocabulary
 
@@ -72,14 +72,15 @@ class AsyncModel(AskedAsync):
     async def load(
         cls,
         name: str | os.PathLike[str],
+        options: LoadOptions,
         *,
         batch_size: int | None = None,
-        **options: Any,
+        **others: Any,
     ) -> AsyncModel:
         """Start a process and load a model in it: see `structgen.load_async`, and `Load`."""
         _check_rows(batch_size)
         where: Any = Path(name) if isinstance(name, os.PathLike) else name
-        host = Host(Load(where, batch_size=batch_size, **options))
+        host = Host(Load(where, options, batch_size=batch_size, **others))
         try:
             ready, vocabulary = await host.facts()
             # So that the first output type is compiled as fast as the others.
@@ -93,7 +94,7 @@ class AsyncModel(AskedAsync):
     def like(cls, model: genai.TextModel, batch_size: int | None = None) -> AsyncModel:
         """The same model, to run in a process of its own: see `TextModel.to_async`."""
         _check_rows(batch_size)
-        if model.folder is None or model.load_options is None:
+        if model.folder is None or model.options is None:
             raise ModelError(
                 f"{model.name} was handed in as the runtime's objects, which do not travel to "
                 "another process. Load it from its folder: structgen.load_async(folder)."
@@ -101,7 +102,7 @@ class AsyncModel(AskedAsync):
         host = Host(
             Load(
                 model.folder.absolute(),
-                **model.load_options,
+                model.options,
                 adapters=tuple((name, str(file)) for name, file in model.adapter_files.items()),
                 batch_size=batch_size,
             ),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, final
 
 from structgen.decoding import SearchOptions, SectionName, tool_syntax
 from structgen.insight import TraceStep
-from structgen.models.base import Model, Passes
+from structgen.models.base import LoadOptions, Model, Passes
 from structgen.sampling import TokenLogprob
 from structgen.types import ToolSyntax
 
@@ -40,13 +40,7 @@ class Load:
     """
 
     name: str | Path
-    providers: Sequence[str] | None = None
-    session_options: Mapping[str, Any] | None = None
-    threads: int | None = None
-    prefix_cache: int | None = None
-    deterministic: bool = False
-    draft_model: str | Path | None = None
-    draft_tokens: int | None = None
+    options: LoadOptions
     warm_up: bool = True
     adapters: tuple[tuple[str, str], ...] = ()
     batch_size: int | None = None

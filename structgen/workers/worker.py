@@ -476,16 +476,13 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
     def report(stage: str, done: int, total: int) -> None:
         tell(Progress(stage, done, total))
 
-    draft = load.draft_model
+    options = load.options
+    if options.draft_model is not None:
+        small = models.path(options.draft_model, report, task="generate")
+        options = replace(options, draft_model=small)
     model = genai.load(
         models.path(load.name, report, task="generate"),
-        providers=load.providers,
-        session_options=load.session_options,
-        threads=load.threads,
-        prefix_cache=load.prefix_cache,
-        deterministic=load.deterministic,
-        draft_model=None if draft is None else models.path(draft, report, task="generate"),
-        draft_tokens=load.draft_tokens,
+        options,
         meanwhile=warm_up if load.warm_up else None,
         kind=genai.TextModel,
     )

@@ -27,7 +27,7 @@ from structgen import (
     Think,
 )
 from structgen import models as model_folders
-from structgen.models.base import ON_CPU, DraftModel
+from structgen.models.base import ON_CPU, DraftModel, LoadOptions
 from structgen.models.genai import opening
 from structgen.runner import ModelConfig
 from structgen.vocabulary import Vocabulary
@@ -208,10 +208,10 @@ def test_a_draft_model_is_loaded_shared_and_closed(
         one.close()
     assert shared.sequences.info.calls == 2
     assert shared.sequences.info.sequences == 1
-    load_options = several[0].load_options
-    assert load_options is not None
-    assert load_options["draft_model"] == small
-    assert several[0].to_async()._host.load.draft_model == small
+    options = several[0].options
+    assert options is not None
+    assert options.draft_model == small
+    assert several[0].to_async()._host.load.options.draft_model == small
 
 
 def test_a_draft_model_of_another_vocabulary_is_refused(folders: tuple[Path, Path, Path]) -> None:
@@ -251,7 +251,7 @@ def test_a_runner_and_an_asynchronous_model_have_one(
 
     async def refused() -> None:
         with pytest.raises(ModelError, match="does not fit"):
-            await AsyncModel.load(large, draft_model=other, in_process=True)
+            await AsyncModel.load(large, LoadOptions(draft_model=other), in_process=True)
 
     asyncio.run(refused())
     for wrong in ({"draft_model": "no-such-draft"}, {"source": structgen.load(small)}):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from structgen.errors import ModelError, WorkerDied
+from structgen.models.base import LoadOptions
 from structgen.workers import process as processes
 from structgen.workers.process import WorkerProcess
 from structgen.workers.protocol import Ended, Frames, Load, Ping, Ready, packed
@@ -98,7 +99,7 @@ def make(hangs: threading.Event, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ma
     def start(max_silence: float | None, load_seconds: float = 0.0) -> tuple[WorkerProcess, Any]:
         stub = functools.partial(Stub, hangs, load_seconds)
         monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: stub())
-        made = WorkerProcess(Load("stub", max_silence=max_silence), lambda *_: None)
+        made = WorkerProcess(Load("stub", LoadOptions(), max_silence=max_silence), lambda *_: None)
         started.append(made)
         if not hangs.is_set():
             made.wait_until_ready()

@@ -42,6 +42,7 @@ from structgen.models.base import (
     PREFIXES_OF,
     Allowed,
     DraftModel,
+    LoadOptions,
     Pace,
     Passes,
     after_start,
@@ -119,7 +120,7 @@ class TextModel:
         context_length: most tokens a sequence can have, prompt and output together.
         start_ids: the tokens that a prompt begins with which is a text: often none, or one.
         search_defaults: its own search settings, from ``genai_config.json``.
-        load_options: the options it was loaded with, None when it was handed in as objects.
+        options: what it was loaded with, None when it was handed in as objects.
         device: what the runtime runs it on, in its words: ``"CPU"``, ``"CUDA"``.
         deterministic: whether an output is the same to the bit however its passes are cut.
         draft: the model that guesses what this one writes, if it was loaded with one.
@@ -142,21 +143,21 @@ class TextModel:
         bytes_per_token: int,
         start_ids: Sequence[int] = (),
         folder: Path | None = None,
-        load_options: Mapping[str, Any] | None = None,
-        prefix_cache: int | None = None,
+        options: LoadOptions | None = None,
         has_mask: bool = False,
         has_cuda_graph: bool = False,
-        deterministic: bool = False,
         draft: DraftModel | None = None,
     ) -> None:
         self.draft = draft
         self.device = str(getattr(og_model, "device_type", "CPU"))
         self.has_cuda_graph = has_cuda_graph
-        self.deterministic = deterministic
+        given = options or LoadOptions()
+        self.deterministic = given.deterministic
         self.start_ids = tuple(start_ids)
         self.has_mask = has_mask
         self._everything: dict[int, MaskBytes] = {}  # by how many rows
-        self.load_options = load_options
+        self.options = options
+        self._template = given.chat_template
         self.og_model = og_model
         self.og_tokenizer = og_tokenizer
         self.vocabulary = vocabulary
@@ -168,7 +169,7 @@ class TextModel:
         self._settings = {**_SETTINGS, **known}
         self._adapters: Any = None  # the runtime's set, from the first on
         self._adapter_files: dict[str, Path] = {}
-        kept = PREFIX_CACHE if prefix_cache is None else prefix_cache
+        kept = PREFIX_CACHE if given.prefix_cache is None else given.prefix_cache
         self.sequences = SequencePool(bytes_per_token, kept)
 
     def __repr__(self) -> str:
@@ -205,7 +206,11 @@ class TextModel:
         Raises:
             PromptError: the model has no chat template, or the template refuses these messages.
         """
-        given = {} if tools is None else {"tools": json.dumps(list(tools), ensure_ascii=False)}
+        given: dict[str, Any] = (
+            {} if tools is None else {"tools": json.dumps(list(tools), ensure_ascii=False)}
+        )
+        if self._template is not None:
+            given["template_str"] = self._template
         try:
             return str(
                 self.og_tokenizer.apply_chat_template(

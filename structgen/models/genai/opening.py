@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +20,7 @@ import numpy as np
 
 from structgen.errors import ModelError, OptionError
 from structgen.models import damage
-from structgen.models.base import MASK_INPUT, DraftModel
+from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
 from structgen.vocabulary import Vocabulary
 
@@ -37,17 +39,15 @@ from .sequences import MaskBytes, all_allowed
 
 ModelT = TypeVar("ModelT", bound=TextModel)
 
+_DEFAULTS = LoadOptions()
+
+_TEMPLATE_BYTES = 1_000_000  # the longest in use have some 20,000
+
 
 def load(
     folder: Path,
+    options: LoadOptions = _DEFAULTS,
     *,
-    providers: Sequence[str] | None = None,
-    session_options: Mapping[str, Any] | None = None,
-    threads: int | None = None,
-    prefix_cache: int | None = None,
-    deterministic: bool = False,
-    draft_model: Path | TextModel | None = None,
-    draft_tokens: int | None = None,
     meanwhile: Callable[[Vocabulary], object] | None = None,
     kind: type[ModelT],
 ) -> ModelT:
@@ -55,40 +55,34 @@ def load(
 
     Args:
         folder: has ``genai_config.json``, ``tokenizer.json`` and the weights.
-        providers: as of `structgen.load`, and so are the next six, and errors.
-        session_options: see above.
-        threads: see above.
-        prefix_cache: see above.
-        deterministic: see above.
-        draft_model: see above; a folder, or a loaded model.
-        draft_tokens: see above.
+        options: as of `structgen.load`, and so are errors; ``draft_model`` is a folder, or a loaded
+            model.
         meanwhile: called with the vocabulary while the system reads the weights from disk.
         kind: the class of what is returned.
 
     Cost: 0.8 s for SmolLM2-135M, and 0.3 s for its vocabulary.
     """
-    names, options_of, others = read_options(providers, session_options, threads)
-    if threads is not None:
-        others["intra_op_num_threads"] = threads
+    names, options_of, others = read_options(
+        options.providers, options.session_options, options.threads
+    )
+    if options.threads is not None:
+        others["intra_op_num_threads"] = options.threads
     config = read_config(folder)
     lacking = damage.find(folder)
     if lacking:
         raise ModelError(remedied(folder, lacking))
     vocabulary = folder_vocabulary(folder, config)
-    device_options: dict[str, Any] = {
-        "providers": providers,
-        "session_options": session_options,
-        "threads": threads,
-        "prefix_cache": prefix_cache,
-    }
-    draft = None
+    draft, draft_tokens = None, options.draft_tokens
     if draft_tokens is not None and (type(draft_tokens) is not int or draft_tokens < 1):
         raise OptionError(f"draft_tokens={draft_tokens!r} is no whole number of 1 or more.")
-    small = draft_model
+    small = options.draft_model
     if isinstance(small, Path):
-        small = load(small, **device_options, kind=TextModel)
+        alike = replace(
+            options, deterministic=False, chat_template=None, draft_model=None, draft_tokens=None
+        )
+        small = load(small, alike, kind=TextModel)
     if small is not None:
-        close = None if small is draft_model else small.close
+        close = None if small is options.draft_model else small.close
         draft = DraftModel(small, _share(small, folder, vocabulary, config), draft_tokens, close)
     elif draft_tokens is not None:
         raise OptionError("draft_tokens= needs a draft_model=.")
@@ -97,6 +91,7 @@ def load(
         read_ahead(folder)
         meanwhile(vocabulary)
     masked = masked_graph(folder, config)
+    template = None if options.chat_template is None else _template(options.chat_template)
     try:
         og_model = og.Model(_session_config(folder, names, options_of, others, masked))
         if masked and not _takes_masks(og_model, vocabulary.size):
@@ -127,20 +122,40 @@ def load(
         bytes_per_token=bytes_per_token,
         start_ids=start_ids(folder, vocabulary),
         folder=folder,
-        load_options={
-            **device_options,
-            "deterministic": deterministic,
-            "draft_model": None
-            if small is None or small.folder is None
-            else small.folder.absolute(),
-            "draft_tokens": draft_tokens,
-        },
-        prefix_cache=prefix_cache,
+        # Which may have to travel to another process.
+        options=replace(
+            options,
+            chat_template=template,
+            draft_model=None if small is None or small.folder is None else small.folder.absolute(),
+        ),
         has_mask=masked is not None,
         has_cuda_graph=_has_cuda_graph(config, names, options_of),
-        deterministic=deterministic,
         draft=draft,
     )
+
+
+def _template(given: str | os.PathLike[str]) -> str:
+    """A chat template that was given as its text, or as a file.
+
+    Raises:
+        OptionError: the file cannot be read, or holds none.
+    """
+    if isinstance(given, str) and "{" in given:
+        return given
+    try:
+        with open(given, encoding="utf-8") as file:
+            text = file.read(_TEMPLATE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"chat_template={os.fspath(given)!r} is no Jinja template, which has braces, and no "
+            f"file of one: {error}"
+        ) from error
+    if "{" not in text or len(text) > _TEMPLATE_BYTES:
+        raise OptionError(
+            f"chat_template={os.fspath(given)!r} holds no Jinja template of at most "
+            f"{_TEMPLATE_BYTES:,} characters."
+        )
+    return text
 
 
 def _share(

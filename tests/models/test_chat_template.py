@@ -1,0 +1,67 @@
+"""A chat template that is given to ``load``, in place of the model's own or where it has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_gguf import write
+
+import structgen
+from structgen import models
+from structgen.decoding import tool_syntax
+from structgen.errors import OptionError, PromptError
+from structgen.runner import ModelConfig, Runner
+
+TEMPLATE = """
+{%- for message in messages %}
+    {%- if message.tool_calls %}
+        {%- for call in message.tool_calls %}
+            {{- '[C]{"name": "' + call.function.name + '", "arguments": ' }}
+            {{- (call.function.arguments | tojson) + '}[/C]' }}
+        {%- endfor %}
+    {%- else %}{{- '<' + message.role + '>' + message.content }}{%- endif %}
+{%- endfor %}{{- '<assistant>' }}"""
+CHAT = [{"role": "user", "content": "Tea?"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("models")
+    return models.convert(write(place / "tiny.gguf"), place / "tiny")
+
+
+def test_it_is_used_and_calls_are_as_it_shows(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "chat.jinja"
+    file.write_text(TEMPLATE, encoding="utf-8")
+    with pytest.raises(PromptError, match="The chat template of tiny"):
+        structgen.load(folder, chat_template="{% for").apply_chat_template(CHAT)
+    for given in (TEMPLATE, file, str(file)):
+        model = structgen.load(folder, chat_template=given)
+        assert model.apply_chat_template(CHAT) == "<user>Tea?<assistant>"
+        assert tool_syntax(model).marker == "[C]"
+    given_to_process = model.to_async()._host.load.options.chat_template
+    assert given_to_process == TEMPLATE  # the file may be gone by then
+
+    config = ModelConfig(source=folder, chat_template=TEMPLATE, in_process=True)
+    with Runner({"it": config}) as runner:
+        counts: list[Any] = [
+            runner.count_tokens(messages=CHAT, model="it"),
+            len(runner.tokenize_text("<user>Tea?<assistant>", model="it")),
+        ]
+        assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "No such file"), ("no braces", "holds no"), ("{" * 1_000_001, "1,000,000")],
+)
+def test_what_is_no_template_is_refused(
+    folder: Path, tmp_path: Path, content: str | None, why: str
+) -> None:
+    file = tmp_path / "chat.jinja"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(OptionError, match=why):
+        structgen.load(folder, chat_template=file)
