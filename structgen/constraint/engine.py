@@ -173,16 +173,25 @@ class Engine:
             to, done = state, len(data)  # most of what is read, inside of strings
         else:
             to, done = machine.read(state, data, 0) if data else (DEAD, 0)
-        if to in machine.pending:
-            while to in machine.pending:
-                to = machine.resolve(to, tape().after(data[:done]))
-                if done < len(data) and to != DEAD:
-                    to, done = machine.read(to, data, done)
-            return to
-        if len(self.after_token) > _MAX_MEMO:
-            self.after_token.clear()
-        self.after_token[state * self.size + token_id] = to
+        is_settled = to not in machine.pending
+        while to in machine.pending:
+            to = machine.resolve(to, tape().after(data[:done]))
+            if done < len(data) and to != DEAD:
+                to, done = machine.read(to, data, done)
+        if self.named.several:
+            to = self._or_named(state, token_id, to)
+        if is_settled:
+            if len(self.after_token) > _MAX_MEMO:
+                self.after_token.clear()
+            self.after_token[state * self.size + token_id] = to
         return to
+
+    def _or_named(self, state: int, token_id: int, to: int) -> int:
+        """The state after a token: ``to`` as a text, others as one of several that are named."""
+        machine, several = self.machine, self.named.several
+        assert isinstance(machine, CfgMachine)
+        read = [machine.read(state, data)[0] for data, ids in several.items() if token_id in ids]
+        return machine.union((to, *read)) if any(read) else to
 
     def plan(self, state: int, tape: Callable[[], TextHistory]) -> Plan:
         """Tokens that finish from ``state``, without the end-of-sequence token."""

@@ -144,7 +144,8 @@ def why_barred(
         data = token.encode() if isinstance(token, str) else token
         if not data:
             raise OptionError("the token is empty. Pass its text or its id.")
-    refusal = _refusal(constraint, output, data)
+    is_text = not constraint.named.several  # else bytes do not tell where the output is
+    refusal = _refusal(constraint, output, data) if is_text else None
     if refusal is not None:
         return refusal
     name = shown(constraint.named.shown(data))
@@ -152,7 +153,8 @@ def why_barred(
     if token_id == chosen:
         return f"{name} was chosen {where}."
     if token_id is None:
-        return f"{name} fits {where}, but is not one token: it would take several."
+        fits = f"fits {where}, but " if is_text else ""
+        return f"{name} {fits}is not one token: it would take several."
     with around():
         cursor = constraint.start(max_tokens)
     for accepted in before:
@@ -161,7 +163,9 @@ def why_barred(
     try:
         with around():
             cursor.accept(token_id)
-    except TokenNotAllowed:
+    except TokenNotAllowed as error:
+        if not is_text:
+            return f"Not {where}: {error}"
         assert max_tokens is not None
         left = max_tokens - len(before)
         return (

@@ -4,12 +4,17 @@ The automaton knows such a token by two bytes that no text has (`cfg.embedded_te
 so that plans, masks and places in an output need to know nothing of it. `NamedTokens` is where
 these bytes and token ids meet. A named token stands where the grammar names it and nowhere else:
 where its text is wanted, other tokens spell that.
+
+Some tokens may be named together, ``<[12,20-30]>``, ``<[^12]>`` or ``<[*]>``: these two bytes then
+stand for any of them, and each of them still for its text. Without those that end the sequence, or
+are a piece of a character.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+from array import array
 from collections.abc import Iterator, Sequence
 
 from structgen.automaton.cfg import MARK, spelling
@@ -20,6 +25,7 @@ from structgen.vocabulary import Plan, Vocabulary
 
 _SHOWN = 12
 _BY_ID = re.compile(r"<\[(\d+)\]>")
+_SEVERAL = re.compile(r"<\[(?:\*|(\^)?([\d,-]+))\]>")
 
 
 class NamedTokens:
@@ -36,34 +42,42 @@ class NamedTokens:
         ids: their token ids, in the same order.
         tokens: by token id, the bytes that the automaton reads; none where it cannot read it.
         texts: by token id, the bytes that stand in the output's text.
-        textual: those of ``ids`` that the vocabulary has as text, too.
+        textual: those of ``ids`` that are named alone, and that the vocabulary has as text, too.
+        several: the ids that are named together, by the bytes that stand for any of them.
     """
 
     def __init__(self, vocabulary: Vocabulary, named: Sequence[ir.SpecialToken] = ()) -> None:
         self._vocabulary = vocabulary
-        self.ids: tuple[int, ...] = ()
+        self.ids: tuple[array[int], ...] = ()
         self.tokens = self.texts = vocabulary.tokens
         self.textual: frozenset[int] = frozenset()
+        self.several: dict[bytes, frozenset[int]] = {}
         if not named:
             return
-        names = [token.text for token in named]
-        self.ids = tuple(_id_of(vocabulary, token) for token in named)
         shown = {token_id: name for name, token_id in vocabulary.named_tokens.items()}
-        self._names = tuple(
-            name if name in vocabulary.named_tokens else shown.get(token_id, name)
-            for name, token_id in zip(names, self.ids, strict=True)
-        )
-        self.textual = frozenset(i for i in self.ids if vocabulary.tokens[i])
         tokens = [b"" if MARK in token else token for token in vocabulary.tokens]
         texts = list(vocabulary.tokens)
-        for number, (name, token_id) in enumerate(zip(self._names, self.ids, strict=True)):
-            if tokens[token_id][:1] == bytes([MARK]):
+        alone: dict[int, int] = {}
+        for number, token in enumerate(named):
+            ids = _ids_of(vocabulary, token)
+            self.ids += (array("i", ids),)
+            if token.text in vocabulary.named_tokens:
+                shown[ids[0]] = token.text
+            for token_id in ids:
+                texts[token_id] = texts[token_id] or shown.get(token_id, f"<[{token_id}]>").encode()
+            if _names_several(token.text, vocabulary):
+                self.several[spelling(number)] = frozenset(ids)
+                continue
+            (token_id,) = ids
+            if token_id in alone:
+                name = shown.get(token_id, token.text)
                 raise GrammarError(
                     f"The token {name} is named in two ways, by its text and by its id. Choose one."
                 )
+            alone[token_id] = number
             tokens[token_id] = spelling(number)
-            texts[token_id] = texts[token_id] or name.encode()
-        self._texts = tuple(texts[token_id] for token_id in self.ids)
+        self.textual = frozenset(i for i in alone if vocabulary.tokens[i])
+        self._texts = {number: texts[token_id] for token_id, number in alone.items()}
         self.tokens, self.texts = tuple(tokens), tuple(texts)
 
     def __bool__(self) -> bool:
@@ -76,7 +90,7 @@ class NamedTokens:
         first, *parts = data.split(bytes([MARK]))
         out = self.respelt(self._vocabulary.encode_bytes(first)) if first else []
         for part in parts:
-            out.append(self.ids[part[0] - spelling(0)[1]])
+            out.append(self.ids[part[0] - spelling(0)[1]][0])
             out += self.respelt(self._vocabulary.encode_bytes(part[1:])) if part[1:] else []
         return out
 
@@ -116,16 +130,49 @@ class NamedTokens:
         """What the automaton reads as ``text``, the texts of named tokens standing for these."""
         data = text.encode()
         if self.ids:
-            for number, shown in sorted(enumerate(self._texts), key=lambda pair: -len(pair[1])):
+            for number, shown in sorted(self._texts.items(), key=lambda pair: -len(pair[1])):
                 data = data.replace(shown, spelling(number))
         return data
 
     def shown(self, data: bytes) -> bytes:
         """What stands in the text where the automaton read ``data``."""
         if self.ids and MARK in data:
-            for number, shown in enumerate(self._texts):
+            for number, shown in self._texts.items():
                 data = data.replace(spelling(number), shown)
         return data
+
+
+def _names_several(name: str, vocabulary: Vocabulary) -> bool:
+    is_one = name in vocabulary.named_tokens or _BY_ID.fullmatch(name)
+    return not is_one and _SEVERAL.fullmatch(name) is not None
+
+
+def _ids_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> list[int]:
+    """The ids that a grammar names at a place, those of ordinary text first."""
+    if not _names_several(token.text, vocabulary):
+        return [_id_of(vocabulary, token)]
+    found = _SEVERAL.fullmatch(token.text)
+    assert found is not None
+    listed: set[int] = set()
+    for low, high in re.findall(r"(\d+)(?:-(\d+))?", found[2] or ""):
+        listed.update(range(int(low), min(int(high or low) + 1, vocabulary.size)))
+    if found[1] or not found[2]:
+        known = {i for i, text in enumerate(vocabulary.tokens) if text}
+        listed = {*known, *vocabulary.named_tokens.values()} - listed
+    listed = {
+        i for i in listed.difference(vocabulary.eos_token_ids) if _is_whole(vocabulary.tokens[i])
+    }
+    if not listed:
+        raise GrammarError(f"The vocabulary has none of the tokens {token.text}, {token.place}.")
+    return sorted(listed, key=lambda i: (not vocabulary.tokens[i], i))
+
+
+def _is_whole(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:

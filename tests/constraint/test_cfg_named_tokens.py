@@ -5,6 +5,7 @@ The reference is the same grammar with a character of the private use area in th
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 
@@ -206,6 +207,68 @@ def test_ids_name_tokens_as_well() -> None:
     assert constraint.allows("<|call|>ba<tool>")
 
 
+def _is_whole(token: int) -> bool:
+    data = VOCABULARY.tokens[token]
+    is_text = bool(data) and data.decode(errors="ignore").encode() == data
+    return is_text or (not data and token in IDS.values())
+
+
+EVERY = set(filter(_is_whole, range(VOCABULARY.size))) - {*VOCABULARY.eos_token_ids}
+A, B, Z = 101, 102, 126  # the ids of single letters
+SEVERAL = {
+    "any": ('start: "a" <[*]> "b"*', {"<[*]>": EVERY}),
+    "all but some": (
+        f"start: (A <[^0-{Z},{IDS[END]}]> <|call|>?)+\nA: /[az]+/",
+        {f"<[^0-{Z},{IDS[END]}]>": EVERY - {*range(Z + 1), IDS[END]}, CALL: {IDS[CALL]}},
+    ),
+    "listed": (
+        f'start: A? <[{A}-{B},{IDS[TOOL]},0]> ("a" | <tool> | %json {{"enum": ["b", 12]}})'
+        f" <[{B},1]> | A\nA: /[ab]+/",
+        {f"<[{A}-{B},{IDS[TOOL]},0]>": {A, B, IDS[TOOL]}, TOOL: {IDS[TOOL]}, f"<[{B},1]>": {B, 1}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_tokens_named_together(name: str) -> None:
+    """Each token is read as its text and as one of them, in all ways, as the masks tell."""
+    text, sets = SEVERAL[name]
+    constraint, rng = structgen.compile(Cfg(text), VOCABULARY), random.Random(name)
+    readings: dict[int, list[bytes]] = {
+        t: [data] * (data[:1] not in (b"", b"\xee")) for t, data in enumerate(VOCABULARY.tokens)
+    }
+    readings[IDS[TOOL]] *= TOOL not in sets
+    for number, (written, ids) in enumerate(sets.items()):
+        text = text.replace(written, f'"{chr(0xE000 + number)}"')
+        for token in ids:
+            readings[token] = [*readings[token], chr(0xE000 + number).encode()]
+    machine = inside.machine(structgen.compile(Cfg(text), VOCABULARY))
+    n_ends = 0
+    for _ in seeds(20):
+        cursor, states = constraint.start(), {machine.start}
+        for _ in range(6):
+            expected: dict[int, set[int]] = {}
+            for token, ways in readings.items():
+                for state, data in itertools.product(states, ways):
+                    for byte in data:
+                        state = machine.step(state, byte)
+                    if state:
+                        expected.setdefault(token, set()).add(state)
+            is_accepting = any(map(machine.is_accepting, states))
+            ends = {*VOCABULARY.eos_token_ids} if is_accepting else set()
+            assert set(allowed(cursor, VOCABULARY)) == {*expected, *ends}, inside.tokens(cursor)
+            n_ends += is_accepting
+            if not expected:
+                break
+            few = [t for t in expected if t in (A, B, IDS[CALL], IDS[TOOL])] + [*expected]
+            token = few[rng.randrange(min(len(few), 6))]
+            cursor.accept(token)
+            states = expected[token]
+    assert n_ends
+    for result in walks_within_the_budget(constraint, rng, 10):
+        assert len(result.ids) <= 10
+
+
 def test_the_text_holds_the_names() -> None:
     constraint = compiled("between")
     assert constraint.allows("ab <|call|>{}<|end|>")
@@ -227,9 +290,12 @@ def test_the_text_holds_the_names() -> None:
         ("start: <qqqqqqqqq>", r"There are: <\|call\|>, <\|end\|>"),
         ("start: <|stop|>", "ends the sequence"),
         ("start: A\nA: <|call|>", r"<\|call\|> cannot be part of a terminal"),
-        ("start: <[12-14]>", "Ranges, lists"),
+        ("start: <[14-12]>", r"some by their ids, <\[12,20-30\]>"),
+        ("start: <[^*]>", "some by their ids"),
+        ("start: <[123456-123457]>", "has none of the tokens"),
+        (f"start: <[{IDS[STOP]},{TINY.eos_token_ids[0]}]>", "has none of the tokens"),
         ("root ::= !<[12]>", "Expected a literal"),
-        ("start: <![12]>", "Ranges, lists"),
+        ("start: <![12]>", "some by their ids"),
         (f"start: <[{VOCABULARY.encode_bytes(b'a')[0]}]>", "piece of ordinary text, b'a'"),
         (f"start: <[{VOCABULARY.encode_bytes(b'the')[0]}]>", "piece of ordinary text, b'the'"),
         ("start: <[123456]>", "has no token 123,456"),
@@ -282,6 +348,17 @@ def test_outputs_hold_the_names() -> None:
             assert said == "'<|call|>' was chosen after '" + result.text[0] + "'."
             assert "not allowed" in result.trace.explain(PAD, 0)
             assert "a special token" in result.trace.explain("b", 1)
+    any_two = Generator(model, Cfg('start: <[*]> <[*]> "!"'))
+    result = any_two.result("hi", seed=1, trace=True)
+    assert b"".join(step.token for step in result.trace).decode() == result.text
+    first, second, _ = result.token_ids
+    assert (
+        result.trace.explain(second, 1)
+        == f"{result.text[1]!r} was chosen after {result.text[0]!r}."
+    )
+    assert "next byte may be '!'" in result.trace.explain(first, 2)
+    assert "is not one token" in result.trace.explain("zzq", 1)
+    assert result.confidence is not None
     few = Generator(model, Cfg('start: "a" <|call|> | "b"'))
     result = few.result("hi", seed=1)
     alternatives = {a.value for a in result.confidence["$"].alternatives}

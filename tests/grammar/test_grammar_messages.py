@@ -235,7 +235,7 @@ NOTATIONS = [
     (r"a ::= '\U99999999'", "ebnf", (1, 8, "no character")),
     ('root ::= %json {"a" b\nc ::= d', "gbnf", (1, 21, "JSON Schema")),
     ("root ::= < a", "gbnf", (1, 10, "without spaces")),
-    ("root ::= <[1-2]>", "gbnf", (1, 10, "Ranges")),
+    ("root ::= <[2-1]>", "gbnf", (1, 10, "some by their ids")),
     ('root ::= "a" // b', "gbnf", (1, 14, "comment begins with #")),
     ('root ::= "a" /* b */', "gbnf", (1, 14, "comment begins with #")),
     ("root ::= \\d+ a", "gbnf", (1, 10, "in literals and classes only")),

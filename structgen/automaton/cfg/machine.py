@@ -258,6 +258,12 @@ class CfgMachine(Machine):
             self._reached.clear()
             return super().state_of(leaf, q, continuation)
 
+    def union(self, states: Iterable[int]) -> int:
+        """The state after any of the texts that led to some states."""
+        with GROW:
+            self._reached.clear()
+            return self._intern({c for state in states for c in self.states[state]})
+
     def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
         """See `Machine.placed`: in a grammar, with the rules that are open there."""
         if error.path is not None or not self.n_states:

@@ -32,6 +32,7 @@ Given: TypeAlias = "str | ir.Embedded | ir.SpecialToken"
 TOKEN = re.compile(r"<[^\s<>]+>")
 """How a special token is named in a grammar."""
 
+_IDS = re.compile(r"<\[(?:\*|\^?\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\]>")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _RULE = re.compile(
     r"^[ \t]*[?!]*_*[a-z][_a-z0-9]*(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:", re.MULTILINE
@@ -154,15 +155,17 @@ def _check_given(name: str, text: str) -> None:
 
 
 def special_token(name: str, text: str, at: int) -> ir.SpecialToken:
-    """The terminal of a special token's name, which stands at ``at``.
+    """The terminal of the name of a special token, or of several, which stands at ``at``.
 
     Raises:
-        GrammarError: it stands for several tokens.
+        GrammarError: it is neither a token's text nor ids.
     """
-    if re.match(r"<!|<\[(?!\d+\]>)", name):
+    ends = [(low, high or low) for low, high in re.findall(r"(\d+)(?:-(\d+))?", name)]
+    is_listed = _IDS.fullmatch(name) and all(int(low) <= int(high) for low, high in ends)
+    if name.startswith(("<!", "<[")) and not is_listed:
         raise placed(
-            "A token is named by its text, as in <|tool_call|>, or by its id: <[128010]>. Ranges, "
-            "lists and all others but one are not supported; write alternatives.",
+            "A token is named by its text, as in <|tool_call|>, or by its id, <[128010]>; some by "
+            "their ids, <[12,20-30]>, all but some, <[^12,20-30]>, all <[*]>.",
             text,
             at,
         )

@@ -7,7 +7,7 @@ r"""Lark as llguidance reads it → IR.
     NAME: A & ~B          a terminal, with *and* and *not*
     %json {…}  %lark {…}  a JSON Schema; a grammar of its own, with its own names
     %regex {"substring_words": "…"}   words in a row of a text, also ``_chars`` and ``_chunks``
-    <|name|>  <[12,20-30]>            a token by its name, any of some by their ids
+    <|name|>  <[12,20-30]>  <[^12]>   a token by its name; any of some, or of all but some, by ids
 
 Owns this syntax, and what a lexeme is: a text of its terminal, then what is ignored. A text belongs
 to the language if any way to cut it into lexemes fits; llguidance cuts at the longest one alone, so
@@ -55,9 +55,6 @@ _MAX_DEPTH = 100
 
 _MAX_CHUNKS = 100
 """Most words or chunks of a text in ``%regex``."""
-
-_MAX_TOKENS = 1_000
-"""Most ids in one range of tokens."""
 
 _ANY = ir.Repeat(ir.ANY_CHAR, 1, None)
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
@@ -615,7 +612,8 @@ class _Scope:
             number = self._computed(int) if self._take("::") else None
             return self.rule(token.text.lstrip("!?"), token.at, number)
         if token.kind == "token":
-            return self._special(token)
+            named = embedded.special_token(token.text, self._reader.text, token.at)
+            return self._then_skip(Placed(named))
         if token.text == "%json":
             return self._then_skip(Placed(token.value))
         if token.text == "%lark":
@@ -719,28 +717,3 @@ class _Scope:
             rest = tree.alternate([ir.EPSILON, tree.concat([ir.literal(chunk), rest])])
             tails.append(rest)
         return tree.alternate([ir.EPSILON, *tails])
-
-    def _special(self, token: _Token) -> Expression:
-        listed = re.fullmatch(r"<\[(\^?)(.*)\]>", token.text)
-        if listed is None or re.fullmatch(r"\d{1,9}", listed[2]):
-            return self._then_skip(
-                Placed(embedded.special_token(token.text, self._reader.text, token.at))
-            )
-        if listed[1] or listed[2] == "*":
-            self._wrong(
-                "All tokens but some cannot be said here. Name those that may come", token.at
-            )
-        ids: list[int] = []
-        for part in listed[2].split(","):
-            ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-            low, high = (int(ends[1]), int(ends[2] or ends[1])) if ends else (1, 0)
-            if high < low or len(ids) + high - low >= _MAX_TOKENS:
-                self._wrong(
-                    f"Tokens by their ids are written <[12,20-30]>, at most {_MAX_TOKENS:,}",
-                    token.at,
-                )
-            ids += range(low, high + 1)
-        ways = [
-            Placed(embedded.special_token(f"<[{i}]>", self._reader.text, token.at)) for i in ids
-        ]
-        return self._then_skip(Alternatives(tuple(ways)))

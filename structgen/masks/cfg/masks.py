@@ -27,7 +27,6 @@ Terminals of one text are read here, byte by byte, without states of the lexer; 
 from __future__ import annotations
 
 import weakref
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -625,14 +624,14 @@ class CfgFrameWalks(FrameWalks):
         return found
 
     def _named_walk(self, leaf: NamedTokenLeaf) -> LeafWalk:
-        """What a named token's leaf does at the start of a token."""
+        """What the leaf of named tokens does at the start of a token."""
         found = self._named_walks.get(leaf)
         if found is None:
             end = leaf.start
             while leaf.row(end):
                 (end,) = leaf.row(end).values()
-            token = array("i", [self._named.ids[leaf.named]]).tobytes()
-            found = self._named_walks[leaf] = None, token, (), (end,)
+            tokens = self._named.ids[leaf.named].tobytes()
+            found = self._named_walks[leaf] = None, tokens, (), (end,)
         return found
 
 
@@ -711,7 +710,9 @@ class CfgMaskEngine(MaskEngine):
     def _without_named(self, mask: Mask, configurations: list[Configuration]) -> Mask:
         """``mask`` without named tokens that only stand there for their text."""
         leaves = [self.machine.leaves[leaf] for leaf, _, _ in configurations]
-        meant = {self.named.ids[n.named] for n in leaves if isinstance(n, NamedTokenLeaf)}
+        meant = {
+            i for n in leaves if isinstance(n, NamedTokenLeaf) for i in self.named.ids[n.named]
+        }
         bits = np.zeros(self._store.n_words, np.uint32)
         fill(mask, bits)
         for token in self.named.textual - meant:
