@@ -1,6 +1,6 @@
 """What the site adds to docs/ when mkdocs builds it (``hooks`` in mkdocs.yml).
 
-README.md, CONTRIBUTING.md, SECURITY.md and CHANGELOG.md become pages. Links to files outside of
+README.md, CONTRIBUTING.md and the like become pages. Links to files outside of
 docs/ lead to the repository. ``<!-- commands -->`` and ``<!-- endpoints -->`` in a page become the
 reference of the command line, from click, and of HTTP, from the server's OpenAPI document.
 """
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
