@@ -18,6 +18,7 @@ first used, so that ``import structgen`` costs milliseconds and the engine alone
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from structgen import errors
@@ -215,20 +216,23 @@ def load(
     from structgen.models.base import LoadOptions
     from structgen.text_model import TextModel
 
+    options = LoadOptions(
+        providers=providers,
+        session_options=session_options,
+        threads=threads,
+        prefix_cache=prefix_cache,
+        deterministic=deterministic,
+        chat_template=chat_template,
+        draft_model=draft_model,
+        draft_tokens=draft_tokens,
+    )
+    target = options.target
     if draft_model is not None and not isinstance(draft_model, genai.TextModel):
-        draft_model = models.path(draft_model, task="generate")
+        small = models.path(draft_model, task="generate", target=target)
+        options = replace(options, draft_model=small)
     return genai.load(
-        models.path(name, task="generate"),
-        LoadOptions(
-            providers=providers,
-            session_options=session_options,
-            threads=threads,
-            prefix_cache=prefix_cache,
-            deterministic=deterministic,
-            chat_template=chat_template,
-            draft_model=draft_model,
-            draft_tokens=draft_tokens,
-        ),
+        models.path(name, task="generate", target=target),
+        options,
         meanwhile=make_tables if warm_up else None,
         kind=TextModel,
     )

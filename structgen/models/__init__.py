@@ -57,6 +57,7 @@ def path(
     progress: Progress | None = None,
     *,
     task: Literal["generate", "embed"] | None = None,
+    target: str = "cpu",
 ) -> Path:
     """Folder of a model, fetched and converted first if need be.
 
@@ -69,6 +70,8 @@ def path(
             when there is nothing to fetch.
         task: what the model is to do; one that does something else is not fetched. None: a
             repository's language model, or the embedder of one that has none.
+        target: what weights of the catalogue that have to be converted are converted for: see
+            `convert`. For each target the cache holds a folder of its own.
 
     Raises:
         ModelNotFound: there is no such folder, name or repository; or it holds no model, or
@@ -80,7 +83,9 @@ def path(
     Cost: none once the model is on disk, and no network either.
     """
     local = _local(name, task)
-    return pull(os.fspath(name), progress, task=task) if local is None else local
+    if local is not None:
+        return local
+    return pull(os.fspath(name), progress, task=task, target=target)
 
 
 def check(
@@ -144,6 +149,7 @@ def pull(
     progress: Progress | None = None,
     *,
     task: Literal["generate", "embed"] | None = None,
+    target: str = "cpu",
 ) -> Path:
     """Fetch a model of the catalogue or a Hugging Face repository into the cache.
 
@@ -153,6 +159,7 @@ def pull(
         name: as in `path`, but not a local folder.
         progress: as in `path`.
         task: as in `path`.
+        target: as in `path`.
 
     Returns:
         The model's folder in the cache.
@@ -167,12 +174,14 @@ def pull(
     _check_known(name)
     entry = catalogue.ENTRIES.get(name)
     place = catalogue.cache_name(name)
+    if target != "cpu" and entry is not None and entry.gguf is not None:
+        place = f"{place}@{target}"
     folder = cache.find(place)
     if folder is not None:
         return folder
     with reporting(progress) as report:
         if entry is not None and not entry.repository:
-            return fetch.fetch(entry, report)
+            return fetch.fetch(entry, place, target, report)
         return hub.fetch(place, report, task if entry is None else entry.task)
 
 

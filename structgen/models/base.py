@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from structgen.models.loading import read_options
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
 
@@ -280,6 +281,17 @@ class LoadOptions:
     chat_template: str | os.PathLike[str] | None = None
     draft_model: Any = None
     draft_tokens: int | None = None
+
+    @property
+    def target(self) -> str:
+        """What weights are to be converted for: see `structgen.models.convert`.
+
+        Raises:
+            OptionError, ModelError: the device or an option is not there. Asked before anything is
+                fetched, it is told at once.
+        """
+        names, _, _ = read_options(self.providers, self.session_options, self.threads)
+        return "cuda" if names and names[0] == "cuda" else "cpu"
 
 
 @dataclass(frozen=True, slots=True)

