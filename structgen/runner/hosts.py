@@ -23,7 +23,7 @@ import importlib.metadata
 import os
 import platform
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
@@ -443,10 +443,10 @@ class EmbeddingHost:
             return cls(config.source)
         return cls(await asyncio.to_thread(_embedder, config))
 
-    def turn(self) -> contextlib.AbstractAsyncContextManager[Pause]:
-        """Wait for one of the places of calls, which owners share fairly, and hold it; what gives
-        it to others between batches."""
-        return self._places.of(owner())
+    async def turn(self, work: Callable[[Pause], Awaitable[T]]) -> T:
+        """Do some work at one of the places of calls, which owners share fairly; it is given what
+        gives the place to others between batches."""
+        return await self._places.hold(owner(), work)
 
     async def aside(self, work: Callable[[], T]) -> T:
         """As `TextHost.aside`."""

@@ -483,6 +483,44 @@ class Places:
             else:
                 self._left(owner, given)
 
+    async def hold(
+        self, owner: Hashable, work: Callable[[Callable[[], Awaitable[None]]], Awaitable[T]]
+    ) -> T:
+        """Wait for a place, and do some work there, which is given what `of` yields.
+
+        What has begun goes on to its end, or to where it lets others go first, also when nobody
+        waits for it any more, and keeps its place. Owners that come and go would else have as many
+        threads and processes as they like.
+
+        Raises:
+            Overloaded: as `of`.
+        """
+        is_at_work, is_wanted = False, True
+
+        async def placed() -> T:
+            nonlocal is_at_work
+            async with self.of(owner) as again:
+
+                async def pause() -> None:
+                    nonlocal is_at_work
+                    is_at_work = False
+                    if not is_wanted:
+                        raise asyncio.CancelledError
+                    await again()
+                    is_at_work = True
+
+                is_at_work = True
+                return await work(pause)
+
+        task = asyncio.ensure_future(placed())
+        task.add_done_callback(_retrieved)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            is_wanted = False
+            if not is_at_work:
+                task.cancel()
+
     def _give_back(self, owner: Hashable) -> None:
         """Take a place from an owner, who goes behind the others that wait."""
         self._free += 1
@@ -541,8 +579,7 @@ class Places:
 class Aside:
     """Threads for work that would hold up a loop: so many at once, which owners share fairly.
 
-    A thread cannot be stopped. Work that nobody waits for any more keeps its place until it ends,
-    or owners that come and go would have as many threads as they like.
+    A thread cannot be stopped: see `Places.hold`.
     """
 
     def __init__(self, number: int, most_waiting: int, name: str) -> None:
@@ -556,18 +593,4 @@ class Aside:
         Raises:
             Overloaded: too much waits.
         """
-        is_begun = False
-
-        async def placed() -> T:
-            nonlocal is_begun
-            async with self._places.of(owner):
-                is_begun = True
-                return await in_thread(work, self._name)
-
-        task = asyncio.ensure_future(placed())
-        task.add_done_callback(_retrieved)
-        try:
-            return await asyncio.shield(task)
-        finally:
-            if not is_begun:
-                task.cancel()
+        return await self._places.hold(owner, lambda _: in_thread(work, self._name))

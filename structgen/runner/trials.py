@@ -195,8 +195,7 @@ class Trials:
             WorkerDied: it was lost, and so was another.
         """
         for _ in range(_TRIES):
-            async with self._places.of(owner()):
-                said = await self._tried(text)
+            said = await self._places.hold(owner(), lambda _: self._tried(text))
             if said is None:
                 continue
             if "memory" in said:

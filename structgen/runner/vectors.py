@@ -83,8 +83,7 @@ async def _embedded(
     if request.input_type is not None:
         options["prompt_name"] = prompt_name_for(request.input_type, embedder.prompts)
     try:
-        async with host.turn() as pause:
-            result = await embedder.aresult(texts, pause=pause, **options)
+        result = await host.turn(lambda pause: embedder.aresult(texts, pause=pause, **options))
     except (OptionError, PromptError) as error:
         named = error.option if isinstance(error, OptionError) else None
         raise RequestError(_told(error), param=named or "input") from error
@@ -158,8 +157,9 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
     query = in_bounds(embedder, request.query, "query", cuts=cuts)
     told: Any = "ignore" if cuts else "error"
     try:
-        async with host.turn() as pause:
-            ranked = await embedder.arerank(query, documents, pause=pause, on_truncation=told)
+        ranked = await host.turn(
+            lambda pause: embedder.arerank(query, documents, pause=pause, on_truncation=told)
+        )
     except (OptionError, PromptError) as error:
         raise RequestError(_told(error), param="documents") from error
     tokens = await host.aside(partial(embedder.tokenize, [query, *documents]))

@@ -168,6 +168,71 @@ def test_trials_are_fair_by_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(main())
 
 
+def test_what_nobody_waits_for_keeps_its_place_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who asks and goes away, again and again, has no more processes at work than who waits."""
+
+    async def main() -> None:
+        going, asked = asyncio.Event(), Trials(seconds=600, memory=2 << 30)
+        running: list[bytes] = []
+
+        async def tried(self: Trials, text: bytes) -> dict[str, Any]:
+            running.append(text)
+            await going.wait()
+            running.remove(text)
+            return {"answer": None}
+
+        monkeypatch.setattr(Trials, "_tried", tried)
+
+        async def check(number: int) -> None:
+            STRANGER.set(by("evil"))
+            await asked.check(form(f"slow{number}"))
+
+        for number in range(6):
+            task = asyncio.ensure_future(check(number))
+            await settle()
+            task.cancel()
+            await settle()
+            assert task.cancelled()
+        assert len(running) == asked._places.active == trials.PROCESSES - 1
+        going.set()
+        await settle()
+        assert not running
+        assert not asked._places.active
+
+    asyncio.run(main())
+
+
+def test_work_that_lets_others_go_first_ends_there_if_nobody_waits_for_it() -> None:
+    async def main() -> None:
+        places, going, said = Places(2, 99), asyncio.Event(), []
+
+        async def work(pause: Any) -> None:
+            said.append("begun")
+            await going.wait()
+            await pause()
+            said.append("on")
+
+        async def cancelled(owner: str) -> None:
+            task = asyncio.ensure_future(places.hold(owner, work))
+            await settle()
+            task.cancel()
+            await settle()
+            assert task.cancelled()
+
+        await cancelled("gone")
+        await cancelled("gone")  # this one had not begun
+        assert (said, places.active) == (["begun"], 1)
+        going.set()
+        await settle()
+        assert (said, places.active, places.waiting) == (["begun"], 0, 0)
+        await places.hold("here", work)
+        assert (said, places.active) == (["begun", "begun", "on"], 0)
+
+    asyncio.run(main())
+
+
 def test_no_form_waits_for_a_process_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that ends is replaced in the place of the form that it tried."""
 
