@@ -1,9 +1,10 @@
 """Decisions: one state, many typed questions, a probability for every allowed answer.
 
 In reading order: `questions` (`Predicate`, `Choice`, `Score`), `templates` (prompts),
-`distributions` (the arithmetic and its bounds), `asking` (what prompts share is run once),
-`answers`, `calibration` (with metrics and diagrams), `decider` (`Decider`, `AsyncDecider`) and
-`json_form` (forms for files and wires). The sums over token sequences are `structgen.insight`'s.
+`distributions` (the arithmetic and its bounds), `asking` (a model: what prompts share is run once),
+`comparing` (an embedder), `answers`, `calibration` (what examples teach, metrics and diagrams),
+`decider` (`Decider`, `AsyncDecider`) and `json_form` (forms for files and wires). The sums over
+token sequences are `structgen.insight`'s.
 Knows no command line and no server.
 """
 

@@ -39,7 +39,7 @@ from structgen.types import OutputType
 from structgen.vocabulary import Vocabulary
 
 from . import distributions
-from .distributions import Distribution, found
+from .distributions import Distribution, Floats, found
 from .questions import Label, Question
 from .templates import BASE, CHAT, PromptTemplate
 
@@ -293,6 +293,7 @@ class Found:
         usage: what that took.
         trace: the prompts that were read for each.
         fingerprints: what each question is, for calibrations; empty unless asked for.
+        vector: the state's, where there is an embedder.
     """
 
     distributions: dict[str, Distribution]
@@ -300,6 +301,7 @@ class Found:
     usage: Usage
     trace: dict[str, tuple[str, ...]]
     fingerprints: dict[str, str]
+    vector: Floats | None = None
 
 
 @final

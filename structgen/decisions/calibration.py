@@ -1,4 +1,4 @@
-"""Calibration: how good probabilities are, and a temperature and biases that make them better.
+"""Calibration: how good probabilities are, and what is learned of examples to make them better.
 
 It owns the metrics (accuracy, Brier score, log loss, expected calibration error), the fit on
 labelled examples, the file that keeps it, and the reliability diagram, which imports Matplotlib
@@ -10,17 +10,23 @@ is one over the temperature (Guo et al., 2017), b a number for each label. The l
 labels is convex in s and b, so Newton's method finds the one best fit, the same each time. A small
 penalty pulls s towards 1 and b towards 0, so that few examples, or examples that are all right,
 cannot drive them to infinity.
+
+Where there are vectors x of the states, weights W are learned, too: softmax(s·z + b + W·x), a
+logistic regression that begins at what is known without it. Its ridge penalty is the one that does
+best on what each fifth of the examples gets from a fit on the others, and so is a last factor of
+all scores.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +34,12 @@ import numpy.typing as npt
 from structgen.errors import OptionError
 from structgen.storage import written_whole
 
-from .distributions import Distribution, Floats, rescaled
+from .distributions import Distribution, Floats, rescaled, softmax
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+T = TypeVar("T")
 
 N_BINS = 10
 """Bins of a reliability diagram, of equal width."""
@@ -88,7 +96,7 @@ class Metrics:
         )
 
 
-def measured(probabilities: Sequence[Floats], right: Sequence[int]) -> Metrics:
+def measured(probabilities: Sequence[Floats] | Floats, right: Sequence[int]) -> Metrics:
     """Measure distributions, which may be over different labels each.
 
     Args:
@@ -133,7 +141,13 @@ _FORMAT = "structgen calibration 1"
 _PENALTY = 0.5
 """Weight of the penalty, against examples of weight 1: half an example's pull."""
 
+_PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+"""Of weights on vectors, the strongest first."""
+
 _MOST_STEPS = 100
+_LEAST_STEP = 1e-4
+_MOST = 1e6
+_MOST_BYTES = 1 << 26
 _LEAST_SLOPE = 0.01
 
 
@@ -152,6 +166,9 @@ class Calibration:
         question: the question's words.
         labels: its labels' texts.
         fingerprint: of all that it is good for: model, question, template and debias.
+        weights: what each label's logarithm gets of each number of the state's vector; empty where
+            none were learned.
+        embedder: the name of what made the vectors.
     """
 
     temperature: float
@@ -162,13 +179,18 @@ class Calibration:
     question: str
     labels: tuple[str, ...]
     fingerprint: str
+    weights: tuple[tuple[float, ...], ...] = ()
+    embedder: str | None = None
 
     def __str__(self) -> str:
         return f"temperature {self.temperature:.2f}\nbefore: {self.before}\nafter:  {self.after}"
 
-    def applied(self, given: Distribution) -> Distribution:
-        """The calibrated distribution."""
-        return rescaled(given, 1 / self.temperature, np.array(self.bias))
+    def applied(self, given: Distribution, vector: Floats | None) -> Distribution:
+        """The calibrated distribution; ``vector`` is the state's, which `weights` need."""
+        bias = np.array(self.bias)
+        if self.weights:
+            bias += np.array(self.weights) @ vector
+        return rescaled(given, 1 / self.temperature, bias)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draw the reliability diagrams before and after, side by side.
@@ -184,9 +206,7 @@ class Calibration:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a JSON file, whole or not at all."""
-        text = json.dumps({"format": _FORMAT, **asdict(self)}, ensure_ascii=False, indent=1)
-        with written_whole(Path(path)) as file:
-            file.write(f"{text}\n".encode())
+        write(path, _FORMAT, asdict(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
@@ -196,50 +216,152 @@ class Calibration:
             OptionError: the file is none.
             OSError: it cannot be read.
         """
-        from pydantic import TypeAdapter  # late: those who load none need not wait for it
+        return read(path, _FORMAT, cls, "a calibration that structgen saved", "calibrate")
 
-        try:
-            given = json.loads(Path(path).read_text(encoding="utf-8"))
-            if given["format"] != _FORMAT:
-                raise ValueError(f"its format is {given['format']!r}")
-            found = TypeAdapter(cls).validate_python(given)
-            numbers = (found.temperature, *found.bias)
-            if not all(map(math.isfinite, numbers)) or found.temperature <= 0:
-                raise ValueError("its numbers are out of range")
-            if len(found.bias) != len(found.labels):
-                raise ValueError("it has not one bias a label")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise OptionError(
-                f"{os.fspath(path)} is not a calibration that structgen saved: {error}. Make one "
-                "with Decider.calibrate."
-            ) from None
-        return found
+    def __post_init__(self) -> None:
+        """Check what a file may have wrong.
+
+        Raises:
+            ValueError: a number is out of range, or there are not as many as labels.
+        """
+        if len(self.bias) != len(self.labels):
+            raise ValueError("it has not one bias a label")
+        if self.weights and (
+            len(self.weights) != len(self.labels) or len({len(row) for row in self.weights}) != 1
+        ):
+            raise ValueError("it has not one row of weights a label")
+        numbers = (self.temperature, *self.bias, *itertools.chain.from_iterable(self.weights))
+        if self.temperature <= 0 or not all(abs(one) <= _MOST for one in numbers):
+            raise ValueError("its numbers are out of range")
+
+
+def write(path: str | os.PathLike[str], form: str, what: Mapping[str, Any]) -> None:
+    """Write something to a JSON file, whole or not at all; ``form`` names its format."""
+    with written_whole(Path(path)) as file:
+        text = json.dumps({"format": form, **what}, ensure_ascii=False, indent=1)
+        file.write(f"{text}\n".encode())
+
+
+def read(path: str | os.PathLike[str], form: str, kind: type[T], what: str, made_by: str) -> T:
+    """Read what `write` has written, which a stranger may have changed.
+
+    Raises:
+        OptionError: the file is no ``what``, which ``Decider.made_by`` makes.
+        OSError: it cannot be read.
+    """
+    from pydantic import TypeAdapter  # late: those who load none need not wait for it
+
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        given = json.loads(data)
+        if given["format"] != form:
+            raise ValueError(f"its format is {given['format']!r}")
+        return TypeAdapter(kind).validate_python(given)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise OptionError(
+            f"{os.fspath(path)} is not {what}: {error}. Make one with Decider.{made_by}."
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What examples say: see `Calibration`; ``weights`` is ``[n_labels, dimensions]``."""
+
+    slope: float
+    bias: Floats
+    weights: Floats | None
+
+    def scores(self, logs: Floats, vectors: Floats | None) -> Floats:
+        """The logarithms of calibrated distributions, each up to a constant."""
+        scores: Floats = self.slope * logs + self.bias
+        return scores if self.weights is None else scores + vectors @ self.weights.T
+
+    def scaled(self, factor: float) -> Fit:
+        """With all scores times a factor."""
+        weights = None if self.weights is None else factor * self.weights
+        return Fit(factor * self.slope, factor * self.bias, weights)
 
 
 def fitted(
-    given: Sequence[Distribution], right: Sequence[int], *, has_bias: bool
-) -> tuple[float, Floats, Metrics, Metrics]:
+    given: Sequence[Distribution],
+    right: Sequence[int],
+    *,
+    has_bias: bool,
+    vectors: Floats | None = None,
+) -> tuple[Fit, Metrics, Metrics]:
     """Fit on examples.
 
     Args:
         given: a distribution for each.
         right: the index of its right label.
         has_bias: whether to fit a bias for each label too.
+        vectors: ``[n, dimensions]``, of the states: learn weights of them too.
 
     Returns:
-        Slope, bias, and measurements before and after, the latter on what was left out.
+        What fits, and measurements before and after, the latter on what was left out.
     """
     logs = np.array([one.logs for one in given])
     labels = np.array(right)
-    after: list[Floats] = [np.empty(0)] * len(given)
-    folds = np.arange(len(given)) % N_FOLDS
+
+    def fits(some: npt.NDArray[np.bool_]) -> list[Fit]:
+        slope, bias = _fit(logs[some], labels[some], has_bias and vectors is None)
+        if vectors is None:
+            return [Fit(slope, bias, None)]
+        rows = _learned(slope * logs[some], vectors[some], labels[some])
+        return [Fit(slope, row[-1], row[:-1].T) for row in rows]
+
+    folds = np.empty(len(labels), int)  # each has its share of each label
+    folds[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % N_FOLDS
+    left_out = np.zeros((1 if vectors is None else len(_PENALTIES), *logs.shape))
     for fold in range(N_FOLDS):
-        slope, bias = _fit(logs[folds != fold], labels[folds != fold], has_bias)
-        for i in np.flatnonzero(folds == fold).tolist():
-            after[i] = rescaled(given[i], slope, bias).values
-    slope, bias = _fit(logs, labels, has_bias)
-    before = measured([one.values for one in given], right)
-    return slope, bias, before, measured(after, right)
+        for i, fit in enumerate(fits(folds != fold)):
+            some = folds == fold
+            left_out[i, some] = fit.scores(logs[some], None if vectors is None else vectors[some])
+    made = fits(np.ones(len(labels), bool))
+    if vectors is not None:
+        factors = [_fit(scores, labels, has_bias=False)[0] for scores in left_out]
+        made = [fit.scaled(factor) for fit, factor in zip(made, factors, strict=True)]
+        left_out *= np.array(factors)[:, None, None]
+    after = [measured(softmax(scores), right) for scores in left_out]
+    best = min(range(len(made)), key=lambda i: after[i].log_loss)
+    return made[best], measured([one.values for one in given], right), after[best]
+
+
+def _learned(known: Floats, vectors: Floats, right: np.ndarray) -> list[Floats]:
+    """Logistic regression on vectors, beside scores that are known: for each of `_PENALTIES`.
+
+    Gradient steps, each as long as a bound on the curvature allows (Böhning, 1992: half of the
+    features' second moments), in the axes of these moments, with Nesterov's momentum. Each penalty
+    begins at what the last gave.
+
+    Returns:
+        Weights ``[dimensions + 1, n_labels]``, the last row those of a constant.
+    """
+    features = np.concatenate([vectors, np.ones((len(vectors), 1))], axis=1)
+    left, sizes, axes = np.linalg.svd(features, full_matrices=False)
+    features = left * sizes
+    truth = np.eye(known.shape[1])[right]
+    at = np.zeros((len(sizes), known.shape[1]))
+    found = []
+    for penalty in _PENALTIES:
+        curvature = (sizes**2 / 2 + penalty)[:, None]
+        ahead, momentum = at, 1.0
+        for _ in range(_MOST_STEPS):
+            wrong = softmax(known + features @ ahead) - truth
+            new = ahead - (features.T @ wrong + penalty * ahead) / curvature
+            step = new - at
+            at = new
+            if np.abs(step).max() < _LEAST_STEP:
+                break
+            if float(((ahead - new) * step).sum()) > 0:  # it went too far
+                momentum = 1.0
+            before, momentum = momentum, (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+            ahead = new + (before - 1) / momentum * step
+        found.append(axes.T @ at)
+    return found
 
 
 def _fit(logs: Floats, right: np.ndarray, has_bias: bool) -> tuple[float, Floats]:
@@ -254,19 +376,13 @@ def _fit(logs: Floats, right: np.ndarray, has_bias: bool) -> tuple[float, Floats
     rest[0] = 1.0
     at = rest.copy()
 
-    def softmax(parameters: Floats) -> Floats:
-        scores = features @ parameters
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        found: Floats = weights / weights.sum(axis=1, keepdims=True)
-        return found
-
     def loss(parameters: Floats) -> float:
-        of_right = softmax(parameters)[np.arange(n), right]
+        of_right = softmax(features @ parameters)[np.arange(n), right]
         penalty = _PENALTY * float(((parameters - rest) ** 2).sum())
         return float(-np.log(np.maximum(of_right, 1e-300)).sum()) + penalty
 
     for _ in range(_MOST_STEPS):
-        p = softmax(at)
+        p = softmax(features @ at)
         expected = np.einsum("nk,nkd->nd", p, features)
         gradient = (expected - features[np.arange(n), right]).sum(axis=0)
         gradient += 2 * _PENALTY * (at - rest)

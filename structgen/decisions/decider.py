@@ -1,8 +1,8 @@
-"""Decider and AsyncDecider: a model that is asked typed questions and gives distributions.
+"""Decider and AsyncDecider: a model or an embedder that is asked typed questions.
 
 It owns the call: its options, the checks of states, questions, thresholds, examples and
 calibrations, the limits of time, and the warning where answers carry no signal. `asking` owns how a
-model is asked, `calibration` the fit.
+model is asked, `comparing` how an embedder is, `calibration` what is learned of examples.
 
 An `AsyncDecider` has its model in a process of its own. Prompts, labels and passes are made there;
 checks, users' own values, calibrations and answers stay here. How the two processes speak is
@@ -11,19 +11,23 @@ checks, users' own values, calibrations and answers stay here. How the two proce
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, final
+
+import numpy as np
 
 from structgen.decoding import Clock, check_adapter
 from structgen.decoding import options as search_options
 from structgen.errors import IncompleteOutput, ModelError, OptionError, UninformativeWarning
 from structgen.models.base import GivenUp, Model, Passes, run_passes
+from structgen.models.embedding import Embedder
 from structgen.options import CancelEvent
 from structgen.sampling import TokenIds
 from structgen.storage import fork_safe
@@ -31,7 +35,8 @@ from structgen.workers import AsyncModel, run_errands
 
 from .answers import LEAST_MASS, Answer, Answers, answer_of
 from .asking import LEAST_CHANGE, ORDERS, TOLERANCE, Asker, Found, Settings, check_share
-from .calibration import FEWEST, Calibration, fitted
+from .calibration import FEWEST, Calibration, fitted, read, write
+from .comparing import Comparer, is_told
 from .questions import (
     Choice,
     Predicate,
@@ -51,7 +56,7 @@ if TYPE_CHECKING:
     ModelT = NewTypeVar("ModelT", bound=BaseModel, default=Any)
 
 GivenT = TypeVar("GivenT")
-OwnT = TypeVar("OwnT", Model, AsyncModel)
+OwnT = TypeVar("OwnT", "Model | Embedder", AsyncModel)
 
 Thresholds: TypeAlias = float | Mapping[str, float] | None
 """``abstain_below``: for all questions, or by their names."""
@@ -61,6 +66,7 @@ _OF_CALLS = {
     "decide": ("abstain_below", "timeout", "cancel"),
     "decide_batch": ("abstain_below", "timeout", "cancel"),
     "calibrate": ("bias", "timeout", "cancel"),
+    "fit": ("timeout", "cancel"),
 }
 
 
@@ -71,7 +77,7 @@ def check_call(name: str, misplaced: Mapping[str, Any]) -> None:
         OptionError: it did; the message says where they belong.
     """
     for option in misplaced:
-        if option in (*Settings.__slots__, "calibrations", "warn"):
+        if option in (*Settings.__slots__, "embedder", "calibrations", "warn"):
             raise OptionError(
                 f"{option}= belongs to the decider, not to {name}: make one with "
                 f"Decider(model, {option}=…), or AsyncDecider of an asynchronous model."
@@ -119,14 +125,18 @@ class Request:
         for name, question in self.questions.items():
             given = found.distributions[name]
             calibration = calibrations.get(found.fingerprints.get(name))
-            if calibration is not None:
-                given = calibration.applied(given)
             informative = found.changes.get(name, 1.0) >= LEAST_CHANGE and given.mass >= LEAST_MASS
+            if calibration is not None:
+                given = calibration.applied(given, found.vector)
+                informative = informative or bool(calibration.weights)
             answers[name] = answer_of(
                 question, given, self.thresholds.get(name), informative=informative
             )
         return Answers(answers, found.usage, found.trace, self.output_type)
 
+
+FEWEST_A_LABEL = 8
+"""Fewest examples of a label that can be learned from."""
 
 MANY = 20
 """So many states that got one and the same label say that a question decides nothing."""
@@ -201,11 +211,13 @@ def _likeliest(answer: Answer) -> str:
     return answer.labels[answer.label_probabilities.index(max(answer.label_probabilities))]
 
 
-def _by_fingerprint(given: Sequence[Calibration], model: str) -> dict[str | None, Calibration]:
+def _by_fingerprint(
+    given: Sequence[Calibration], model: str, embedder: Embedder | None
+) -> dict[str | None, Calibration]:
     """Calibrations by what each was made for.
 
     Raises:
-        OptionError: one was not made for this model.
+        OptionError: one was not made for this model, or for vectors of another embedder.
     """
     for one in given:
         if not isinstance(one, Calibration):
@@ -214,6 +226,14 @@ def _by_fingerprint(given: Sequence[Calibration], model: str) -> dict[str | None
             raise OptionError(
                 f"The calibration of {one.question!r} was made for the model {one.model}, and "
                 f"this is {model}. Make one for it with Decider.calibrate."
+            )
+        if one.weights and (
+            embedder is None
+            or (embedder.name, embedder.dimensions) != (one.embedder, len(one.weights[0]))
+        ):
+            raise OptionError(
+                f"What was learned of {one.question!r} needs vectors of {one.embedder} with "
+                f"{len(one.weights[0])} numbers: Decider(model, embedder=…)."
             )
     return {one.fingerprint: one for one in given}
 
@@ -308,6 +328,8 @@ def _index_of(question: Question, answer: Any, at: int) -> int:
 class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     """What both kinds of decider have: a model, how it is asked, and calibrations of answers."""
 
+    embedder: Embedder | None = None
+
     def __init__(
         self,
         model: GivenT,
@@ -317,6 +339,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         orders: int = ORDERS,
         tolerance: float = TOLERANCE,
         adapter: str | None = None,
+        embedder: Embedder | None = None,
         calibrations: Iterable[Calibration] = (),
         abstain_below: Thresholds = None,
         warn: bool = True,
@@ -324,8 +347,9 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """Make a decider.
 
         Args:
-            model: of a `Decider`, from `structgen.load`, or the name of one to load; of an
-                `AsyncDecider`, from `structgen.load_async` or `TextModel.to_async`.
+            model: of a `Decider`, from `structgen.load` or `structgen.load_embedder`, or the name
+                of one to load; of an `AsyncDecider`, from `structgen.load_async` or
+                `TextModel.to_async`.
             template: how states and questions are put; None: `CHAT` where the model has a chat
                 template, else `BASE`.
             debias: ``"none"``; ``"prior"``: divide by what the model answers without a state;
@@ -338,7 +362,8 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
                 each answer's ``error_bound`` says by how much after these. 0: sum over every token
                 sequence.
             adapter: name of an adapter of `TextModel.load_adapter` to run with.
-            calibrations: of `calibrate`, each for the question that it was made for.
+            embedder: of a `Decider` with a text model: makes vectors of states for `Decider.fit`.
+            calibrations: of `calibrate` and `fit`, each for the question that it was made for.
             abstain_below: as for `decide`, for calls that pass none. Names of a mapping need not be
                 asked in each call.
             warn: whether to warn, once a question, where answers carry no signal. Each answer's
@@ -350,9 +375,10 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
             ModelError: the model is none of this kind, or cannot be loaded.
         """
         self._settings = Settings(template, debias, orders, tolerance, adapter)
+        self.embedder = embedder
         self.model: OwnT = self._checked(model, adapter)
         self.calibrations = tuple(calibrations)
-        self._calibrations = _by_fingerprint(self.calibrations, self.model.name)
+        self._calibrations = _by_fingerprint(self.calibrations, self.model.name, self.embedder)
         self.debias = debias
         self.orders = orders
         self.tolerance = float(tolerance)
@@ -377,20 +403,31 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         return self._signals.of(request, states, made)
 
     def _fitted(
-        self, question: Question, replies: list[Found], right: list[int], *, bias: bool
+        self,
+        question: Question,
+        replies: list[Found],
+        right: list[int],
+        *,
+        bias: bool = False,
+        learns: bool = False,
     ) -> Calibration:
         """A calibration of what was said of examples, by which label is right for each."""
         given = [found.distributions["question"] for found in replies]
-        slope, offsets, before, after = fitted(given, right, has_bias=bias)
+        vectors = None
+        if learns:
+            vectors = np.array([found.vector for found in replies])
+        fit, before, after = fitted(given, right, has_bias=bias, vectors=vectors)
         return Calibration(
-            temperature=1 / slope,
-            bias=tuple(offsets.tolist()),
+            temperature=1 / fit.slope,
+            bias=tuple(fit.bias.tolist()),
             before=before,
             after=after,
             model=self.model.name,
             question=question.instructions,
             labels=tuple(label.text for label in question.labels),
             fingerprint=replies[0].fingerprints["question"],
+            weights=() if fit.weights is None else tuple(map(tuple, fit.weights.round(6).tolist())),
+            embedder=self.embedder.name if learns and self.embedder is not None else None,
         )
 
     def calibrated(self, *calibrations: Calibration) -> Self:
@@ -401,11 +438,8 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         """
         return type(self)(
             cast("GivenT", self.model),
-            template=self._settings.template,
-            debias=self.debias,
-            orders=self.orders,
-            tolerance=self.tolerance,
-            adapter=self._settings.adapter,
+            **{name: getattr(self._settings, name) for name in Settings.__slots__},
+            embedder=self.embedder,
             calibrations=(*self.calibrations, *calibrations),
             abstain_below=self.abstain_below,
             warn=self._warn,
@@ -413,14 +447,15 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
 
 
 @final
-class Decider(_AnyDecider["Model | str", Model]):
+class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     """Answers typed questions about a state with the probability of every allowed answer.
 
     Immutable and safe to share by threads.
 
     Attributes:
-        model: the model.
-        template: how it is asked.
+        model: the model, or the embedder that takes its place.
+        embedder: makes vectors of states, for what `fit` has learned; None: nothing does.
+        template: how a model is asked; None for an embedder.
         debias: what is done about the bias of labels and their order.
         orders: in how many orders options are told, where ``debias`` is ``"orders"``.
         tolerance: how far off a probability may be.
@@ -436,16 +471,30 @@ class Decider(_AnyDecider["Model | str", Model]):
         answers["refund"].probability
     """
 
-    def _checked(self, given: Model | str, adapter: str | None) -> Model:
+    template: PromptTemplate | None = None
+
+    def _checked(self, given: Model | Embedder | str, adapter: str | None) -> Model | Embedder:
         model = _loaded(given) if isinstance(given, str) else given
+        self._asker: Asker | Comparer
+        if isinstance(model, Embedder):
+            if self.embedder not in (None, model):
+                raise OptionError("embedder= goes with a text model, and the model is an embedder.")
+            self.embedder = model
+            self._asker = _asker(model, self._settings)
+            return model
         if not hasattr(model, "vocabulary") or not hasattr(model, "start"):
             raise ModelError(
-                f"The model is {model!r}, not a loaded model. Pass structgen.load(name), or the "
-                "name."
+                f"The model is {model!r}, not a loaded model. Pass structgen.load(name), "
+                "structgen.load_embedder(name), or the name."
+            )
+        if self.embedder is not None and not isinstance(self.embedder, Embedder):
+            raise OptionError(
+                f"embedder={self.embedder!r} is none. Pass structgen.load_embedder(name).",
+                option="embedder",
             )
         check_adapter(model, adapter)
-        self._asker = Asker(model, self._settings)
-        self.template = self._asker.template
+        self._asker = asker = Asker(model, self._settings)
+        self.template = asker.template
         return model
 
     def decide(
@@ -474,20 +523,21 @@ class Decider(_AnyDecider["Model | str", Model]):
             cancel: an object with ``is_set()``, asked before each pass of the model.
 
         Raises:
-            OptionError: no questions, or a bad option.
+            OptionError: no questions, or a bad option; or an embedder is asked a `Predicate` that
+                has no ``criteria`` and was not fitted.
             PromptError: the state is no text and no JSON, or does not fit the context.
             IncompleteOutput: ``timeout`` or ``cancel`` ended it.
 
-        Cost: one pass over the state; for each question one over its own tokens and one for each
+        Cost of an embedder: one vector, whatever the questions, and once three for each label. Of a
+        model: one pass over the state; for each question one over its own tokens and one for each
         further token of the likely labels: none where labels are single tokens. `Answers.usage`
         counts.
         """
         check_call("decide", misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
         texts = [state_text(state)]
-        return self._answers(request, texts, self._ask(texts, request.questions, timeout, cancel))[
-            0
-        ]
+        replies = self._ask(texts, request.questions, timeout, cancel)
+        return self._answers(request, texts, replies)[0]
 
     def decide_batch(
         self,
@@ -545,6 +595,76 @@ class Decider(_AnyDecider["Model | str", Model]):
         replies = self._ask(texts, {"question": question}, timeout, cancel, is_bound=True)
         return self._fitted(question, replies, right, bias=bias)
 
+    def fit(
+        self,
+        question: Question,
+        examples: Iterable[tuple[Any, Any]],
+        *,
+        timeout: float | None = None,
+        cancel: CancelEvent | None = None,
+        **misplaced: Never,
+    ) -> Self:
+        """Learn a question from labelled examples: a decider that answers it so.
+
+        It learns weights for the vectors of an embedder, on top of what the decider says without
+        them. How good it is on what it has not seen is in ``calibrations[-1].after``.
+
+        Args:
+            question: the question.
+            examples: as for `calibrate`, eight or more of each label.
+            timeout: seconds this may take, but for the sums.
+            cancel: as for `decide`.
+
+        Raises:
+            OptionError: the decider has no embedder, a label has too few examples, or a right
+                answer is no label of the question.
+            PromptError, IncompleteOutput: as for `decide`.
+
+        Cost: that of `decide` for each example, and a second for a hundred.
+        """
+        check_call("fit", misplaced)
+        if self.embedder is None:
+            raise OptionError("fit learns from vectors: Decider(model, embedder=…).")
+        texts, right = examples_of(question, examples)
+        for i, label in enumerate(question.labels):
+            if right.count(i) < FEWEST_A_LABEL:
+                raise OptionError(
+                    f"There are {right.count(i)} examples of {label.text!r}. Fitting takes "
+                    f"{FEWEST_A_LABEL} of each label."
+                )
+        replies = self._ask(
+            texts, {"question": question}, timeout, cancel, is_bound=True, learns=True
+        )
+        return self.calibrated(self._fitted(question, replies, right, learns=True))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write how it asks, and what it has learned, to a JSON file: all but the model."""
+        write(path, _FORMAT, asdict(_Saved(self._settings, self.abstain_below, self.calibrations)))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: Model | Embedder | str,
+        *,
+        embedder: Embedder | None = None,
+    ) -> Decider:
+        """Make a decider of a file of `save`, and of the model (and embedder) that it had.
+
+        Raises:
+            OptionError: the file is none, or was made with another model.
+            OSError: it cannot be read.
+            ModelError: as for the constructor.
+        """
+        saved = read(path, _FORMAT, _Saved, "a decider that structgen saved", "save")
+        return cls(
+            model,
+            **{name: getattr(saved.settings, name) for name in Settings.__slots__},
+            embedder=embedder,
+            calibrations=saved.calibrations,
+            abstain_below=saved.abstain_below,
+        )
+
     def prompt_ids(self, state: Any, question: Question) -> TokenIds:
         """Return the tokens that the model gets for one question, int32 ``[n]``.
 
@@ -561,28 +681,58 @@ class Decider(_AnyDecider["Model | str", Model]):
         cancel: Any,
         *,
         is_bound: bool = False,
+        learns: bool = False,
     ) -> list[Found]:
         search = search_options.parse({"timeout": timeout, "cancel": cancel})
+        if self.embedder is self.model and not learns:
+            for name, question in questions.items():
+                is_known = self._asker.fingerprint(question) in self._calibrations
+                if not is_known and not is_told(question):
+                    raise OptionError(
+                        f"{name!r}: an embedder has to know what yes and no mean. Pass Predicate("
+                        "…, criteria={True: …, False: …}), or fit the question on examples."
+                    )
         clock = Clock(search.timeout, search.cancel)
         clock.count_from(clock.start())
         is_bound = is_bound or bool(self._calibrations)
+        learns = learns or any(one.weights for one in self.calibrations)
         begun = (self._asker.ask(state, questions, is_bound=is_bound) for state in states)
         try:
-            return [run_passes(passes, lambda: clock.is_interrupted) for passes in begun]
+            found = [run_passes(passes, lambda: clock.is_interrupted) for passes in begun]
         except GivenUp:
             raise IncompleteOutput(
                 f"The answers are not known: {clock.interruption}.", text=""
             ) from None
+        if not learns or self.embedder is None or self.embedder is self.model:
+            return found
+        comparer = cast("Comparer", _asker(self.embedder, Settings()))
+        vectors = [comparer.vector(state)[0] for state in states]
+        return [replace(one, vector=vector) for one, vector in zip(found, vectors, strict=True)]
 
 
-def _loaded(name: str) -> Model:
+_FORMAT = "structgen decider 1"
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What a file of `Decider.save` has."""
+
+    settings: Settings
+    abstain_below: float | Mapping[str, float] | None
+    calibrations: tuple[Calibration, ...]
+
+
+def _loaded(name: str) -> Model | Embedder:
     # Imported late: a model that is there already needs no runtime of ours.
     from structgen import models
     from structgen.constraint import warm_up
-    from structgen.models import genai
+    from structgen.models import cache, embedding, genai
     from structgen.text_model import TextModel
 
-    return genai.load(models.path(name, task="generate"), kind=TextModel, meanwhile=warm_up)
+    place = models.path(name)
+    if not cache.is_language_model(place):
+        return embedding.load(place)
+    return genai.load(place, kind=TextModel, meanwhile=warm_up)
 
 
 @final
@@ -610,6 +760,8 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
     """
 
     def _checked(self, given: AsyncModel, adapter: str | None) -> AsyncModel:
+        if self.embedder is not None:
+            raise OptionError("An AsyncDecider takes no embedder=: make a Decider.")
         if not isinstance(given, AsyncModel):
             raise ModelError(
                 f"The model is {given!r}, which does not run in a process of its own. Pass "
@@ -734,14 +886,19 @@ _MOST_ASKERS = 16
 """Most askers that are kept for a model, one for each of `Settings`."""
 
 
-def _asker(model: Model, settings: Settings) -> Asker:
-    """What asks a model, with the labels that it has compiled and the priors that it has read.
+def _asker(model: Model | Embedder, settings: Settings) -> Asker | Comparer:
+    """What asks a model, with the labels that it has compiled and the priors that it has read; or
+    an embedder, with the vectors of labels.
 
     It holds the model, and so the model holds it: nothing else keeps either of them.
     """
-    kept: OrderedDict[Settings, Asker] = vars(model).setdefault("_askers", OrderedDict())
+    kept: OrderedDict[Settings, Asker | Comparer]
+    kept = vars(model).setdefault("_askers", OrderedDict())
     if settings not in kept:
-        kept[settings] = Asker(model, settings)
+        if isinstance(model, Embedder):
+            kept[settings] = Comparer(model, settings)
+        else:
+            kept[settings] = Asker(model, settings)
         if len(kept) > _MOST_ASKERS:
             kept.popitem(last=False)
     kept.move_to_end(settings)

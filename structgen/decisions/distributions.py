@@ -121,6 +121,13 @@ def rescaled(given: Distribution, slope: float, bias: Floats) -> Distribution:
     return _weighted(weights(given.values), weights(given.low), weights(given.high), given.mass)
 
 
+def softmax(scores: Floats) -> Floats:
+    """What scores make of each row, or of a vector: exponentials of sum 1."""
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    found: Floats = weights / weights.sum(axis=-1, keepdims=True)
+    return found
+
+
 def _logs(values: Floats) -> Floats:
     return np.log(np.maximum(values, min(_LEAST, LEAST_PRIOR / len(values))))
 

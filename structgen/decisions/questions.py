@@ -63,18 +63,36 @@ class Predicate(Question):
 
     kind: ClassVar[str] = "predicate"
 
-    def __init__(self, instructions: str, *, yes: str = "Yes", no: str = "No") -> None:
+    def __init__(
+        self,
+        instructions: str,
+        *,
+        yes: str = "Yes",
+        no: str = "No",
+        criteria: Mapping[bool, str | None] | None = None,
+    ) -> None:
         """Ask whether something is so.
 
         Args:
             instructions: see above.
             yes: what the model writes for True.
             no: what it writes for False.
+            criteria: what a text is like of which True, and of which False is right, such as
+                ``{True: "asks for money back", False: "asks for something else"}``. An embedder
+                needs both, or examples.
 
         Raises:
-            OptionError: an empty question, or labels that are no two different texts.
+            OptionError: an empty question, criteria of something else, or labels that are no two
+                different texts.
         """
-        _set(self, instructions, [Label(yes, None, True), Label(no, None, False)])
+        told = criteria or {}
+        if not isinstance(told, Mapping) or not all(key is True or key is False for key in told):
+            raise OptionError(f"The criteria are {criteria!r}. Pass {{True: …, False: …}}.")
+        _set(
+            self,
+            instructions,
+            [Label(yes, told.get(True), True), Label(no, told.get(False), False)],
+        )
 
 
 @dataclass(frozen=True, slots=True, init=False)

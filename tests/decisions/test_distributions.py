@@ -106,7 +106,8 @@ def simulated(n, temperature, bias, seed=1):
 
 def test_a_temperature_is_found_again():
     given, right = simulated(2000, 2.5, [0, 0, 0])
-    slope, bias, before, after = fitted(given, right, has_bias=False)
+    fit, before, after = fitted(given, right, has_bias=False)
+    slope, bias = fit.slope, fit.bias
     assert 1 / slope == pytest.approx(2.5, rel=0.1)
     assert bias.tolist() == [0, 0, 0]
     assert after.ece < before.ece / 3
@@ -116,7 +117,8 @@ def test_a_temperature_is_found_again():
 
 def test_a_bias_is_found_again():
     given, right = simulated(3000, 1.0, [1.0, -1.0, 0.0])
-    slope, bias, before, after = fitted(given, right, has_bias=True)
+    fit, before, after = fitted(given, right, has_bias=True)
+    slope, bias = fit.slope, fit.bias
     assert slope == pytest.approx(1, abs=0.1)
     assert bias - bias.mean() == pytest.approx([1, -1, 0], abs=0.2)
     assert after.accuracy > before.accuracy
@@ -125,7 +127,8 @@ def test_a_bias_is_found_again():
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_the_fit_is_the_least_of_its_loss(has_bias):
     given, right = simulated(60, 3.0, [0.5, 0.0, -0.5, 0.0])
-    slope, bias, _, _ = fitted(given, right, has_bias=has_bias)
+    fit, _, _ = fitted(given, right, has_bias=has_bias)
+    slope, bias = fit.slope, fit.bias
     logs = np.array([one.logs for one in given])
 
     def loss(slope, bias):
@@ -143,6 +146,7 @@ def test_the_fit_is_the_least_of_its_loss(has_bias):
 
 def test_a_model_that_is_always_wrong_says_nothing_in_the_end():
     given = [distributions.found(np.array([0.9, 0.1]), 0.0)] * 40
-    slope, _, _, after = fitted(given, [1] * 40, has_bias=False)
+    fit, _, after = fitted(given, [1] * 40, has_bias=False)
+    slope = fit.slope
     assert slope == 0.01
     assert after.bins[0].confidence == pytest.approx(0.5, abs=0.01)

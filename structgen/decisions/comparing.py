@@ -1,0 +1,163 @@
+"""Comparing: from a state and questions to distributions, by an embedder's vectors.
+
+It owns the sentences that are made of a label, what their vectors and a state's make of a question,
+and the sharpness that makes probabilities of cosines. It is asked as `asking.Asker` is, and knows
+no examples: `calibration` owns what is learned of them.
+
+A label's vector is the mean of those of three sentences about it. They were chosen, and the
+sharpness was fitted, on tests/data/decisions_by_kind.jsonl (docs/decisions.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from typing import final
+
+import numpy as np
+
+from structgen.errors import ModelError, OptionError, PromptError
+from structgen.models.base import Passes
+from structgen.models.embedding import Embedder, prompt_name_for
+from structgen.sampling import TokenIds
+from structgen.storage import KeptByBytes, fork_safe
+
+from .asking import KEPT_BYTES, Found, Settings, Usage
+from .distributions import Distribution, Floats, softmax
+from .questions import Label, Question
+
+_SENTENCES = ("This is {}.", "The text is {}.", "The text is about {}.")
+"""What is said of a label, for its vector."""
+
+_SHARPNESS: Mapping[str, float] = {"all-minilm-l6-v2": 20.0}
+"""What cosines are multiplied by, for each embedder of the catalogue."""
+
+_USUAL_SHARPNESS = 20.0
+
+
+@final
+class Comparer:
+    """Compares states with labels. Immutable and safe to share by threads.
+
+    Attributes:
+        embedder: makes the vectors.
+    """
+
+    def __init__(self, embedder: Embedder, settings: Settings) -> None:
+        """Nothing is embedded yet.
+
+        Raises:
+            ModelError: the embedder makes no vectors.
+            OptionError: a setting is one of text models.
+        """
+        if embedder.is_cross_encoder:
+            raise ModelError(
+                f"{embedder.name} is a cross-encoder, which has no vectors to compare."
+            )
+        for name in Settings.__slots__:
+            if getattr(settings, name) != getattr(Settings(), name):
+                raise OptionError(
+                    f"{name}= is for text models, and {embedder.name} is an embedder.", option=name
+                )
+        self.embedder = embedder
+        self._sharpness = _SHARPNESS.get(embedder.name, _USUAL_SHARPNESS)
+        self._kept: KeptByBytes[Floats] = KeptByBytes(KEPT_BYTES, lambda one: one.nbytes + 1024)
+        self._lock = fork_safe(threading.Lock())
+
+    def ask(
+        self, state: str, questions: Mapping[str, Question], *, is_bound: bool = False
+    ) -> Passes[Found]:
+        """Compare a state with the labels of some questions, as `asking.Asker.ask`.
+
+        Of labels that it knows nothing of, each is as likely. It yields after each label that is
+        new.
+
+        Raises:
+            PromptError: the state is longer than the embedder takes.
+        """
+        vector, usage = self.vector(state)
+        found: dict[str, Distribution] = {}
+        trace: dict[str, tuple[str, ...]] = {}
+        for name, question in questions.items():
+            trace[name] = (state,)
+            cosines = np.zeros(len(question.labels))
+            if is_told(question):
+                trace[name] += tuple(one for said in _said(question) for one in said)
+                cosines = (yield from self._labels(question)) @ vector
+            values = softmax(self._sharpness * cosines)
+            found[name] = Distribution(values, values, values, 1.0)
+        bound = {name: self.fingerprint(one) for name, one in questions.items() if is_bound}
+        return Found(found, {}, usage, trace, bound, vector)
+
+    def fingerprint(self, question: Question) -> str:
+        """A digest of all that changes a question's distribution, but for the state."""
+        told = [(label.text, label.description) for label in question.labels]
+        given = [
+            *(self.embedder.name, self.embedder.dimensions, self._sharpness, _SENTENCES),
+            *(question.kind, question.instructions, told),
+        ]
+        return hashlib.sha256(json.dumps(given).encode()).hexdigest()
+
+    def prompt_ids(self, state: str, question: Question) -> TokenIds:
+        """The tokens of a state, int32 ``[n]``, whatever the question."""
+        return np.array(self.embedder.tokenize([state])[0], np.int32)
+
+    def vector(self, state: str) -> tuple[Floats, Usage]:
+        """The vector of a state, and what that took. It is run alone: neighbours change rounding.
+
+        Raises:
+            PromptError: it is longer than the embedder takes.
+        """
+        result = self.embedder.result(
+            state,
+            prompt_name=prompt_name_for("query", self.embedder.prompts),
+            on_truncation="ignore",
+        )
+        n_tokens = 0 if result.n_tokens is None else int(result.n_tokens[0])
+        if result.n_cut is not None and result.n_cut[0]:
+            raise PromptError(
+                f"The state has {n_tokens + int(result.n_cut[0]):,} tokens, and "
+                f"{self.embedder.name} takes {self.embedder.max_length:,}. Shorten the state."
+            )
+        return result.vectors[0].astype(np.float64), Usage(n_tokens, n_tokens, passes=1)
+
+    def _labels(self, question: Question) -> Passes[Floats]:
+        """The vectors of a question's labels, float64 ``[n, dimensions]``."""
+        rows = []
+        for texts in _said(question):
+            with self._lock:
+                row: Floats | None = self._kept.get(texts)
+            if row is None:
+                made = self.embedder.embed(
+                    texts,
+                    prompt_name=prompt_name_for("document", self.embedder.prompts),
+                    on_truncation="ignore",
+                )
+                row = made.astype(np.float64).mean(axis=0)
+                row /= np.linalg.norm(row) or 1.0
+                with self._lock:
+                    self._kept.add(texts, row)
+                yield
+            rows.append(row)
+        return np.array(rows)
+
+
+def is_told(question: Question) -> bool:
+    """Whether a question says what its labels mean: yes and no by themselves mean nothing."""
+    return question.kind != "predicate" or all(label.description for label in question.labels)
+
+
+def _said(question: Question) -> list[tuple[str, ...]]:
+    """The sentences about each label."""
+
+    def told(label: Label) -> str:
+        if not label.description:
+            return label.text
+        return label.description if is_bare else f"{label.text}: {label.description}"
+
+    is_bare = question.kind == "predicate"
+    return [
+        tuple(sentence.format(told(label)) for sentence in _SENTENCES) for label in question.labels
+    ]

@@ -1,0 +1,234 @@
+"""Deciders whose answers come from vectors: compared with labels, or learned from examples."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from fakes import FakeModel
+
+import structgen
+from structgen.decisions import Choice, Decider, Predicate, PromptTemplate, Score
+from structgen.decisions.calibration import _PENALTIES, _learned, fitted
+from structgen.decisions.distributions import Distribution, softmax
+from structgen.errors import ModelError, OptionError, PromptError
+from structgen.models.embedding import Embedder
+
+pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
+
+STATE = "I was charged twice for my subscription. Please give me the money back."
+TEAM = Choice("Which team?", {"billing": "payments", "technical support": "crashes", "other": None})
+REFUND = Predicate(
+    "A refund?", criteria={True: "asks for money back", False: "asks for something else"}
+)
+QUESTIONS = {"team": TEAM, "refund": REFUND, "anger": Score("How angry?", ["calm", "furious"])}
+PLACES = ["the house", "the shop", "the old mill", "her garden", "the station", "a boat", "school"]
+EXAMPLES = [
+    pair
+    for place in [*PLACES, "the farm"]
+    for pair in ((f"A cat sleeps in {place}.", True), (f"It rains on {place}.", False))
+]
+CAT = Predicate("Is there an animal?")
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return structgen.load_embedder("all-minilm-l6-v2")
+
+
+@pytest.fixture(scope="module")
+def learned(embedder) -> Decider:
+    return Decider(embedder).fit(CAT, EXAMPLES)
+
+
+def test_labels_by_the_cosine_of_what_is_said_of_them(embedder):
+    answers = Decider(embedder).decide(STATE, QUESTIONS)
+    assert answers["team"].choice == "billing"
+    assert answers["refund"].choice is True
+    assert answers["refund"].error_bound == 0
+    assert answers.usage.prompt_tokens == answers.usage.run_tokens > 10
+    assert answers.usage.passes == 1
+    state, *said = answers.trace["team"]
+    assert state == STATE
+    assert said[0] == "This is billing: payments."
+    assert said[-1] == "The text is about other."
+    assert answers.trace["refund"][1] == "This is asks for money back."
+    vectors = embedder.embed(said).reshape(3, 3, -1).mean(axis=1)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    expected = softmax(20 * (vectors @ embedder.embed(STATE)[0]).astype(float))
+    assert answers["team"].label_probabilities == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_same_numbers_alone_together_and_in_a_batch(embedder):
+    decider = Decider(embedder)
+    together = decider.decide(STATE, QUESTIONS)
+    del vars(embedder)["_askers"]
+    for name, question in QUESTIONS.items():
+        assert Decider(embedder).decide(STATE, {"q": question})["q"] == together[name]
+    (_, in_batch) = decider.decide_batch(["Another text.", STATE], QUESTIONS)
+    assert dict(in_batch) == dict(together)
+
+
+def test_a_name_loads_an_embedder():
+    decider = Decider("all-minilm-l6-v2", abstain_below=1.0)
+    assert isinstance(decider.model, Embedder)
+    assert decider.decide(STATE, {"team": TEAM})["team"].choice is None
+
+
+def test_what_an_embedder_cannot_do(embedder):
+    decider = Decider(embedder)
+    with pytest.raises(OptionError, match=r"'so': an embedder has to know what yes and no mean"):
+        decider.decide(STATE, {"so": Predicate("So?", criteria={True: "so"})})
+    with pytest.raises(PromptError, match=r"The state has 502 tokens, and all-minilm-l6-v2 takes"):
+        decider.decide("word " * 500, QUESTIONS)
+    with pytest.raises(OptionError, match="debias= is for text models"):
+        Decider(embedder, debias="prior")
+    with pytest.raises(OptionError, match="embedder= goes with a text model"):
+        Decider(embedder, embedder="another")
+    with pytest.raises(OptionError, match="embedder='x' is none"):
+        Decider(FakeModel(), embedder="x")
+    with pytest.raises(ModelError, match="load_embedder"):
+        Decider(3)
+    for wrong in ("yes", {"yes": "so"}, {1: "so"}):
+        with pytest.raises(OptionError, match="criteria"):
+            Predicate("So?", criteria=wrong)
+
+
+# -- what is learned of examples ---------------------------------------------------------------
+
+
+def test_a_question_is_learned_of_examples(embedder, learned):
+    (made,) = learned.calibrations
+    assert made.after.n == 16
+    assert made.after.log_loss < made.before.log_loss == pytest.approx(np.log(2))
+    assert made.embedder == embedder.name
+    assert np.shape(made.weights) == (2, embedder.dimensions)
+    for text, is_so in (("A cat sits by the door.", True), ("It rains on the road.", False)):
+        answer = learned.decide(text, {"q": CAT})["q"]
+        assert answer.choice is is_so
+        assert answer.probabilities[is_so] > 0.7
+    # What is known of labels is where it begins: other questions stay as they are.
+    assert (
+        learned.decide(STATE, QUESTIONS)["team"]
+        == Decider(embedder).decide(STATE, QUESTIONS)["team"]
+    )
+    with pytest.raises(OptionError, match="yes and no mean"):
+        learned.decide(STATE, {"q": Predicate("Is there a plant?")})
+
+
+def test_too_little_to_learn_from(embedder):
+    with pytest.raises(OptionError, match=r"There are 7 examples of 'No'. Fitting takes 8 of each"):
+        Decider(embedder).fit(CAT, EXAMPLES[:-1])
+    with pytest.raises(OptionError, match=r"fit learns from vectors: Decider\(model, embedder=…\)"):
+        Decider(FakeModel()).fit(CAT, EXAMPLES)
+
+
+def test_a_text_model_learns_from_vectors_too(embedder, tmp_path):
+    template = PromptTemplate("{state}|{question}|{options}|")
+    decider = Decider(FakeModel(), template=template, embedder=embedder, debias="none")
+    learned = decider.fit(CAT, EXAMPLES)
+    text = "A cat is in the tree."
+    answer = learned.decide(text, {"q": CAT})["q"]
+    assert answer.choice is True
+    (made,) = learned.calibrations
+    plain = np.log(np.maximum(decider.decide(text, {"q": CAT})["q"].label_probabilities, 0.001))
+    scores = plain / made.temperature + made.bias
+    scores += np.array(made.weights) @ embedder.embed(text)[0]
+    assert answer.label_probabilities == pytest.approx(softmax(scores), abs=1e-6)
+    learned.save(tmp_path / "cat.json")
+    again = Decider.load(tmp_path / "cat.json", decider.model, embedder=embedder)
+    assert (again.template, again.debias) == (template, "none")
+    assert again.decide(text, {"q": CAT})["q"] == answer
+    with pytest.raises(OptionError, match="needs vectors of all-minilm-l6-v2 with 384 numbers"):
+        Decider.load(tmp_path / "cat.json", decider.model)
+
+
+def test_a_decider_is_saved_and_loaded(embedder, learned, tmp_path):
+    file = tmp_path / "cat.json"
+    Decider(embedder, abstain_below={"q": 0.9}).calibrated(*learned.calibrations).save(file)
+    again = Decider.load(file, embedder)
+    assert again.calibrations == learned.calibrations
+    assert again.abstain_below == {"q": 0.9}
+    assert again.decide("A cat.", {"c": CAT})["c"] == learned.decide("A cat.", {"c": CAT})["c"]
+    with pytest.raises(OptionError, match="was made for the model all-minilm-l6-v2"):
+        Decider.load(file, FakeModel())
+
+
+def changed(*path, to):
+    def change(saved):
+        place = saved
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = to
+
+    return change
+
+
+FIRST = ("calibrations", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed("format", to="structgen decider 2"), "its format is 'structgen decider 2'"),
+        (changed("calibrations", to=3), "calibrations"),
+        (changed(*FIRST, "temperature", to=0), "its numbers are out of range"),
+        (changed(*FIRST, "temperature", to="warm"), "temperature"),
+        (changed(*FIRST, "bias", 0, to=float("nan")), "its numbers are out of range"),
+        (changed(*FIRST, "weights", 1, 7, to=1e300), "its numbers are out of range"),
+        (changed(*FIRST, "weights", 1, to=[0.5]), "not one row of weights a label"),
+        (changed(*FIRST, "weights", to=[[0.5]]), "not one row of weights a label"),
+        (changed(*FIRST, "labels", to=["Yes"]), "not one bias a label"),
+        (changed("settings", "debias", to="all"), "debias='all'"),
+        (changed("settings", "template", to={"text": "{state}"}), "needs {state} and {question}"),
+        (changed("abstain_below", to=[]), "abstain_below"),
+    ],
+)
+def test_what_a_stranger_has_written(change, message, embedder, learned, tmp_path):
+    file = tmp_path / "cat.json"
+    learned.save(file)
+    saved = json.loads(file.read_text(encoding="utf-8"))
+    change(saved)
+    file.write_text(json.dumps(saved), encoding="utf-8")
+    with pytest.raises(OptionError) as caught:
+        Decider.load(file, embedder)
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_none(embedder, tmp_path, monkeypatch):
+    file = tmp_path / "cat.json"
+    for text in ("", "[" * 100_000, "[]", "{}", "\xff"):
+        file.write_text(text, encoding="latin-1")
+        with pytest.raises(OptionError, match="is not a decider that structgen saved"):
+            Decider.load(file, embedder)
+    monkeypatch.setattr("structgen.decisions.calibration._MOST_BYTES", 10)
+    file.write_text("[" + " " * 20 + "]", encoding="utf-8")
+    with pytest.raises(OptionError, match="more than 10 bytes"):
+        Decider.load(file, embedder)
+
+
+@pytest.mark.parametrize(("n", "width", "n_labels"), [(40, 5, 3), (30, 60, 2)])
+def test_the_regression_is_the_best_of_its_penalty(n, width, n_labels):
+    chance = np.random.default_rng(0)
+    vectors = chance.normal(size=(n, width)) / np.sqrt(width)
+    known = chance.normal(size=(n, n_labels))
+    right = chance.integers(0, n_labels, n)
+    features = np.concatenate([vectors, np.ones((n, 1))], axis=1)
+    for penalty, weights in zip(_PENALTIES, _learned(known, vectors, right), strict=True):
+        wrong = softmax(known + features @ weights) - np.eye(n_labels)[right]
+        gradient = features.T @ wrong + penalty * weights
+        assert np.abs(gradient).max() < 0.01 * max(penalty, 1)
+
+
+def test_vectors_that_say_nothing_are_not_believed():
+    chance = np.random.default_rng(1)
+    even = np.full(2, 0.5)
+    given = [Distribution(even, even, even, 1.0)] * 60
+    right = chance.integers(0, 2, 60)
+    fit, before, after = fitted(
+        given, right.tolist(), has_bias=True, vectors=chance.normal(size=(60, 20))
+    )
+    assert after.log_loss < before.log_loss + 0.05
+    assert fit.weights is not None
+    assert np.abs(fit.weights).max() < 0.2
