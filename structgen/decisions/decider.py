@@ -726,11 +726,11 @@ def _loaded(name: str) -> Model | Embedder:
     # Imported late: a model that is there already needs no runtime of ours.
     from structgen import models
     from structgen.constraint import warm_up
-    from structgen.models import cache, embedding, genai
+    from structgen.models import embedding, genai
     from structgen.text_model import TextModel
 
     place = models.path(name)
-    if not cache.is_language_model(place):
+    if not (place / "genai_config.json").is_file():
         return embedding.load(place)
     return genai.load(place, kind=TextModel, meanwhile=warm_up)
 
