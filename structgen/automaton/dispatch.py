@@ -416,6 +416,8 @@ class _Builder:
     ) -> tuple[Alternative, ...]:
         language = self._language(schema, options, missing, left_out)
         check(language)
+        if options.indent is not None:
+            language = language.at_depth(0)
         if alone and options.whitespace != "flexible":
             opening = language.opening()
             if opening is not None:

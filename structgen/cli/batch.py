@@ -90,8 +90,8 @@ def batch(
 
     A file of requests in the format of OpenAI's batch API gives answers in that format.
     """
-    if form.lowered()[1]:
-        raise click.UsageError("--whitespace is not supported here.")
+    if written := form.lowered()[1]:
+        raise click.UsageError(f"--{min(written)} is not supported here.")
     options = {name: value for name, value in arguments.items() if value is not None}
     if (cluster := _cluster(options, form)) is not None:
         options["cluster"] = cluster

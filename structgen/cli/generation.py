@@ -135,6 +135,7 @@ _OPTIONS = (
         help="Where JSON has spaces: natural (the default: at most one after each comma and "
         "colon), compact, spaced, flexible, or a regular expression.",
     ),
+    click.option("--indent", type=int, help="JSON in lines, with so many spaces for each level."),
 )
 
 
@@ -149,6 +150,7 @@ class Form:
     dialect: str | None = None
     type_name: str | None = None
     whitespace: str | None = None
+    indent: int | None = None
 
     def lowered(self) -> tuple[Any, dict[str, Any]]:
         """The output type, or None for free text, and how JSON is to be written.
@@ -163,13 +165,15 @@ class Form:
             raise click.UsageError("--dialect says how a grammar is written: pass --grammar, too.")
         with self.told():
             output_type = self.output_type()
-        if self.whitespace is not None and not (self.schema or self.grammar or self.type_name):
-            raise click.UsageError("--whitespace is about JSON: give --schema or --type, say.")
+        written: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("whitespace", "indent")
+            if getattr(self, name) is not None
+        }
+        if written and not (self.schema or self.grammar or self.type_name):
+            raise click.UsageError(f"--{min(written)} is about JSON: give --schema or --type, say.")
         from structgen import automaton, types
 
-        written: dict[str, Any] = {}
-        if self.whitespace is not None:
-            written["whitespace"] = self.whitespace
         with self.told():
             lowered = None if output_type is None else types.lower(output_type)
             if written and lowered is not None:

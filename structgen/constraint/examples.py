@@ -51,9 +51,10 @@ class Sampler:
 
     def __init__(self, output_type: Any, **options: Any) -> None:
         self.output = lower(output_type)
-        self._built = build(
-            self.output.grammar, {"closed": True, "whitespace": "spaced", **options}
-        )
+        usual: dict[str, Any] = {"closed": True}
+        if options.get("indent") is None:
+            usual["whitespace"] = "spaced"
+        self._built = build(self.output.grammar, usual | options)
         self._counts: dict[tuple[Leaf, int], float] = {}
         self._ways: dict[int, list[tuple[float, bytes]]] = {}
 

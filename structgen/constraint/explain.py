@@ -410,7 +410,9 @@ _SPACING = {
 
 
 def _limits(options: JsonOptions, compares: bool) -> Iterator[Limit]:
-    if options.whitespace == "flexible":
+    if options.indent is not None:
+        yield Limit("indent", f"lines, with {options.indent} spaces for each level")
+    elif options.whitespace == "flexible":
         most = options.max_whitespace
         yield Limit("max_whitespace", f"at most {most} characters of whitespace in one place")
     else:

@@ -73,7 +73,7 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
             )
         if name == "processor":
             raise OptionError(f"processor= is not possible: {OPTIONS[name].remote}", option=name)
-        if name in _CHECKING or name == "ensure_ascii":
+        if name in _CHECKING or name in ("ensure_ascii", "indent"):
             raise OptionError(
                 f"{name}= is not possible with a remote model: its server decides how JSON is "
                 "written. Every way is understood."

@@ -23,6 +23,7 @@ from .user import OutputType, Part, PartReader, all_checked, fitted_parts
 
 LOOSE: Mapping[str, Any] = {
     "whitespace": "flexible",
+    "max_whitespace": 2_000,
     "property_order": "any",
     "spelling": "any",
     "max_depth": None,

@@ -215,6 +215,7 @@ class Remote:
 
 
 def mistakes(model: TextModel) -> None:
+    Generator(model, Person, indent="2")  # type: ignore[call-overload]  # pyright: ignore
     Generator(model, int, whitespaces="compact")  # type: ignore[call-overload]  # pyright: ignore
     Generator(model, int, property_order="some")  # type: ignore[call-overload]  # pyright: ignore
     Generator(model, int).parse("x", max_tokens=3)  # type: ignore[call-overload]  # pyright: ignore

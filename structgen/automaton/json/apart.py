@@ -167,8 +167,8 @@ class Apart(Frame):
         """``text``, which ends an object, with one member more."""
         body = flat(text)[:-1].rstrip()
         language = self._language
-        comma = language.space.least if body.endswith(b"{") else language.least_comma
-        return put(put(body + comma, member), language.space.least + b"}")
+        comma = language.space.first if body.endswith(b"{") else language.space.comma
+        return put(put(body + comma, member), language.space.last + b"}")
 
     # -- which values are left ------------------------------------------------------------------
 
@@ -378,7 +378,7 @@ class Apart(Frame):
         place, label = (state, alive, others), self._label(state, outcome)
         if self._is_unnamed(label):
             # A value and the end after it, whatever unnamed key stands before it.
-            value = self._language.values.shortest(self.plan.owed(label))
+            value = self._language.shortest(self.plan.owed(label))
             fresh = self._fresh(*place)
             rest = self.plan.finish(self.plan.ended(self.plan.after(state, label)), 0)
             if value is None or fresh is None or rest is None:
@@ -408,8 +408,8 @@ class Apart(Frame):
         fresh = self._fresh(*place)
         if fresh is not None:
             ways.append(self._before_end(plain, fresh))
-        begin = self._bracket + self._language.space.least
-        begin = begin if is_first else self._language.least_comma
+        begin = self._bracket + self._language.space.first
+        begin = begin if is_first else self._language.space.comma
         for label in self.plan.choices(at)[0]:
             way = yield place, label, False
             if way is not None:
@@ -424,7 +424,7 @@ class Apart(Frame):
         language, plan = self._language, self.plan
         owed, after = plan.owed(label), plan.after(at, label)
         groups = self._groups(place, label)
-        value = language.values.shortest(self._but(owed, groups.values(), label))
+        value = language.shortest(self._but(owed, groups.values(), label))
         rest = plan.finish(plan.ended(after), 0)
         if value is not None and rest is not None:
             return put(value, rest)
@@ -433,7 +433,7 @@ class Apart(Frame):
             WORK.spend(5)
             if self.spare((after, group, others)):
                 constant = language.constant(self._value(group[0], label))
-                value = language.values.shortest(language.conjunctions.extended(owed, [constant]))
+                value = language.shortest(language.conjunctions.extended(owed, [constant]))
                 rest = yield (after, group, others), _TO_THE_END, False
                 if value is not None and rest is not None:
                     ways.append(put(value, rest))
@@ -488,7 +488,7 @@ class Apart(Frame):
             rest, fresh = self._plain(place, False), self._fresh(*state[:3])
             if rest is None or fresh is None:
                 return None
-            return len(rest) + len(self._language.least_comma) + len(fresh)
+            return len(rest) + len(self._language.space.comma) + len(fresh)
         rest, groups = self._otherwise(state)
         if rest is None or len(groups) > MAX_TOLD:
             return None
@@ -579,7 +579,7 @@ class ApartObject(Apart):
 
     def _begin(self, label: int) -> bytes:
         language = self._language
-        return language.scalars.spell(self.plan.names[label]) + language.least_colon
+        return language.scalars.spell(self.plan.names[label]) + language.space.colon
 
     def _between(self, place: Place, is_first: bool = False) -> tuple[Leaf, int]:
         at, alive, _ = place
@@ -601,8 +601,8 @@ class ApartObject(Apart):
         number = 0
         while str(number) in used or str(number) in self._index:
             number += 1
-        value = language.values.shortest(self.plan.owed(self._n_names))
-        name = language.scalars.spell(str(number)) + language.least_colon
+        value = language.shortest(self.plan.owed(self._n_names))
+        name = language.scalars.spell(str(number)) + language.space.colon
         return None if value is None else put(name, value)
 
 

@@ -32,7 +32,7 @@ from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, json_key
 
 from .excluding import bytes_of_many
-from .language import MAX_TOLD, Language, ending
+from .language import MAX_TOLD, Language, ending, whole
 from .whitespace import CLOSE, ITEM, array_leaf
 
 MAX_SEARCH = 20_000
@@ -80,16 +80,16 @@ class ArrayClosing(ArraySpec):
         language, count = self._language, state[0]
         items: list[Text] = []
         for index in range(count, min(self.min, self.prefix)):
-            item = language.values.shortest(self.item(index))
+            item = language.shortest(self.item(index))
             if item is None:
                 return None
             items.append(item)
         times = self.min - max(count, self.prefix)
         if times > 0:  # however many: they are not listed
-            item = language.values.shortest(self.item(self.prefix))
+            item = language.shortest(self.item(self.prefix))
             if item is None:
                 return None
-            items.append(put(item, repeated(put(language.least_comma, item), times - 1)))
+            items.append(put(item, repeated(put(language.space.comma, item), times - 1)))
         return self.written(tuple(items), first)
 
     def written(self, items: tuple[Text, ...] | None, first: bool) -> Text | None:
@@ -117,7 +117,7 @@ class ArrayClosing(ArraySpec):
         """The cheapest items number ``first`` to ``end`` - 1, distinct where they have to be."""
         items: list[Text] = []
         for index in range(first, end):
-            item = self._language.values.shortest(self.item(index, self.barred(index, seen)))
+            item = self._language.shortest(self.item(index, self.barred(index, seen)))
             if item is None:
                 return None
             items.append(item)
@@ -136,9 +136,7 @@ class ArrayClosing(ArraySpec):
         for some, k in zip(self.contains, met, strict=True):
             for _ in range(some.least - k):
                 base = self.item(count, self.seen_of(some, seen))
-                item = language.values.shortest(
-                    language.conjunctions.extended(base, [some.requirement])
-                )
+                item = language.shortest(language.conjunctions.extended(base, [some.requirement]))
                 if item is None:
                     return None
                 items.append(item)
@@ -178,7 +176,7 @@ class ArrayClosing(ArraySpec):
             return True
         first = max(state[0], some.start)
         return any(
-            self._language.values.shortest(
+            self._language.shortest(
                 self._language.conjunctions.extended(self.item(at, state[2]), [some.requirement])
             )
             is not None
@@ -217,7 +215,7 @@ class ArrayClosing(ArraySpec):
                 continue  # no number of further items would help
             apart = self.tells_apart(state)
             for conjunction, after_met in self.chosen_ways(state):
-                item = self._language.values.shortest(conjunction)
+                item = self._language.shortest(conjunction)
                 if item is None:
                     continue
                 after_seen = self.with_value(seen, item) if apart else seen
@@ -291,7 +289,7 @@ class ArrayClosing(ArraySpec):
         """The fewest bytes that close the array after ``state``, with one more item at least."""
         best: Text | None = None
         for conjunction, met in self.chosen_ways(state):
-            item = self._language.values.shortest(conjunction)
+            item = self._language.shortest(conjunction)
             if item is None:
                 continue
             after: State = (min(state[0] + 1, self.count_to), met, state[2])
@@ -657,5 +655,4 @@ class ArrayPlan(Frame):
 
     def shortest_text(self) -> Text | None:
         """The shortest whole array, or None when there is none (or none known yet)."""
-        rest = self.spec.rest(self.spec.start(), True)
-        return None if rest is None else put(b"[" + self._language.space.least, rest)
+        return whole(self._language, b"[", self.spec.rest(self.spec.start(), True))

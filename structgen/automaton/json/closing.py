@@ -76,11 +76,11 @@ class PlainEnds:
         while owed:
             label = owed.bit_length() - 1
             owed ^= 1 << label
-            value = language.values.shortest(table.conjunctions[first + label])
+            value = language.shortest(table.conjunctions[first + label])
             if value is None:
                 return None
             name = language.scalars.spell(table.names[first + label])
-            out = put(put(language.least_comma + name + language.least_colon, value), out)
+            out = put(put(language.space.comma + name + language.space.colon, value), out)
         return out
 
 
@@ -258,8 +258,8 @@ class Closing:
 
     def _value(self, conjunction: int) -> Text | None:
         """The shortest value of a member; some value where the first members found will do."""
-        values = self._language.values
-        return values.shortest(conjunction) if self._enough else values.some(conjunction)
+        language = self._language
+        return (language.shortest if self._enough else language.values.some)(conjunction)
 
     def plain_end(self, state: State) -> Text | bool | None:
         """The members that complete an object, a comma before each, where only required ones are
@@ -521,7 +521,7 @@ class Closing:
         return best
 
     def _member(self, label: int, name: str, value: Text) -> Member:
-        begin = self._language.scalars.spell(name) + self._language.least_colon
+        begin = self._language.scalars.spell(name) + self._language.space.colon
         return label, name, put(begin, value)
 
     def _fill(self, state: State) -> Members | None:

@@ -95,7 +95,7 @@ class PlainRoot(Frame):
 
     def open(self, has_key: bool, may_close: bool) -> Alternative:
         """How the document starts."""
-        leaf = _opening_leaf(self._language.space)
+        leaf = _opening_leaf(self._language.inside.space)
         return Alternative(leaf, leaf.open(has_key, may_close), ((self, 0),))
 
     def resume(

@@ -700,7 +700,7 @@ class KeyLeaf(Leaf):
         self.symbols: KeySymbols = symbols
         self.encoding = json_string(symbols.alphabet, escapes, missing)
         self._steps: dict[int, int] = {}
-        self._before_key, self._after_key = before_key(space), _after_key(space)
+        self._before_key, self._after_key = before_key(space), _after_key(space.at_colon)
 
     @property
     def weight(self) -> int:

@@ -6,8 +6,7 @@ reach into how values are built.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from structgen.automaton.core.frames import Alternative
@@ -18,7 +17,7 @@ from structgen.grammar.json_schema import SchemaGraph
 
 from .options import JsonOptions
 from .scalars import Scalars
-from .whitespace import whitespace
+from .whitespace import Whitespace
 
 MAX_TOLD = 100
 """Most values, or keys, for which ways to close an object or array are compared one by one."""
@@ -44,6 +43,9 @@ class Language(Schema):
     """
 
     root: int
+    space: Whitespace
+    shortest: Callable[[int], Text | None]
+    """A shortest text of a conjunction as it stands here, or None; see `Inhabited.shortest`."""
 
     def __init__(
         self, graph: SchemaGraph, options: JsonOptions, missing: frozenset[int] = frozenset()
@@ -52,17 +54,11 @@ class Language(Schema):
         self.options = options
         self.missing = missing
         self.scalars = Scalars(options, missing)
-        self.space = whitespace(options.whitespace, options.max_whitespace)
 
-    @cached_property
-    def least_comma(self) -> bytes:
-        """A comma with the shortest whitespace around it."""
-        return self.space.least + b"," + self.space.least_after
-
-    @cached_property
-    def least_colon(self) -> bytes:
-        """A colon with the shortest whitespace around it."""
-        return self.space.least + b":" + self.space.least_after
+    @property
+    def inside(self) -> Language:
+        """The language of what is inside objects and arrays."""
+        raise NotImplementedError
 
     def alternatives(self, conjunction: int, limited: bool = False) -> tuple[Alternative, ...]:
         """How a value of this conjunction may start; empty when nothing satisfies it.
@@ -86,7 +82,16 @@ def ending(
     """Items or members, as they are if ``is_first`` or after another one, and the bracket."""
     if parts is None:
         return None
-    out = joined(language.least_comma, parts)
+    space = language.space
+    out = joined(space.comma, parts)
     if parts and not is_first:
-        out = put(language.least_comma, out)
-    return put(out, (language.space.least if parts or not is_first else b"") + bracket)
+        out = put(space.comma, out)
+    return put(out, (space.last if parts or not is_first else b"") + bracket)
+
+
+def whole(language: Language, bracket: bytes, rest: Text | None) -> Text | None:
+    """The opening bracket, and what `ending` says of all that follows."""
+    if rest is None:
+        return None
+    space = language.space
+    return put(bracket + (space.empty if len(rest) == 1 else space.first), rest)

@@ -32,7 +32,7 @@ from structgen.automaton.work import WORK
 
 from .closing import Closing, Members
 from .keys import KeyLeaf, KeySymbols
-from .language import MAX_TOLD, Language, ending
+from .language import MAX_TOLD, Language, ending, whole
 from .scalars import key_leaf
 from .whitespace import CLOSE
 
@@ -513,7 +513,7 @@ class ObjectPlan(Frame):
         keys: Collection[str] = ()
         for conjunction, after in self._values.steps(state, outcome - 1, name):
             rest = self._rest(after)
-            value = None if rest is None else self._language.values.shortest(conjunction)
+            value = None if rest is None else self._language.shortest(conjunction)
             if rest is None or value is None:
                 continue
             text, unnamed = rest
@@ -531,7 +531,7 @@ class ObjectPlan(Frame):
                 if plain is None:
                     return None
                 if not isinstance(plain, bool):
-                    end = self._language.space.least + b"}"
+                    end = self._language.space.last + b"}"
                     WORK.hold(300)
                     found = self._rests[state] = put(plain, end), ()
                     return found
@@ -575,7 +575,7 @@ class ObjectPlan(Frame):
         """The shortest whole object, or None when there is none (or none known yet)."""
         everything = (1 << self._n_names) - 1
         rest = self._close(self._open.owed((everything, 0, self._table.rule, ())), True)
-        return None if rest is None else put(b"{" + self._language.space.least, rest)
+        return whole(self._language, b"{", rest)
 
     def _close(self, members: Members | None, first: bool) -> Text | None:
         texts = None if members is None else [text for *_, text in members]

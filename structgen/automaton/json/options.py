@@ -30,6 +30,8 @@ class JsonOptions:
             inside an object or array: after ``{ [ , :`` and before ``: , ] }``. Only
             ``"flexible"`` allows some around the whole document too.
         max_whitespace: longest run under ``"flexible"``, in characters.
+        indent: instead of ``whitespace``: lines with so many spaces for each level, exactly as
+            ``json.dumps(value, indent=indent)`` writes them; up to 16.
         property_order: ``"schema"`` (named properties in the schema's order, then others) or
             ``"any"``.
         spelling: ``"canonical"`` for names (keys, enum, const) and strings with a ``pattern`` or
@@ -57,6 +59,7 @@ class JsonOptions:
 
     whitespace: str = "natural"
     max_whitespace: int = 20
+    indent: int | None = None
     property_order: str = "schema"
     spelling: str = "canonical"
     ensure_ascii: bool = False
@@ -106,6 +109,18 @@ class JsonOptions:
                 "whitespace must be 'natural', 'compact', 'spaced', 'flexible' or a regular "
                 f"expression; got {self.whitespace!r}."
             )
+        indent = self.indent
+        if indent is not None:
+            if isinstance(indent, bool) or not isinstance(indent, int) or not 0 <= indent <= 16:
+                raise OptionError(
+                    "indent must be a whole number of spaces from 0 to 16, or None for JSON "
+                    f"without lines; got {indent!r}."
+                )
+            if self.whitespace != "natural":
+                raise OptionError(
+                    f"indent={indent} says where whitespace is, and so does "
+                    f"whitespace={self.whitespace!r}. Leave one of them out."
+                )
         if self.dialect is not None:
             by_name(self.dialect)
         self._check_documents()
@@ -182,6 +197,7 @@ class CompileOptions(TypedDict, total=False):
 
     whitespace: str
     max_whitespace: int
+    indent: int | None
     property_order: Literal["schema", "any"]
     spelling: Literal["canonical", "any", "python"] | None
     ensure_ascii: bool

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence, Set
+from copy import copy
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from structgen.automaton.core.frames import Alternative
@@ -37,7 +38,7 @@ from structgen.automaton.schema.evaluate import answered
 from structgen.automaton.schema.nesting import UNLIMITED, NestingBound, watch_from
 from structgen.automaton.schema.quick_checks import INVOLVED, PlainNodes, QuickChecks
 from structgen.automaton.schema.strings import has_plain_string
-from structgen.automaton.texts import Text
+from structgen.automaton.texts import Text, put, repeated
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, Unsatisfiable, UnsupportedFeature, check_limit
 from structgen.grammar.formats import FORMATS, format_of
@@ -75,6 +76,7 @@ from .language import Language
 from .objects import ObjectPlan
 from .options import JsonOptions
 from .scalars import literal_leaf, number_leaf, number_spec, scalar_leaves, spellings
+from .whitespace import indentation, whitespace
 
 AnyPlan: TypeAlias = ObjectPlan | ArrayPlan | Without
 
@@ -306,11 +308,15 @@ class Emptiness:
         return best
 
 
-_OUTSIDE, _IN_STRING, _ESCAPED = range(3)
-"""Where in a JSON text a place is: outside a string, in one, or in one after a backslash."""
+_OUTSIDE, _IN_STRING, _ESCAPED, _OPENED = range(4)
+"""Where in a JSON text a place is: outside a string, in one, or in one after a backslash; or, for
+`indented`, behind an opening bracket."""
 
 _Depths: TypeAlias = tuple[int, int, int]
 """How much deeper than where it begins part of a text goes, and how deep and where it ends."""
+
+_Part: TypeAlias = tuple[Text, int, int]
+"""Part of a text, where it begins, or ends, and how deep."""
 
 
 def height_of_text(text: Text) -> int:
@@ -348,6 +354,46 @@ def _depths(asked: tuple[Text, int]) -> Generator[tuple[Text, int], _Depths, _De
     return max(height, depth + inner), depth + change, where
 
 
+def indented(text: Text, indent: int, depth: int) -> Text:
+    """A JSON text without whitespace, so deep, as ``json.dumps(value, indent=indent)`` has it."""
+
+    def lay_out(asked: _Part) -> Generator[_Part, _Part, _Part]:
+        text, where, depth = asked
+        if isinstance(text, bytes):
+            out = bytearray()
+            for byte in text:
+                if where == _ESCAPED:
+                    where = _IN_STRING
+                elif where == _IN_STRING:
+                    where = _OUTSIDE if byte == 0x22 else _ESCAPED if byte == 0x5C else _IN_STRING
+                else:
+                    is_open, is_closing = byte in (0x5B, 0x7B), byte in (0x5D, 0x7D)
+                    depth -= is_closing
+                    line = b"\n" + b" " * (indent * depth)
+                    if (where == _OPENED) != is_closing:
+                        out += line
+                    depth += is_open
+                    where = _OPENED if is_open else _IN_STRING if byte == 0x22 else _OUTSIDE
+                    if byte in (0x2C, 0x3A):
+                        out += b"," + line if byte == 0x2C else b": "
+                        continue
+                out.append(byte)
+            WORK.spend(1 + (len(out) >> 3))
+            WORK.hold(len(out))
+            return bytes(out), where, depth
+        laid: Text = b""
+        left = text.times
+        while left:
+            first, *after = yield text.first, where, depth
+            rounds = left if after == [where, depth] else 1
+            laid = put(laid, repeated(first, rounds))
+            (where, depth), left = after, left - rounds
+        second, where, depth = yield text.second, where, depth
+        return put(laid, second), where, depth
+
+    return answered((text, _OUTSIDE, depth), lay_out, {})[0]
+
+
 MAX_CONTAINERS = 500
 """Most objects and arrays that one ``enum`` may list."""
 
@@ -358,9 +404,21 @@ MAX_DEPTH_COMPARED = 128
 """Deepest nesting where a schema has unique items: comparing them takes Python recursion."""
 
 _BESIDE_A_LIST = OF_VALUES | IN_PLACE
+_ONE_FOR_ALL = ("told", "_brancher", "_nesting")
+"""What languages make when they are asked for it, and those of an indented text have in common."""
+
 _OF_WORDS = ((NULL, None), (BOOLEAN, True), (BOOLEAN, False))
 
 _NONE_BARRED = Told().barred(())
+
+
+def _shortest_indented(values: Emptiness, indent: int, depth: int) -> Callable[[int], Text | None]:
+    @cache
+    def shortest(conjunction: int) -> Text | None:
+        text = values.shortest(conjunction)
+        return None if text is None else indented(text, indent, depth)
+
+    return shortest
 
 
 class JsonLanguage(Language):
@@ -389,6 +447,12 @@ class JsonLanguage(Language):
         self.values = Emptiness(
             self.conjunctions, graph.typed, self._plain, self.branches, self.shapes
         )
+        self.space = (
+            whitespace("compact")
+            if options.indent is not None
+            else whitespace(options.whitespace, options.max_whitespace)
+        )
+        self.shortest = self.values.shortest
         # What scalars of which only the type is asked depend on.
         self._how = options.free, missing, options.max_digits, options.spelling
         self._alternatives: dict[int, tuple[Alternative, ...]] = {}
@@ -410,7 +474,44 @@ class JsonLanguage(Language):
             bound = self._nesting.at_most(self.max_depth)
             self.root = self.conjunctions.of([graph.root, bound])
         self._frames_apart: dict[ObjectPlan | ArrayPlan, Apart] = {}
+        self._deeper = []
         self._limited: dict[int, int] = {}
+
+    # -- values as they stand in an indented text -------------------------------------------
+
+    _depth: int | None = None
+    _deeper: list[JsonLanguage]
+
+    def at_depth(self, depth: int) -> JsonLanguage:
+        """The language of values inside so many objects and arrays, as ``indent`` writes them.
+
+        Whether there are any, and which are short, is asked of the values without whitespace.
+        """
+        indent, deeper = self.options.indent, self._deeper
+        assert indent is not None
+        while len(deeper) <= depth:
+            for name in _ONE_FOR_ALL:
+                getattr(self, name)
+            other = copy(self)
+            other._depth = at = len(deeper)
+            other._alternatives, other._shapes = {}, {}
+            other._objects, other._arrays, other._frames_apart = {}, {}, {}
+            other.space = indentation(indent, at)
+            other.shortest = _shortest_indented(self.values, indent, at)
+            deeper.append(other)
+        return deeper[depth]
+
+    @property
+    def inside(self) -> JsonLanguage:
+        """See `Language`."""
+        return self if self._depth is None else self.at_depth(self._depth + 1)
+
+    def release(self) -> None:
+        """See `Schema`."""
+        deeper = self._deeper
+        super().release()
+        for other in deeper:
+            other.__dict__.clear()
 
     @cached_property
     def _nesting(self) -> NestingBound:
@@ -536,9 +637,12 @@ class JsonLanguage(Language):
         """The plan of what ``plan`` allows and ``barred`` does not."""
         frame = self._frames_apart.get(plan)
         if frame is None:
-            frame = self._frames_apart[plan] = (
-                ApartObject(self, plan) if isinstance(plan, ObjectPlan) else ApartArray(self, plan)
-            )
+            inside = self.inside
+            if isinstance(plan, ObjectPlan):
+                frame = ApartObject(inside, plan)
+            else:
+                frame = ApartArray(inside, plan)
+            self._frames_apart[plan] = frame
         begun = frame.begun(barred.containers)
         return Without(frame, begun) if begun else plan
 
@@ -568,14 +672,14 @@ class JsonLanguage(Language):
         nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_objects])
         plan = self._objects.get(nodes)
         if plan is None:
-            plan = self._objects[nodes] = ObjectPlan(self, nodes)
+            plan = self._objects[nodes] = ObjectPlan(self.inside, nodes)
         return plan
 
     def _array(self, nodes: tuple[int, ...]) -> ArrayPlan:
         nodes = tuple([n for n in nodes if self.nodes[n].speaks_of_arrays])
         plan = self._arrays.get(nodes)
         if plan is None:
-            plan = self._arrays[nodes] = ArrayPlan(self, nodes)
+            plan = self._arrays[nodes] = ArrayPlan(self.inside, nodes)
         return plan
 
     # -- enumerations -----------------------------------------------------------------------

@@ -41,7 +41,9 @@ class Whitespace:
         edges: for each state the whitespace bytes that may follow, with the states they lead to.
         may_end: for each state whether the next JSON token may start.
         after_mark: the state after a comma or colon.
-        least, least_after: the shortest whitespace at other places, and there.
+        comma, colon: each with the shortest whitespace around it.
+        first, last, empty: the shortest whitespace after an opening bracket, before a closing one,
+            and between two with nothing else inside.
 
     Raises:
         OptionError: no regular expression, or one that matches something that is not JSON
@@ -61,8 +63,14 @@ class Whitespace:
             self.after_mark = len(self.edges)
             self.edges.append({0x20: 0})
             self.may_end.append(style == "natural")
-        self.least = self._shortest(0)
-        self.least_after = self._shortest(self.after_mark)
+        least, after = self._shortest(0), self._shortest(self.after_mark)
+        self.first = self.last = self.empty = least
+        self.comma, self.colon = least + b"," + after, least + b":" + after
+
+    @property
+    def at_colon(self) -> Whitespace:
+        """That around colons, as the leaf behind keys takes it."""
+        return self
 
     def _explore(self, automaton: RegexAutomaton) -> None:
         """Number the states and copy their edges."""
@@ -133,6 +141,29 @@ def _automaton(style: str, max_run: int) -> RegexAutomaton:
 whitespace = lru_cache(maxsize=64)(Whitespace)
 
 
+class Indentation(Whitespace):
+    """The whitespace that ``json.dumps(value, indent=indent)`` writes in an object or array.
+
+    Args:
+        indent: spaces for each level.
+        depth: how many objects and arrays are open inside it, itself among them.
+    """
+
+    def __init__(self, indent: int, depth: int) -> None:
+        super().__init__("spaced")
+        self.first = b"\n" + b" " * (indent * depth)
+        self.last = b"\n" + b" " * (indent * (depth - 1))
+        self.comma = b"," + self.first
+
+    @property
+    def at_colon(self) -> Whitespace:
+        """See `Whitespace`: the same at all depths."""
+        return whitespace("spaced")
+
+
+indentation = lru_cache(maxsize=256)(Indentation)
+
+
 CLOSE, ITEM = 0, 1
 
 
@@ -151,6 +182,7 @@ class Punctuation(Leaf):
     def __init__(self, space: Whitespace, brackets: bytes, is_quoted: bool) -> None:
         super().__init__()
         self._space = space
+        self._brackets = brackets
         self._opening, self._closing = brackets
         self._is_quoted = is_quoted
 
@@ -189,13 +221,46 @@ class Punctuation(Leaf):
         return ITEM if is_before and self._space.may_end[rest[0]] else -1
 
 
-@lru_cache(maxsize=64)
+class IndentedPunctuation(Punctuation):
+    """The same where each place has whitespace of its own; see `Indentation`.
+
+    Behind the first byte a state is what is left of the texts that may stand there, each with the
+    outcome at its end.
+    """
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        phase, *ways = key
+        if phase != "rest":
+            item, close = ways[-2:]
+            space, quote = self._space, b'"' if self._is_quoted else b""
+            if phase == "open":
+                texts = self._brackets[:1] + space.first + quote, self._brackets
+            else:
+                texts = space.comma + quote, space.last + self._brackets[1:]
+            ways = [(texts[0], ITEM)] * item + [(texts[1], CLOSE)] * close
+        edges: dict[int, Any] = {}
+        for text, outcome in ways:
+            if text:
+                edges[text[0]] = *edges.get(text[0], ("rest",)), (text[1:], outcome)
+        return edges
+
+    def _label(self, key: Any) -> int:
+        phase, *ways = key
+        return next((end for text, end in ways if not text), -1) if phase == "rest" else -1
+
+
+def _punctuation(space: Whitespace, brackets: bytes, is_quoted: bool) -> Punctuation:
+    kind = IndentedPunctuation if isinstance(space, Indentation) else Punctuation
+    return kind(space, brackets, is_quoted)
+
+
+@lru_cache(maxsize=256)
 def array_leaf(space: Whitespace) -> Punctuation:
     """The leaf of arrays with such whitespace."""
-    return Punctuation(space, b"[]", False)
+    return _punctuation(space, b"[]", False)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def before_key(space: Whitespace) -> Punctuation:
     """The leaf of objects up to where a key begins, with such whitespace."""
-    return Punctuation(space, b"{}", True)
+    return _punctuation(space, b"{}", True)
