@@ -177,6 +177,15 @@ def test_first_tokens_that_hold_part_of_a_key() -> None:
         assert {plain.tokens[i] for i in allowed(with_budget, plain)} == texts
 
 
+def test_digits_that_a_mantissa_may_have_and_a_number_may_not() -> None:
+    schema = {"additionalProperties": {"type": "number"}, "propertyNames": {"maxLength": 3}}
+    constraint = structgen.compile(JsonSchema(schema), TINY, max_digits=6)
+    cursor = constraint.start()
+    for byte in b'{"a":3.0202':
+        cursor.accept(TINY.tokens.index(bytes([byte])))
+    assert set(allowed(cursor)) == brute_force_ids(constraint, inside.state(cursor), TINY)
+
+
 def test_ids_beyond_the_first_word() -> None:
     tokens = [b"x"] * 31 + [b"y", b"x", b"y"] + [b""] * 40 + [b"y"]
     vocabulary = Vocabulary.from_tokens(tokens, [50, 73], size=130)

@@ -652,7 +652,9 @@ class NumberLeaf(Leaf):
             digits = 1 + max([len(m.whole) for m in self.sides[s.negative].marks], default=0)
             room = self.most_digits
         elif s.phase == FRACTION and EQUAL not in s.compared + s.scientific and not self.steps:
-            digits, room = 1, MOST_DECIMALS if s.scientific else self.most_fraction
+            digits, room = 1, self.most_fraction
+            if s.scientific:
+                room = min(room, MOST_DECIMALS)
         else:
             return q
         if digits < s.digits <= room - most_digits:
