@@ -107,7 +107,7 @@ def _module(text: str, name: str) -> ModuleType:
         ) from None
 
 
-DIALECTS = click.Choice(["lark", "llguidance", "gbnf", "ebnf"])
+DIALECTS = click.Choice(["lark", "llguidance", "gbnf", "xgrammar", "ebnf"])
 
 _OPTIONS = (
     click.option(

@@ -193,10 +193,10 @@ class Cfg(Combining, Typed[str]):
             in ``.lark``, ``.gbnf`` or ``.ebnf`` and has no line break.
         start: the rule to begin with; None for the dialect's own (``start`` in Lark, ``root`` in
             GBNF, the first rule in EBNF).
-        dialect: ``"lark"``, ``"llguidance"`` (its Lark), ``"gbnf"`` or ``"ebnf"`` (the W3C's). When
-            left out: by the file's name, or by how rules are written (``name:`` is Lark, and
-            llguidance's with ``%llguidance``; ``name ::=`` GBNF if there is a ``root``, otherwise
-            EBNF).
+        dialect: ``"lark"``, ``"llguidance"`` (its Lark), ``"gbnf"``, ``"xgrammar"`` (its EBNF) or
+            ``"ebnf"`` (the W3C's). When left out: by the file's name, or by how rules are written
+            (``name:`` is Lark, and llguidance's with ``%llguidance``; ``name ::=`` GBNF if there is
+            a ``root``, otherwise EBNF).
         terminals: terminals that the grammar leaves open (``%declare`` in Lark), by name. A string
             is a pattern, as if the grammar itself had ``NAME: /pattern/``; `SpecialToken` is one
             token; anything else is an output type other than a grammar, a text of which stands

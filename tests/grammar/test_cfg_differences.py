@@ -87,7 +87,8 @@ def test_ebnf_of_iso_is_refused_with_what_to_write() -> None:
         with pytest.raises(GrammarError, match=r"ISO 14977 .* is not read: write a ::= b c"):
             structgen.compile(Cfg(grammar), TINY)
     with pytest.raises(
-        GrammarError, match=r"Choose 'lark', 'llguidance', 'gbnf' or 'ebnf'\. EBNF of ISO 14977"
+        GrammarError,
+        match=r"Choose 'lark', 'llguidance', 'gbnf', 'xgrammar' or 'ebnf'\. EBNF of ISO 14977",
     ):
         Cfg("a = 'x';", dialect="iso-ebnf")
 

@@ -1,8 +1,8 @@
-"""Context-free grammars in four notations, lowered to the grammar IR.
+"""Context-free grammars in five notations, lowered to the grammar IR.
 
 In reading order: `read` (the entry: which notation, its reader), `lark` (Lark's, by its package,
 which is imported when a Lark text is read), `llguidance`
-(its Lark), `notation` (GBNF and W3C's EBNF), `embedded` (``%json
+(its Lark), `notation` (GBNF and W3C's EBNF), `xgrammar` (its EBNF), `embedded` (``%json
 {…}`` and ``<token>``), `foreign` (other notations, for messages), `library` (grammars by name) and
 `cache` (what is known of grammars, on disk).
 """

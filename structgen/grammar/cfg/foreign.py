@@ -11,7 +11,7 @@ import re
 NO_ISO = "EBNF of ISO 14977 (a = b, c;) is not read: write a ::= b c, in 'ebnf'."
 """What is said of a notation that some have in mind."""
 
-MACRO = re.compile(r"(?:Regex|Substring|TagDispatch|Token|ExcludeToken|Repeat)\(")
+MACRO = re.compile(r"(?:Regex|Substring|(?:Token)?TagDispatch|(?:Exclude)?Token)\(")
 """How a macro of XGrammar's begins."""
 
 _LINES = {
@@ -47,7 +47,7 @@ _ITEMS = {
     re.compile(r"\\"): " Escapes stand in literals and classes only.",
     re.compile(r"'"): ' GBNF writes literals in double quotes: "text".',
     re.compile(r"-"): " Only EBNF takes away with -, from what stands before it.",
-    re.compile(r"!"): " Anything but a token (!<…>) is not supported.",
+    re.compile(r"!"): " Any token but one is written by its id, <[^12]>.",
     re.compile(r"/"): " Patterns between slashes are Lark's. Write classes, [a-z]+.",
     re.compile(r"\{"): " What may be repeated is written (…)*.",
     re.compile(r","): " What follows each other stands side by side, without commas.",

@@ -414,8 +414,7 @@ class _Scope:
         if "suffix" in found.options:
             until = found.options["suffix"]
             end = ir.EPSILON if until is None else self._value_at(until)
-            whole = tree.concat([body, end])
-            body = tree.intersect([whole, tree.complement(tree.concat([whole, _ANY]))])
+            body = notation.shortest(tree.concat([body, end]))
         elif (stop := self._value_at(found.options["stop"])) != ir.EPSILON:
             stopped = tree.concat([body, tree.intersect([stop, _ANY]), ir.ANY_TEXT])
             body = tree.intersect([body, tree.complement(stopped)])
@@ -477,19 +476,11 @@ class _Scope:
         """A text of a terminal, and what is ignored behind it."""
         if self._in_terminal:
             return Regular(found)
-        is_plain = all(
-            isinstance(node, (ir.CharSet, ir.Concat, ir.Alternate, ir.Repeat))
-            for node in ir.nodes(found)
-        )
-        if is_plain:
+        if notation.is_plain(found):
             return Regular(tree.concat([found, self.skip]))
         line, column = embedded.place(self._reader.text, at)
         name = f"the terminal at line {line}, column {column}"
-        more = ir.Pattern(tree.intersect([found, _ANY]), name)
-        one: Expression = Placed(ir.Embedded(name, more))
-        if notation.is_nullable(found):
-            one = Alternatives((Regular(ir.EPSILON), one))
-        return Sequence((one, Regular(self.skip)))
+        return Sequence((notation.by_itself(found, name), Regular(self.skip)))
 
     # -- expressions -------------------------------------------------------------------------------
 
@@ -711,9 +702,4 @@ class _Scope:
             )
         if len(chunks) > _MAX_CHUNKS:
             self._wrong(f"A text of %regex has at most {_MAX_CHUNKS} words or chunks", token.at)
-        rest: ir.Regex = ir.EPSILON
-        tails = []
-        for chunk in reversed(chunks):
-            rest = tree.alternate([ir.EPSILON, tree.concat([ir.literal(chunk), rest])])
-            tails.append(rest)
-        return tree.alternate([ir.EPSILON, *tails])
+        return notation.pieces(chunks)

@@ -1,4 +1,4 @@
-r"""GBNF (llama.cpp) and EBNF (W3C style, as XGrammar reads it) → IR.
+r"""GBNF (llama.cpp) and EBNF (W3C style) → IR; what `xgrammar` reads further, too.
 
 Both write ``name ::= expression``, with literals, character classes, ``| ( ) * + ?`` and ``{m,n}``.
 They have no terminals: every character counts for itself, and a text belongs to the language if any
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
@@ -85,14 +85,15 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """What ``whole`` can be and ``part`` cannot; both have to be regular.
+class Made:
+    """What ``make`` makes of parts, which have to be regular.
 
-    ``position`` is where in the text.
+    ``what`` is its name in messages, ``position`` where it stands in the text.
     """
 
-    whole: Expression
-    part: Expression
+    parts: tuple[Expression, ...]
+    make: Callable[..., ir.Regex]
+    what: str
     position: int
 
 
@@ -102,15 +103,7 @@ _MOST_WAYS = 8
 _FEW = 4
 """Up to so many bodies in a row are written out."""
 
-Expression: TypeAlias = (
-    "Regular | Reference | Sequence | Alternatives | Repeated | Placed | Difference"
-)
-
-
-_NOT_REGULAR = (
-    "Only what is regular can be taken away from what is regular: no rules that contain "
-    "themselves, no embedded JSON. Write the rest out."
-)
+Expression: TypeAlias = "Regular | Reference | Sequence | Alternatives | Repeated | Placed | Made"
 
 
 def build(
@@ -202,8 +195,8 @@ class _Builder:
             return grammar.regex if isinstance(grammar, ir.Pattern) and not for_terminal else None
         if isinstance(expression, Regular):  # it has no rule in it, however long it is
             return expression.regex
-        if isinstance(expression, Difference):
-            found = self._difference(expression)
+        if isinstance(expression, Made):
+            found = self._of_parts(expression)
             return None if for_terminal and not isinstance(found, ir.CharSet) else found
         if isinstance(expression, Reference):
             is_apart = expression.is_apart and for_terminal
@@ -222,31 +215,29 @@ class _Builder:
             found = join(parts)
         return None if for_terminal and len(_written(found)) > MAX_LENGTH else found
 
-    # -- differences ------------------------------------------------------------------------------
+    # -- what is made of regular parts ------------------------------------------------------------
 
-    def _difference(self, expression: Difference) -> ir.Regex:
+    def _of_parts(self, expression: Made) -> ir.Regex:
         self._settle(expression, False)
-        whole, part = (self._regex(e, False) for e in (expression.whole, expression.part))
-        if whole is None or part is None:
-            raise embedded.placed(_NOT_REGULAR, self._text, expression.position)
-        if isinstance(whole, ir.CharSet) and isinstance(part, ir.CharSet):
-            return ir.less(whole, part)
-        return ir.Intersect((whole, ir.Complement(part)))
+        found = [self._regex(part, False) for part in expression.parts]
+        parts = [part for part in found if part is not None]
+        if len(parts) < len(found):
+            message = (
+                f"Only what is regular can stand in {expression.what}: no rules that contain "
+                "themselves, no embedded JSON. Write the rest out."
+            )
+            raise embedded.placed(message, self._text, expression.position)
+        return expression.make(*parts)
 
-    def _taken_away(self, expression: Difference) -> list[int]:
-        """The symbols of a difference that is more than a character."""
-        regex = self._difference(expression)
+    def _made_symbol(self, expression: Made) -> int:
+        """The symbol of what is made of parts and is more than a character."""
         found = self._made.get(expression)
         if found is None:
             found = self._made[expression] = self._nonterminal(f"{len(self._nonterminals)}:")
-            more = ir.Intersect((regex, ir.Repeat(ir.ANY_CHAR, 1, None)))
-            if is_nullable(regex):
-                self._lowered[found, ()] = None
             line, column = embedded.place(self._text, expression.position)
-            name = f"the difference at line {line}, column {column}"
-            terminal = ir.Embedded(name, ir.Pattern(more, name))
-            self._lowered[found, (self.place(terminal),)] = None
-        return [~found]
+            name = f"{expression.what} at line {line}, column {column}"
+            self._define(found, by_itself(self._of_parts(expression), name))
+        return ~found
 
     # -- rules ------------------------------------------------------------------------------------
 
@@ -314,8 +305,8 @@ class _Builder:
             return [~self._made[expression]]
         if isinstance(expression, Placed):
             return [self.place(expression.terminal)]
-        if isinstance(expression, Difference):
-            return self._taken_away(expression)
+        if isinstance(expression, Made):
+            return [self._made_symbol(expression)]
         if isinstance(expression, Reference):
             return [~self._nonterminal(expression.name)]
         if isinstance(expression, Sequence):
@@ -437,8 +428,44 @@ def _references(expression: Expression) -> Iterator[str]:
             todo.extend(reversed(part.parts))
         elif isinstance(part, Repeated):
             todo.append(part.body)
-        elif isinstance(part, Difference):
-            todo += (part.part, part.whole)
+        elif isinstance(part, Made):
+            todo += part.parts
+
+
+def is_plain(regex: ir.Regex) -> bool:
+    """Whether a regular expression has nothing but what patterns of terminals may have."""
+    plain = ir.CharSet, ir.Concat, ir.Alternate, ir.Repeat
+    return all(isinstance(node, plain) for node in ir.nodes(regex))
+
+
+def by_itself(regex: ir.Regex, name: str) -> Expression:
+    """A regular expression that is not plain, by its name in messages."""
+    more = ir.Pattern(tree.intersect([regex, ir.Repeat(ir.ANY_CHAR, 1, None)]), name)
+    one = Placed(ir.Embedded(name, more))
+    return Alternatives((Regular(ir.EPSILON), one)) if is_nullable(regex) else one
+
+
+def pieces(chunks: list[str]) -> ir.Regex:
+    """Any chunks in a row, or none."""
+    rest: ir.Regex = ir.EPSILON
+    tails: list[ir.Regex] = [rest]
+    for chunk in reversed(chunks):
+        rest = tree.alternate([ir.EPSILON, tree.concat([ir.literal(chunk), rest])])
+        tails.append(rest)
+    return tree.alternate(tails)
+
+
+def shortest(regex: ir.Regex) -> ir.Regex:
+    """Texts of which no beginning matches, too."""
+    longer = tree.concat([regex, ir.Repeat(ir.ANY_CHAR, 1, None)])
+    return tree.intersect([regex, tree.complement(longer)])
+
+
+def less(whole: ir.Regex, part: ir.Regex) -> ir.Regex:
+    """What one can be and another cannot."""
+    if isinstance(whole, ir.CharSet) and isinstance(part, ir.CharSet):
+        return ir.less(whole, part)
+    return ir.Intersect((whole, ir.Complement(part)))
 
 
 def is_nullable(regex: ir.Regex) -> bool:
@@ -471,6 +498,7 @@ _CONSTRAINT = re.compile(r"\[\s*(?:wfc|vc|WFC|VC|ws)\s*:")
 _CLASSES = {"d": "[0-9]", "w": "[A-Za-z0-9_]", "s": r"[ \t\r\n]"}
 _SPACE = {
     "gbnf": re.compile(r"(?:[ \t\r\n]|#[^\n]*)*"),
+    "xgrammar": re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*"),
     "ebnf": re.compile(r"(?:[ \t\r\n]|#(?!x)[^\n]*|/\*(?:(?!\*/).)*\*/)*", re.DOTALL),
 }
 """What may stand between two things."""
@@ -483,29 +511,25 @@ _NO_CODE = (
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[0-9]+[A-Za-z_-][A-Za-z0-9_-]*")
 _OPTIONS = re.compile(r"\[[^\]\n]*\]")
-_HEAD = re.compile(rf"(?:{_NAME.pattern})(?:{_OPTIONS.pattern})?\s*::=")
+_HEAD = re.compile(rf"{_OPTIONS.pattern}\s*::=")
+_IN_XGRAMMAR = "Pass dialect='xgrammar'."
 _COUNT = re.compile(r"\{\s*(\d+)\s*(?:(,)\s*(\d+)?\s*)?\}")
 _MAX_DEPTH = 150
 
 
 def parse(
-    text: str,
-    start: str | None,
-    dialect: str,
-    given: Mapping[str, Given] | None = None,
+    reader: Reader, start: str | None, given: Mapping[str, Given] | None = None
 ) -> ir.ContextFree:
-    """The grammar of a GBNF or EBNF text.
+    """The grammar of a text.
 
     Args:
-        text: the grammar.
+        reader: reads the text.
         start: the rule to begin with; None for ``root``, or in EBNF the first rule.
-        dialect: ``"gbnf"`` or ``"ebnf"``.
         given: rules that the text leaves open.
 
     Raises:
         GrammarError: the grammar is malformed.
     """
-    reader = _Reader(text, dialect)
     rules = reader.rules()
     for name, terminal in (given or {}).items():
         if name in rules:
@@ -516,7 +540,7 @@ def parse(
     if not rules:
         raise GrammarError("The grammar has no rules. A rule is written: name ::= expression")
     if start is None:
-        start = "root" if dialect == "gbnf" or "root" in rules else next(iter(rules))
+        start = "root" if reader.dialect != "ebnf" or "root" in rules else next(iter(rules))
     if start not in rules:
         raise GrammarError(
             f"The grammar has no rule {start!r} to start with. Rules: {', '.join(rules)}. "
@@ -527,12 +551,11 @@ def parse(
             reader.wrong(
                 f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
             )
-    return build(rules, start, text)
+    return build(rules, start, reader.text)
 
 
-def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
+def definitions(reader: Reader) -> dict[str, tuple[int, set[str]]]:
     """By name, where each rule of a text that can be read begins, and to which it refers."""
-    reader = _Reader(text, dialect)
     rules = reader.rules()
     return {name: (reader.begins[name], set(_references(rules[name]))) for name in rules}
 
@@ -548,17 +571,18 @@ def given_terminal(name: str, terminal: Given) -> ir.Embedded | ir.SpecialToken:
     return ir.Embedded(f"terminal {name}", ir.Pattern(pattern, terminal))
 
 
-class _Reader:
+class Reader:
     """Reads a text, from a place in it on.
 
     Args:
         text: the text.
-        dialect: ``"gbnf"`` or ``"ebnf"``.
+        dialect: ``"gbnf"``, ``"ebnf"`` or, of `xgrammar`'s, ``"xgrammar"``.
     """
 
     def __init__(self, text: str, dialect: str) -> None:
         self.text = text
         self.dialect = dialect
+        self.name = _NAME  # of a rule
         self.at = 0
         self.depth = 0
         self.begins: dict[str, int] = {}  # of rules
@@ -578,7 +602,7 @@ class _Reader:
         """Whether ``token`` stands here."""
         return self.text.startswith(token, self.at)
 
-    def literal(self, quote: str) -> Expression:
+    def quoted(self, quote: str) -> str:
         """A text in quotes."""
         opening = self.at
         self.at += 1
@@ -588,7 +612,7 @@ class _Reader:
                 self.wrong(f"This literal is never closed. Add {quote}.", opening)
             out.append(self.character())
         self.at += 1
-        return Regular(tree.concat(map(ir.character, map(ord, out))))
+        return "".join(out)
 
     def char_class(self) -> Expression:
         """A class, ``[a-z]`` or ``[^a-z]``."""
@@ -630,7 +654,8 @@ class _Reader:
             return char
         kind = self.text[self.at + 1 : self.at + 2]
         if kind in ("x", "u", "U") and kind:
-            begin, digits = self.at, {"x": 2, "u": 4, "U": 8}[kind]
+            digits = {"x": None if self.dialect == "xgrammar" else 2, "u": 4, "U": 8}[kind]
+            begin = self.at
             char = chr(self.hexadecimal(self.at + 2, digits))
             if (
                 kind == "x"
@@ -639,7 +664,7 @@ class _Reader:
             ):
                 self.wrong(
                     "XGrammar reads all the digits after \\x, llama.cpp two, so it is not plain "
-                    "what is meant. Write \\uHHHH.",
+                    "what is meant. Write \\uHHHH, or pass dialect='xgrammar'.",
                     begin,
                 )
             return char
@@ -680,7 +705,7 @@ class _Reader:
                     begin,
                 )
             self.skip()
-            rules[name] = self.alternatives()
+            rules[name] = self.body(begin)
             self.skip()
             if self.peek(")"):
                 self.wrong("This bracket closes none. Leave it out, or add (.")
@@ -689,13 +714,23 @@ class _Reader:
                 self.skip()
         return rules
 
+    def body(self, begin: int) -> Expression:
+        """What a rule derives whose name stands at ``begin``."""
+        return self.alternatives()
+
+    def options(self, name: str) -> None:
+        """Go past what stands between the name of a rule and ``::=``."""
+        found = _OPTIONS.match(self.text, self.at)
+        if found is not None:
+            self.wrong(f"Options of a rule, {found[0]}, are XGrammar's. {_IN_XGRAMMAR}")
+
     def head(self, goes_on: bool) -> str:
         """Go past a rule's name and ``::=``; the name.
 
         Args:
             goes_on: whether what is no rule may belong to the one before.
         """
-        match = _NAME.match(self.text, self.at)
+        match = self.name.match(self.text, self.at)
         if goes_on and self.dialect == "gbnf" and not self._is_rule():
             self.wrong(
                 "A rule ends with its line in GBNF, except inside brackets, after | and before a "
@@ -707,12 +742,7 @@ class _Reader:
             begin = "A rule must begin with its name, without angle brackets, then ::="
             self.wrong(_NO_CODE if is_code else begin)
         self.at = match.end()
-        options = _OPTIONS.match(self.text, self.at)
-        if options is not None:
-            self.wrong(
-                f"Options of a rule, {options[0]}, are XGrammar's, and are not supported. Leave "
-                f"them out: {match[0]} ::= …"
-            )
+        self.options(match[0])
         self.skip()
         if not self.peek("::="):
             name = match[0]
@@ -720,10 +750,15 @@ class _Reader:
         self.at += 3
         return match[0]
 
-    def alternatives(self) -> Expression:
+    def deepen(self) -> None:
+        """Count brackets in brackets."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             self.wrong(f"Brackets are nested more than {_MAX_DEPTH} deep. Use rules.")
+
+    def alternatives(self) -> Expression:
+        """What stands between two ``|``, or some of that."""
+        self.deepen()
         parts = [self.sequence()]
         while True:
             back = self.at
@@ -738,6 +773,7 @@ class _Reader:
         return parts[0] if len(parts) == 1 else Alternatives(tuple(parts))
 
     def sequence(self) -> Expression:
+        """What stands side by side."""
         parts: list[Expression] = []
         while True:
             back = self.at
@@ -747,27 +783,28 @@ class _Reader:
             if ended and parts:
                 self.at = back
                 break
-            if self._is_end():
+            if self.is_end():
                 self.at = back
                 break
             parts.append(self.item())
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
-    def _is_end(self) -> bool:
+    def is_end(self) -> bool:
         """Whether nothing more of a sequence stands here."""
         return self.at >= len(self.text) or self.text[self.at] in "|);" or self._is_rule()
 
     def _is_rule(self) -> bool:
-        match = _NAME.match(self.text, self.at)
+        match = self.name.match(self.text, self.at)
         if match is None:
             return False
         if self.text.startswith("[", match.end()):
-            return _HEAD.match(self.text, self.at) is not None
+            return _HEAD.match(self.text, match.end()) is not None
         space = _SPACE[self.dialect].match(self.text, match.end())
         assert space is not None
         return self.text.startswith("::=", space.end())
 
     def item(self) -> Expression:
+        """What may be repeated, and in EBNF less something else."""
         found = self.repeated()
         while self.dialect == "ebnf":
             back = self.at
@@ -778,48 +815,50 @@ class _Reader:
             position = self.at
             self.at += 1
             self.skip()
-            if self._is_end():
+            if self.is_end():
                 self.wrong(
                     "After - must come what is taken away, as in [a-z] - [aeiou]; nothing does.",
                     position,
                 )
-            found = Difference(found, self.repeated(), position)
+            found = Made((found, self.repeated()), less, "the difference", position)
         return found
 
     def repeated(self) -> Expression:
+        """What may be repeated."""
         found = self.primary()
-        while True:
-            char = self.text[self.at : self.at + 1]
-            count = _COUNT.match(self.text, self.at)
-            if char and char in "*+?":
-                found = Repeated(found, int(char == "+"), 1 if char == "?" else None)
-                self.at += 1
-            elif count:
-                least = int(count[1])
-                most = least if not count[2] else int(count[3]) if count[3] else None
-                if most is not None and most < least:
-                    self.wrong(
-                        f"A repetition of at least {least} and at most {most} times. Write "
-                        f"{{{most},{least}}}."
-                    )
-                found = Repeated(found, least, most)
-                self.at = count.end()
-            else:
-                return found
+        while (times := self.times()) is not None:
+            found = Repeated(found, *times)
+        return found
+
+    def times(self) -> tuple[int, int | None] | None:
+        """How often what stands before may come, at least and at most; None where that is not
+        said."""
+        char = self.text[self.at : self.at + 1]
+        count = _COUNT.match(self.text, self.at)
+        if char and char in "*+?":
+            self.at += 1
+            return int(char == "+"), 1 if char == "?" else None
+        if count is None:
+            return None
+        least = int(count[1])
+        most = least if not count[2] else int(count[3]) if count[3] else None
+        if most is not None and most < least:
+            self.wrong(
+                f"A repetition of at least {least} and at most {most} times. Write "
+                f"{{{most},{least}}}."
+            )
+        self.at = count.end()
+        return least, most
 
     def primary(self) -> Expression:
+        """A literal, a class, a rule, a token, or what stands in brackets."""
         char = self.text[self.at : self.at + 1]
         if char == "(":
             opening = self.at
             self.at += 1
             self.skip()
             if self.peek("="):
-                self.wrong(
-                    "A lookahead assertion, (= …), is XGrammar's, and is not supported. Leave it "
-                    "out where what follows in the rules says the same; else write the grammar in "
-                    "Lark, where terminals may look ahead: /a(?=b)/.",
-                    opening,
-                )
+                self.wrong(f"A lookahead assertion, (= …), is XGrammar's. {_IN_XGRAMMAR}", opening)
             found = self.alternatives()
             self.skip()
             if not self.peek(")"):
@@ -827,7 +866,7 @@ class _Reader:
             self.at += 1
             return found
         if char == '"' or (char == "'" and self.dialect == "ebnf"):
-            return self.literal(char)
+            return Regular(tree.concat(map(ir.character, map(ord, self.quoted(char)))))
         if char == "[":
             return self.char_class()
         if char == "<":
@@ -847,17 +886,14 @@ class _Reader:
                 self.wrong(_NO_CODE)
             code = self.hexadecimal(self.at + 2, None)
             return Regular(ir.char_set([(code, code)]))
-        match = _NAME.match(self.text, self.at)
+        match = self.name.match(self.text, self.at)
         if match is None:
             self.wrong(
                 f"Expected a literal, a class in [ ], a rule's name or a bracket, found {char!r}."
                 f"{foreign.item(self.text, self.at)}"
             )
-        if foreign.MACRO.match(self.text, self.at):
-            self.wrong(
-                f"{match[0]}(…) is a macro of XGrammar's, and is not supported. A token is written "
-                "<name> or <[id]>; a pattern is given from outside: terminals={'name': Regex(...)}."
-            )
+        if self.dialect != "xgrammar" and foreign.MACRO.match(self.text, self.at):
+            self.wrong(f"{match[0]}(…) is a macro of XGrammar's. {_IN_XGRAMMAR}")
         self.references.append((match[0], self.at))
         self.at = match.end()
         return Reference(match[0])

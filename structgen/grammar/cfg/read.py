@@ -1,4 +1,4 @@
-"""Context-free grammars in four dialects, lowered to the grammar IR.
+"""Context-free grammars in five dialects, lowered to the grammar IR.
 
 `parse` is the entry point; each dialect is a module of its own. Lark's is read by the ``lark``
 package itself (`lark`), the others by `notation`. This module owns the choice.
@@ -16,13 +16,20 @@ from structgen.grammar import ir, reading
 from . import embedded, foreign, notation
 from .embedded import Given
 
-DIALECTS = ("lark", "llguidance", "gbnf", "ebnf")
-"""How grammars are written: Lark, llguidance's Lark, GBNF (llama.cpp), EBNF of the W3C."""
+DIALECTS = ("lark", "llguidance", "gbnf", "xgrammar", "ebnf")
+"""How grammars are written: Lark, llguidance's Lark, GBNF (llama.cpp), XGrammar's EBNF, EBNF of the
+W3C."""
 
 BYTE_ORDER_MARK = "\ufeff"
 """What some editors put before a text in UTF-8; no part of it."""
 
-NAMES = {"lark": "Lark", "llguidance": "llguidance's Lark", "gbnf": "GBNF", "ebnf": "EBNF"}
+NAMES = {
+    "lark": "Lark",
+    "llguidance": "llguidance's Lark",
+    "gbnf": "GBNF",
+    "xgrammar": "XGrammar's EBNF",
+    "ebnf": "EBNF",
+}
 """What the dialects are called in messages."""
 
 _EXTENSIONS = {".lark": "lark", ".gbnf": "gbnf", ".ebnf": "ebnf"}
@@ -88,8 +95,8 @@ def _parse(
         from . import llguidance
 
         return llguidance.parse(text, start or "start", given)
-    if chosen in ("gbnf", "ebnf"):
-        return notation.parse(text, start, chosen, given)
+    if chosen in DIALECTS:
+        return notation.parse(_reader(text, chosen), start, given)
     raise GrammarError(f"There is no grammar dialect {chosen!r}. {choose_dialect()}")
 
 
@@ -104,7 +111,16 @@ def definitions(text: str, dialect: str) -> dict[str, tuple[int, set[str]]]:
         from . import llguidance
 
         return llguidance.definitions(text)
-    return notation.definitions(text, dialect)
+    return notation.definitions(_reader(text, dialect))
+
+
+def _reader(text: str, dialect: str) -> notation.Reader:
+    """What reads a text in a dialect that is no Lark."""
+    if dialect != "xgrammar":
+        return notation.Reader(text, dialect)
+    from . import xgrammar
+
+    return xgrammar.Reader(text, dialect)
 
 
 def locate(text: str, dialect: str | None, path: str | None, error: OutputTypeError) -> int | None:
