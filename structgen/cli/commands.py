@@ -138,7 +138,9 @@ def decide(
     except OSError as error:
         raise OptionError(f"--calibration {error.filename}: {error.strerror}.") from None
     options: dict[str, Any] = {} if debias is None else {"debias": debias}
-    decider = Decider(load(model), calibrations=known, warn=False, **options)
+    is_embedder = not (_models.path(model) / "genai_config.json").is_file()
+    given_model = structgen.load_embedder(model) if is_embedder else load(model)
+    decider = Decider(given_model, calibrations=known, warn=False, **options)
     answers = decider.decide(given, asked, abstain_below=abstain_below)
     for name, answer in answers.items():
         if not answer.informative:

@@ -71,12 +71,12 @@ class Comparer:
     ) -> Passes[Found]:
         """Compare a state with the labels of some questions, as `asking.Asker.ask`.
 
-        Of labels that it knows nothing of, each is as likely. It yields after each label that is
-        new.
+        Of labels that it knows nothing of, each is as likely. It yields before each text or label.
 
         Raises:
             PromptError: the state is longer than the embedder takes.
         """
+        yield
         vector, usage = self.vector(state)
         found: dict[str, Distribution] = {}
         trace: dict[str, tuple[str, ...]] = {}

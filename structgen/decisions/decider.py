@@ -27,7 +27,7 @@ from structgen.decoding import Clock, check_adapter
 from structgen.decoding import options as search_options
 from structgen.errors import IncompleteOutput, ModelError, OptionError, UninformativeWarning
 from structgen.models.base import GivenUp, Model, Passes, run_passes
-from structgen.models.embedding import Embedder
+from structgen.models.embedding import Embedder, Pause, in_thread
 from structgen.options import CancelEvent
 from structgen.sampling import TokenIds
 from structgen.storage import fork_safe
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     ModelT = NewTypeVar("ModelT", bound=BaseModel, default=Any)
 
 GivenT = TypeVar("GivenT")
-OwnT = TypeVar("OwnT", "Model | Embedder", AsyncModel)
+OwnT = TypeVar("OwnT", "Model | Embedder", "AsyncModel | Embedder")
 
 Thresholds: TypeAlias = float | Mapping[str, float] | None
 """``abstain_below``: for all questions, or by their names."""
@@ -395,6 +395,38 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     def _checked(self, given: GivenT, adapter: str | None) -> OwnT:
         """The model to ask. Raises as the constructor."""
 
+    def _here(
+        self,
+        asker: Asker | Comparer,
+        states: Iterable[str],
+        questions: Mapping[str, Question],
+        *,
+        is_bound: bool,
+        learns: bool = False,
+    ) -> Passes[list[Found]]:
+        """Ask about some states, in this process; with ``learns`` for `Decider.fit`.
+
+        Raises:
+            OptionError: an embedder is asked what it knows nothing of.
+        """
+        if self.embedder is self.model and not learns:
+            for name, question in questions.items():
+                if not is_told(question) and asker.fingerprint(question) not in self._calibrations:
+                    raise OptionError(
+                        f"{name!r}: an embedder has to know what yes and no mean. Pass Predicate("
+                        "…, criteria={True: …, False: …}), or fit the question on examples."
+                    )
+        is_bound = is_bound or bool(self._calibrations)
+        needs_vectors = learns or any(one.weights for one in self.calibrations)
+        made: list[Found] = []
+        for state in states:
+            found = yield from asker.ask(state, questions, is_bound=is_bound)
+            if needs_vectors and found.vector is None and self.embedder is not None:
+                comparer = cast("Comparer", _asker(self.embedder, Settings()))
+                found = replace(found, vector=comparer.vector(state)[0])
+            made.append(found)
+        return made
+
     def _answers(
         self, request: Request, states: list[str], replies: Iterable[Found]
     ) -> list[Answers[Any]]:
@@ -683,31 +715,12 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         is_bound: bool = False,
         learns: bool = False,
     ) -> list[Found]:
-        search = search_options.parse({"timeout": timeout, "cancel": cancel})
-        if self.embedder is self.model and not learns:
-            for name, question in questions.items():
-                is_known = self._asker.fingerprint(question) in self._calibrations
-                if not is_known and not is_told(question):
-                    raise OptionError(
-                        f"{name!r}: an embedder has to know what yes and no mean. Pass Predicate("
-                        "…, criteria={True: …, False: …}), or fit the question on examples."
-                    )
-        clock = Clock(search.timeout, search.cancel)
-        clock.count_from(clock.start())
-        is_bound = is_bound or bool(self._calibrations)
-        learns = learns or any(one.weights for one in self.calibrations)
-        begun = (self._asker.ask(state, questions, is_bound=is_bound) for state in states)
+        clock = _clock(timeout, cancel)
+        work = self._here(self._asker, states, questions, is_bound=is_bound, learns=learns)
         try:
-            found = [run_passes(passes, lambda: clock.is_interrupted) for passes in begun]
+            return run_passes(work, lambda: clock.is_interrupted)
         except GivenUp:
-            raise IncompleteOutput(
-                f"The answers are not known: {clock.interruption}.", text=""
-            ) from None
-        if not learns or self.embedder is None or self.embedder is self.model:
-            return found
-        comparer = cast("Comparer", _asker(self.embedder, Settings()))
-        vectors = [comparer.vector(state)[0] for state in states]
-        return [replace(one, vector=vector) for one, vector in zip(found, vectors, strict=True)]
+            raise _unknown(clock) from None
 
 
 _FORMAT = "structgen decider 1"
@@ -736,10 +749,11 @@ def _loaded(name: str) -> Model | Embedder:
 
 
 @final
-class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
+class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]):
     """Answers typed questions about a state, as `Decider`, without holding up the event loop.
 
-    The model runs in its process, where other calls have passes between those of a decision.
+    The model runs in its process, where other calls have passes between those of a decision; an
+    embedder runs in a thread.
     Immutable; safe to share by tasks, loops and threads. The numbers are those of a `Decider`.
 
     Attributes:
@@ -759,9 +773,13 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
             )
     """
 
-    def _checked(self, given: AsyncModel, adapter: str | None) -> AsyncModel:
-        if self.embedder is not None:
+    def _checked(self, given: AsyncModel | Embedder, adapter: str | None) -> AsyncModel | Embedder:
+        if self.embedder not in (None, given):
             raise OptionError("An AsyncDecider takes no embedder=: make a Decider.")
+        if isinstance(given, Embedder):
+            _asker(given, self._settings)
+            self.embedder = given
+            return given
         if not isinstance(given, AsyncModel):
             raise ModelError(
                 f"The model is {given!r}, which does not run in a process of its own. Pass "
@@ -783,18 +801,20 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         abstain_below: Thresholds = None,
         timeout: float | None = None,
         cancel: CancelEvent | None = None,
+        pause: Pause | None = None,
         **misplaced: Never,
     ) -> Answers[ModelT]:
         """Answer questions about a state. Cancelling the task ends it within one pass.
 
         Args and raises as for `Decider.decide`; ``timeout`` counts from when the call reaches the
-        process, and ``cancel`` may be an `asyncio.Event`. Also raises:
+        process, and ``cancel`` may be an `asyncio.Event`. ``pause`` is awaited between an
+        embedder's passes, as in `Embedder.aresult`. Also raises:
             WorkerDied: the model's process ended by itself.
         """
         check_call("decide", misplaced)
         request = Request.of(questions, abstain_below, self.abstain_below)
         texts = [state_text(state)]
-        replies = await self._ask(texts, request.questions, timeout, cancel)
+        replies = await self._ask(texts, request.questions, timeout, cancel, pause=pause)
         return self._answers(request, texts, replies)[0]
 
     async def decide_batch(
@@ -845,7 +865,19 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
         cancel: Any,
         *,
         is_bound: bool = False,
+        pause: Pause | None = None,
     ) -> list[Found]:
+        if isinstance(self.model, Embedder):
+            clock = _clock(timeout, cancel)
+
+            async def between() -> None:
+                if clock.is_interrupted:
+                    raise _unknown(clock)
+                if pause is not None:
+                    await pause()
+
+            asker = _asker(self.model, self._settings)
+            return await in_thread(self._here(asker, states, questions, is_bound=is_bound), between)
         search = search_options.parse({"timeout": timeout, "cancel": cancel})
         bare = {name: without_values(question) for name, question in questions.items()}
         errand = partial(
@@ -860,6 +892,18 @@ class AsyncDecider(_AnyDecider[AsyncModel, AsyncModel]):
             timeout=search.timeout,
             cancel=search.cancel,
         )
+
+
+def _clock(timeout: Any, cancel: Any) -> Clock:
+    """A clock that counts from now."""
+    search = search_options.parse({"timeout": timeout, "cancel": cancel})
+    clock = Clock(search.timeout, search.cancel)
+    clock.count_from(clock.start())
+    return clock
+
+
+def _unknown(clock: Clock) -> IncompleteOutput:
+    return IncompleteOutput(f"The answers are not known: {clock.interruption}.", text="")
 
 
 def begin(

@@ -9,6 +9,7 @@ Ours::
               "tech": null}},
      "anger": {"type": "score", "instructions": "How angry?", "levels": ["calm", "furious"]}}
 
+A predicate may have ``"criteria": {"true": "wants money back", "false": "wants something else"}``.
 `questions_from_json` reads OpenAI's, too: a list of questions that have a ``name`` each,
 ``"choices": [{"value": "billing", "description": "money"}]`` in place of ``options``, and
 ``"levels": [{"label": "calm"}]``.
@@ -36,10 +37,8 @@ from .questions import Choice, Predicate, Question, Score
 Kind = Literal["noul", "choice", "score"]
 """System One's names of the three kinds."""
 
-_WORDS = {"true": "Yes", "false": "No"}
-
-_LABELS = {"predicate": None, "choice": "options", "score": "levels"}
-"""Where each type of question has its labels."""
+_LABELS = {"predicate": "criteria", "choice": "options", "score": "levels"}
+"""Where each type of question has its labels; criteria may be left out."""
 
 
 def questions_from_json(given: Any) -> dict[str, Question]:
@@ -83,22 +82,34 @@ def _question(name: str, given: Any) -> Question:
     labels = _LABELS[kind]
     if labels == "options" and "choices" in given and "options" not in given:
         labels = "choices"
-    known = {"type", "instructions", *([] if labels is None else [labels])}
+    known = {"type", "instructions", labels}
     extra = [key for key in given if key not in known]
-    missing = [key for key in sorted(known) if key not in given]
+    missing = [key for key in sorted(known - {"criteria"}) if key not in given]
     if extra or missing:
         raise OptionError(
             f"{where} {f'has {extra[0]!r}' if extra else f'lacks {missing[0]!r}'}. A {kind} has: "
             f"{', '.join(sorted(known))}."
         )
     try:
-        if labels is None:
-            return Predicate(given["instructions"])
+        if kind == "predicate":
+            return Predicate(given["instructions"], criteria=criteria_of(given.get(labels)))
         if kind == "choice":
             return Choice(given["instructions"], _described(given[labels], labels, "value"))
         return Score(given["instructions"], _described(given[labels], labels, "label"))
     except OptionError as error:
         raise OptionError(f"{where}: {error}") from None
+
+
+def criteria_of(given: Any) -> dict[bool, str | None]:
+    """What yes and no mean, of an object with the keys ``true`` and ``false``, or of None.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    keys = {"true": True, "false": False}
+    if given is not None and not (isinstance(given, Mapping) and given.keys() <= keys.keys()):
+        raise OptionError(f'criteria is {given!r}. Pass {{"true": "…", "false": "…"}}.')
+    return {keys[name]: told for name, told in (given or {}).items()}
 
 
 def _described(given: Any, name: str, key: str) -> Any:
@@ -176,10 +187,8 @@ def question_of_system_one(kind: Kind, instructions: Any, criteria: Any) -> Ques
         return Choice(told, options)
     if kind == "score":
         return Score(told, [_text(one) for one in criteria])
-    for name, what in (criteria or {}).items():
-        if what is not None:
-            told += f"\n{_WORDS[name]}: {_text(what)}"
-    return Predicate(told)
+    texts = {k: None if v is None else _text(v) for k, v in (criteria or {}).items()}
+    return Predicate(told, criteria=criteria_of(texts))
 
 
 def answer_of_system_one(answer: Mapping[str, Any]) -> dict[str, Any]:

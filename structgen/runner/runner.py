@@ -766,7 +766,7 @@ class Runner:
         asked = request_of(DecisionRequest, request, model, fields)
         with self._seen("decide", asked.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                made = await vectors.decide(text_host(host, entry), asked, entry.id)
+                made = await vectors.decide(host, asked, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
             record.usage["cached"] = made.usage.prompt_tokens_details.cached_tokens
         return made

@@ -1,8 +1,8 @@
 """Requests that make no text: embeddings, rankings and decisions.
 
 Owns what becomes of each on the model that answers it. Embedders run in threads (see `hosts`), a
-few calls at once; decisions run in the process of their text model, between the passes of outputs,
-and so do vectors that a text model makes.
+few calls at once, and so do decisions by them; decisions of a text model run in its process,
+between the passes of outputs, and so do vectors that a text model makes.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ async def rerank(host: EmbeddingHost, request: RerankRequest, model: str) -> Rer
     )
 
 
-async def decide(host: TextHost, request: DecisionRequest, model: str) -> DecisionResponse:
+async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionResponse:
     """Answers to typed questions, with the probability of each.
 
     Raises:
@@ -197,8 +197,14 @@ async def decide(host: TextHost, request: DecisionRequest, model: str) -> Decisi
 
     try:
         settings = given_of("debias", "orders", "tolerance", "adapter")
-        decider = AsyncDecider(host.model, warn=False, **settings)
-        answers = await decider.decide(request.state, given, **given_of("abstain_below", "timeout"))
+        decider = AsyncDecider(
+            host.model if isinstance(host, TextHost) else host.embedder, warn=False, **settings
+        )
+        ask = partial(decider.decide, request.state, given, **given_of("abstain_below", "timeout"))
+        if isinstance(host, TextHost):
+            answers = await ask()
+        else:
+            answers = await host.turn(lambda pause: ask(pause=pause))
     except OptionError as error:
         raise RequestError(str(error), param=error.option or "questions") from error
     except PromptError as error:

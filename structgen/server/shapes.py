@@ -446,12 +446,16 @@ class OwnFields(Body):
 # -- OpenAI's ---------------------------------------------------------------------------------
 
 
+Criteria = Annotated[dict[Literal["true", "false"], Any], WrapValidator(in_slices)]
+
+
 class PredicateQuestion(Body):
     """How likely something is so."""
 
     type: Literal["predicate"]
     name: StrictStr | None = None
     instructions: Instructions
+    criteria: Criteria | None = None
 
 
 class Option(Body):
@@ -585,9 +589,6 @@ class DecisionAnswer(Answer):
 
 
 # -- System One's -----------------------------------------------------------------------------
-
-
-Criteria = Annotated[dict[Literal["true", "false"], Any], WrapValidator(in_slices)]
 
 
 class NoulQuestion(Body):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 
 import numpy as np
 import pytest
 from fakes import FakeModel
 
 import structgen
-from structgen.decisions import Choice, Decider, Predicate, PromptTemplate, Score
+from structgen.decisions import AsyncDecider, Choice, Decider, Predicate, PromptTemplate, Score
 from structgen.decisions.calibration import _PENALTIES, _learned, fitted
 from structgen.decisions.distributions import Distribution, softmax
-from structgen.errors import ModelError, OptionError, PromptError
+from structgen.errors import IncompleteOutput, ModelError, OptionError, PromptError
 from structgen.models.embedding import Embedder
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
@@ -74,6 +76,32 @@ def test_a_name_loads_an_embedder():
     decider = Decider("all-minilm-l6-v2", abstain_below=1.0)
     assert isinstance(decider.model, Embedder)
     assert decider.decide(STATE, {"team": TEAM})["team"].choice is None
+
+
+def test_without_holding_up_the_loop(embedder, learned):
+    decider = AsyncDecider(embedder, calibrations=learned.calibrations)
+    asked = {**QUESTIONS, "cat": CAT}
+    seen = []
+
+    async def pause():
+        seen.append(len(seen))
+
+    async def work():
+        (cat,) = await decider.decide_batch(["A cat."], asked)
+        return cat, await decider.decide(STATE, asked, pause=pause)
+
+    cat, told = asyncio.run(work())
+    assert dict(told) == dict(learned.decide(STATE, asked))
+    assert cat["cat"].choice is True
+    assert seen
+    event = threading.Event()
+    event.set()
+    with pytest.raises(IncompleteOutput, match="it was cancelled"):
+        asyncio.run(decider.decide(STATE, asked, cancel=event))
+    with pytest.raises(IncompleteOutput, match="it was cancelled"):
+        learned.decide(STATE, asked, cancel=event)
+    with pytest.raises(OptionError, match="yes and no mean"):
+        asyncio.run(AsyncDecider(embedder).decide(STATE, asked))
 
 
 def test_what_an_embedder_cannot_do(embedder):

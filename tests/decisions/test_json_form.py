@@ -51,6 +51,13 @@ def test_questions_and_answers():
     assert [one["label"] for one in told["anger"]["probabilities"]] == ["calm", "furious"]
 
 
+def test_criteria_of_a_predicate():
+    given = {"type": "predicate", "instructions": "So?", "criteria": {"true": "so", "false": None}}
+    assert questions_from_json({"q": given})["q"] == Predicate("So?", criteria={True: "so"})
+    answers = Decider(FakeModel(context_length=1000)).decide("s", questions_from_json({"q": given}))
+    assert "- Yes: so\n- No\n" in answers.trace["q"][0]
+
+
 def test_openai_s_shape_means_the_same():
     theirs = {
         **QUESTIONS,
@@ -89,6 +96,11 @@ def choice(**labels):
         ({"q": "so?"}, "The question 'q' has the type None"),
         ({"q": {"type": "noul"}}, "has the type 'noul'"),
         ({"q": {"type": "predicate"}}, "lacks 'instructions'"),
+        ({"q": {"type": "predicate", "instructions": "x", "criteria": ["a"]}}, "criteria is ['a']"),
+        (
+            {"q": {"type": "predicate", "instructions": "x", "criteria": {"yes": "a"}}},
+            "criteria is {'yes': 'a'}",
+        ),
         ({"q": {"type": "choice", "instructions": "x"}}, "lacks 'options'"),
         ({"q": {"type": "predicate", "instructions": "x", "options": []}}, "has 'options'"),
         ({"q": {"type": "score", "instructions": "x", "levels": ["a"]}}, "'q': A Score has 1"),
@@ -143,6 +155,15 @@ def test_the_command(run, tmp_path):
     )
     expected = decider.calibrated(made).decide("Money back!", questions_from_json(QUESTIONS))
     assert json.loads(out)["refund"]["probability"] == expected["refund"].probability
+
+    given = {
+        "type": "predicate",
+        "instructions": "x",
+        "criteria": {"true": "money", "false": "fun"},
+    }
+    questions.write_text(json.dumps({"q": given}), encoding="utf-8")
+    _, out, _ = run(*("--state", state, "--questions", questions, "--model", "all-minilm-l6-v2"))
+    assert json.loads(out)["q"]["probability"] > 0.5
 
     for arguments, message in (
         (("--state", state, "--questions", state), "is not JSON"),

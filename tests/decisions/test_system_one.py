@@ -24,7 +24,7 @@ def test_questions() -> None:
     of = question_of_system_one
     assert of("noul", "So?", None) == Predicate("So?")
     assert of("noul", "So?", {"false": {"or": 1}, "true": "if"}) == Predicate(
-        'So?\nNo: {"or": 1}\nYes: if'
+        "So?", criteria={True: "if", False: '{"or": 1}'}
     )
     assert of("noul", {"é": 1}, {"true": None}) == Predicate('{"é": 1}')
     assert of("choice", "Who?", {"a": None, "b": ["x"]}) == Choice(

@@ -462,6 +462,11 @@ async def test_decisions(runner: Runner) -> None:
     criteria = theirs.NoulCriteria(true="asks for a refund", false={"or": "anything else"})
     noul = theirs.Noul(instructions="Which?", criteria=criteria)
     assert model.invoke({"state": "Hi", "questions": {"a": noul}}).nouls
+    by_vectors = StructgenDecisions(model="vectors", runner=runner)
+    told = {"a": noul, "team": questions["team"]}
+    answered = by_vectors.invoke({"state": "I want my money back!", "questions": told})
+    assert answered.nouls["a"].noul > 0.5
+    assert answered.choices["team"].choice == "billing"
     names: dict[str, Any] = {}
     run("docs/langchain.md", "from langchain_core.decisions import", names)
     assert list(names["made"].choices["team"].probabilities) == ["billing", "tech"]

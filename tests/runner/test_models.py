@@ -142,6 +142,22 @@ def test_decisions_are_those_of_a_decider(several: Runner, model: Any) -> None:
     with pytest.raises(RequestError) as caught:
         several.decide(state=state, questions=questions, tolerance=7.0, model="small")
     assert caught.value.param == "tolerance"
+    told["refund"]["criteria"] = {"true": "about money", "false": "about colours"}  # type: ignore[assignment]
+    by_vectors = several.decide(state=state, questions=told, model="vectors")
+    embedder = structgen.load_embedder(EMBEDDER)
+    expected = structgen.decisions.Decider(embedder).decide(
+        state, structgen.decisions.questions_from_json(told)
+    )
+    assert by_vectors.value["refund"] == expected["refund"]
+    assert by_vectors.usage.prompt_tokens == expected.usage.prompt_tokens
+    for fields, param in (
+        ({"questions": questions}, "questions"),
+        ({"questions": told, "debias": "prior"}, "debias"),
+        ({"questions": told, "state": "word " * 500}, "state"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            several.decide({"state": state, "model": "vectors", **fields})
+        assert caught.value.param == param
 
 
 def test_decisions_let_others_have_passes(several: Runner) -> None:

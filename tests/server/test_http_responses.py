@@ -316,6 +316,13 @@ def test_decisions(client: openai.OpenAI) -> None:
     assert isinstance(team.informative, bool)  # a field of ours, which the client keeps
     assert [one.label for one in anger.probabilities] == ["calm", "furious"]
     assert made.usage.total_tokens > 0
+    criteria = {"true": "asks for money", "false": "asks for a recipe"}
+    question: Any = {"type": "predicate", "instructions": "Money?", "criteria": criteria}
+    told = client.decisions.create(
+        model="vectors", input="I want my money back!", questions=[question]
+    )
+    assert told.answers[0].type == "predicate"
+    assert told.answers[0].probability > 0.5
 
 
 def test_what_decisions_have_read_before(client: openai.OpenAI) -> None:

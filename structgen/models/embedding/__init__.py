@@ -13,6 +13,7 @@ from .embedder import (
     Pause,
     Ranked,
     checked_texts,
+    in_thread,
     load,
     prompt_name_for,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "Ranked",
     "checked_texts",
     "finish",
+    "in_thread",
     "load",
     "prompt_name_for",
     "to_base64",

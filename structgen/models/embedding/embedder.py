@@ -325,7 +325,7 @@ class Embedder:
     ) -> EmbeddingResult:
         """`result` in a thread, as `aembed`. ``pause`` is awaited between batches."""
         _check_names(options)
-        return await _in_thread(self._result(texts, **options), pause)
+        return await in_thread(self._result(texts, **options), pause)
 
     def tokenize(self, texts: Iterable[str]) -> list[list[int]]:
         """Return the token ids of each text, special tokens included, cut to `max_length`.
@@ -462,7 +462,7 @@ class Embedder:
         self, query: str, documents: Iterable[str], *, pause: Pause | None = None, **options: Any
     ) -> list[Ranked]:
         """`rerank` in a thread, as `aresult`."""
-        return await _in_thread(self._ranked(query, documents, **options), pause)
+        return await in_thread(self._ranked(query, documents, **options), pause)
 
     def _ranked(
         self,
@@ -566,8 +566,11 @@ class Embedder:
         return together, np.array(lengths, np.int64), np.array(cut, np.int64)
 
 
-async def _in_thread(work: Passes[T], pause: Pause | None = None) -> T:
-    """What some work gives, which goes on after a batch while somebody waits for it."""
+async def in_thread(work: Passes[T], pause: Pause | None = None) -> T:
+    """What some work gives, which goes on after a pass while somebody waits for it.
+
+    ``pause`` is awaited between passes.
+    """
     found: Any = None
 
     def goes_on() -> bool:

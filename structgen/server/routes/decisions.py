@@ -15,7 +15,6 @@ from fastapi.responses import Response
 
 from structgen.decisions import (
     Choice,
-    Predicate,
     Score,
     answer_of_system_one,
     question_of_system_one,
@@ -146,7 +145,7 @@ def _question(given: Any, index: int) -> Any:
     if isinstance(instructions, list):
         instructions = "".join(text_of(part) for part in instructions)
     if given["type"] == "predicate":
-        return _made(at, Predicate, instructions)
+        return _made(at, question_of_system_one, "noul", instructions, given.get("criteria"))
     labels, key, kind = (
         ("choices", "value", Choice) if given["type"] == "choice" else ("levels", "label", Score)
     )
