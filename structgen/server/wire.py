@@ -127,7 +127,7 @@ def asked(
             raise refused("stream_options is of no use without stream=true.", "stream_options")
         _grammar(fields, names)
         _template(fields, names)
-        for name in ("messages", "logit_bias", "abstain_below"):
+        for name in ("messages", "tools", "logit_bias", "abstain_below"):
             check_many(fields.get(name), name, settings.max_inputs)
         check_many(_calls(fields.get("messages")), "messages", settings.max_inputs, " calls")
         check_sizes(fields, settings)

@@ -23,9 +23,11 @@ from forking import Forks, serve
 
 import structgen
 from structgen import BudgetTooSmall, Cfg, JsonSchema, OptionError, Regex, Vocabulary
+from structgen.automaton import build
 from structgen.automaton.work import WORK, Limits, within
 from structgen.errors import CompileLimitExceeded, VocabularyError
 from structgen.insight.json_places import ByteReader
+from structgen.types import lower
 
 MEGABYTES = 1200
 WORK_OF_TESTS = 200_000
@@ -403,6 +405,45 @@ def test_a_step_is_some_lines_of_code(name: str) -> None:
         sys.settrace(before)
     assert refusal is not None
     assert n_lines < 30 * steps
+
+
+def large(name: str) -> Any:
+    """A type that is much to compile, though it makes few states and nodes."""
+    if name == "members by schemas":
+        return JsonSchema(
+            {"allOf": [{"properties": {f"a{i}": {"minimum": i}}} for i in range(400)]}
+        )
+    if name == "members by patterns":
+        patterns = {f"{i:02}": {"minLength": i} for i in range(100)}
+        members = {f"x{i}": True for i in range(100)}
+        return JsonSchema({"type": "object", "patternProperties": patterns, "properties": members})
+    if name == "a constant":
+        return JsonSchema({"const": [list(range(10 * i, 10 * i + 9)) for i in range(100)]})
+    if name == "items but those before":
+        items = {"enum": [*range(100)]}
+        return JsonSchema({"type": "array", "uniqueItems": True, "items": items, "minItems": 95})
+    if name == "moves by characters":
+        return Regex("".join(f"[{chr(0x4E00 + i)}-{chr(0x4E01 + i)}]." for i in range(0, 600, 2)))
+    assert name == "sets of characters"
+    return Regex("".join(f"[^{chr(0x4E00 + 2 * i)}]" for i in range(400)))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("members by schemas", 3_000),
+        ("members by patterns", 7_000),
+        ("a constant", 1_000),
+        ("items but those before", 4_500),
+        ("moves by characters", 3_000),
+        ("sets of characters", 3_000),
+    ],
+)
+def test_what_grows_with_the_square_is_counted(name: str, steps: int) -> None:
+    grammar = lower(large(name)).grammar
+    build(grammar, {"max_work": 20 * steps})
+    with pytest.raises(CompileLimitExceeded, match="max_work"):
+        build(grammar, {"max_work": steps})
 
 
 def test_reading_byte_by_byte_has_an_end() -> None:

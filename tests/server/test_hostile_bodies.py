@@ -311,6 +311,13 @@ def test_calls_count_as_messages_do() -> None:
     wire.asked(ChatRequest, {"messages": [said]}, Settings(max_inputs=100))
 
 
+def test_tools_are_bounded_in_number() -> None:
+    tools = [{"type": "function", "function": {"name": f"f{i}"}} for i in range(3)]
+    wire.asked(ChatRequest, {"messages": "Hi", "tools": tools[:2]}, Settings(max_inputs=2))
+    with pytest.raises(ApiError, match="tools: there are 3, and 2 is the most"):
+        wire.asked(ChatRequest, {"messages": "Hi", "tools": tools}, Settings(max_inputs=2))
+
+
 def test_a_conversation_does_not_grow_beyond_what_a_body_may_have() -> None:
     before = [{"role": "user", "content": "x" * 700}, {"role": "assistant", "content": "ok"}]
     settings = Settings(max_body_bytes=1_000)

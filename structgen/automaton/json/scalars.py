@@ -23,6 +23,7 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.encoding import Escapes, JsonString, json_string
 from structgen.automaton.schema.conjunctions import Barred
 from structgen.automaton.schema.strings import has_plain_string, string_regex
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 from structgen.grammar.formats import format_of
 from structgen.grammar.json_schema import (
@@ -316,6 +317,7 @@ class Scalars:
                 return None
             name = key, leaf.spec.form
             if name not in self._singles:
+                WORK.spend(4)
                 number = to_decimal(value) or Decimal(0)
                 spec = NumberSpec(
                     lower=number,

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from itertools import islice, pairwise
 
 from structgen.automaton.bits import bits
+from structgen.automaton.work import WORK
 from structgen.grammar.ir import MAX_CODE_POINT, SURROGATES, Ranges
 
 NO_ATOM = -1
@@ -78,6 +79,7 @@ class Alphabet:
         self._ascii: tuple[int, ...] = ()
         masks = [0] * len(distinct)
         for signature, minterm in by_signature.items():
+            WORK.spend(signature.bit_count() >> 5)
             for index in bits(signature):
                 masks[index] |= 1 << minterm
         self._masks: dict[Ranges, int] = dict(zip(distinct, masks, strict=True))

@@ -105,6 +105,7 @@ def _steps(
     """Where each move leads, in the fewest bytes; and a long run, if it is owed."""
     spelling = encoding.shortest(node)
     for mask, to in symbols.moves(state):
+        WORK.spend(mask.bit_count() >> 6)
         spelt = [spelling[minterm] for minterm in bits(mask) if minterm in spelling]
         if spelt:
             yield to, min(spelt, key=_in_order)
@@ -114,7 +115,8 @@ def _steps(
         # made, of which a `minLength` would have as many as characters.
         chars, most = symbols.run(state)
         count = owed if most < 0 else min(owed, most)
-        spelt = [text for minterm, text in spelling.items() if chars >> minterm & 1]
+        WORK.spend(chars.bit_count() >> 6)
+        spelt = [spelling[minterm] for minterm in bits(chars) if minterm in spelling]
         if spelt and count >= _LONG_RUN:
             yield symbols.after_run(state, count), repeated(min(spelt, key=_in_order), count)
 

@@ -44,6 +44,7 @@ _Q = TypeVar("_Q")
 def matches(regex: ir.Regex, text: str) -> bool:
     """Whether ``regex`` matches the whole of ``text``."""
     with GROW:
+        WORK.spend(1 + (len(text) >> 3))
         return AUTOMATA.get(RegexAutomaton, regex).accepts(text)
 
 

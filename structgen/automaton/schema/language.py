@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from structgen.automaton.texts import Text
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 from structgen.grammar.json_schema import ARRAY, FALSE, OBJECT, STRING, Node, SchemaGraph, json_key
 
@@ -180,6 +181,7 @@ class Schema:
         found = self._constants.get(key)
         if found is not None:
             return found
+        WORK.spend(4)
         if isinstance(value, dict):
             node = Node(
                 "$",

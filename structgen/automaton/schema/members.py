@@ -15,6 +15,7 @@ from itertools import accumulate
 from operator import or_
 
 from structgen.automaton.bits import bits
+from structgen.automaton.work import WORK
 from structgen.grammar import ir
 from structgen.grammar.json_schema import FALSE, TRUE, Keys, bounds
 
@@ -166,6 +167,7 @@ class MemberTable:
 
     def _named(self, name: str) -> int:
         """The conjunction that the value of ``name`` is owed to."""
+        WORK.spend(len(self._nodes) >> 4)
         owed: list[int] = []
         for node in self._nodes:
             found = False
