@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +34,7 @@ from .core.leaf import GROW
 from .core.machine import Machine
 from .core.text_leaf import TextLeaf
 from .json.document import around
-from .json.options import JsonOptions, json_options
+from .json.options import JsonOptions, json_options, part_options
 from .json.scalars import literal_leaf
 from .json.values import JsonLanguage, check, contradiction
 from .regex.automaton import RegexAutomaton
@@ -244,7 +243,7 @@ def build(
         CompileLimitExceeded: a bound was hit.
     """
     chosen = json_options(options)
-    builder = _Builder(chosen, frozenset(missing_bytes))
+    builder = _Builder(options, chosen, frozenset(missing_bytes))
     depth = sys.getrecursionlimit()
     machine: Machine | None = None
     work = 0
@@ -289,7 +288,10 @@ def build(
 class _Builder:
     """Collects what is said about the parts on the way."""
 
-    def __init__(self, options: JsonOptions, missing: frozenset[int]) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], options: JsonOptions, missing: frozenset[int]
+    ) -> None:
+        self._given = given
         self._options = options
         self._missing = missing
         self.unenforced: list[dict[tuple[str, str], str]] = []
@@ -383,9 +385,7 @@ class _Builder:
 
     def document(self, grammar: ir.Json, alone: bool = True) -> tuple[Alternative, ...]:
         """How a JSON text of ``grammar`` may start; ``alone`` where nothing else may start so."""
-        options = self._options
-        if grammar.options:
-            options = replace(options, **grammar.options)
+        options = part_options(grammar, self._given, self._options)
         outside = self._missing
         unwritable = sorted(b for b in outside if 0x20 <= b < 0x7F) if outside else ()
         if unwritable:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from structgen.automaton import build
 from structgen.automaton.core import GROW, Leaf, TextHistory
-from structgen.automaton.json import NumberLeaf
+from structgen.automaton.json import NumberLeaf, guidance
 from structgen.automaton.regex import RegexAutomaton
 from structgen.automaton.texts import flat
 from structgen.automaton.work import within
@@ -52,7 +52,10 @@ class Sampler:
     def __init__(self, output_type: Any, **options: Any) -> None:
         self.output = lower(output_type)
         usual: dict[str, Any] = {"closed": True}
-        if options.get("indent") is None:
+        is_written = any(
+            guidance(p.schema) for p in ir.flat(self.output.grammar) if isinstance(p, ir.Json)
+        )
+        if options.get("indent") is None and not is_written:
             usual["whitespace"] = "spaced"
         self._built = build(self.output.grammar, usual | options)
         self._counts: dict[tuple[Leaf, int], float] = {}

@@ -18,7 +18,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import urldefrag
 
@@ -26,7 +26,9 @@ from structgen.automaton.json import (
     MAX_DEPTH_COMPARED,
     MAX_SPELT_NUMBERS,
     JsonOptions,
+    guidance,
     json_options,
+    part_options,
 )
 from structgen.automaton.schema import evaluate
 from structgen.errors import counted
@@ -36,6 +38,7 @@ from structgen.grammar.json_schema import (
     ARRAY,
     DIALECTS,
     FALSE,
+    GUIDANCE,
     KIND_OF,
     NULL,
     STRING,
@@ -190,7 +193,7 @@ def explain(
     left_out = iter(unenforced)
     for part in _parts(grammar):
         if isinstance(part, ir.Json):
-            chosen = replace(json_options(options), **part.options)
+            chosen = part_options(part, options, json_options(options))
             found, compares = _rows(part.schema, chosen, next(left_out, {}))
             rows.update(dict.fromkeys(found))
             limits.update(dict.fromkeys(_limits(chosen, compares)))
@@ -279,6 +282,9 @@ def _how(
         return REFERENCE, ""
     if keyword in _REFERENCES and keyword in dialect.assertions:
         return REFERENCE, f"to {value}"
+    if keyword == GUIDANCE:
+        said = [f"{name}={value!r}" for name, value in guidance(raw).items()]
+        return MASKED, f"as {' and '.join(said)}, where the call says nothing else" if said else ""
     if keyword not in dialect.assertions and not _old_items(keyword, raw, dialect):
         return ANNOTATION, _foreign(keyword, dialect)
     if keyword == "format" and not _excluded(keyword, raw, dialect):
@@ -564,7 +570,7 @@ def advice(grammar: ir.Grammar, options: Mapping[str, Any]) -> tuple[Advice, ...
 def _of_json(part: ir.Json, options: Mapping[str, Any]) -> Iterator[Advice]:
     if isinstance(part.schema, bool):
         return
-    chosen = replace(json_options(options), **part.options)
+    chosen = part_options(part, options, json_options(options))
     seen: IdentityMap[Mapping[str, Any], str] = IdentityMap()
 
     def observe(raw: Mapping[str, Any], place: Place) -> None:

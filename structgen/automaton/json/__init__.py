@@ -14,7 +14,7 @@ from structgen.automaton.schema.nesting import UNLIMITED
 from .document import OpeningLeaf
 from .excluding import ExcludingLeaf, bytes_of_many
 from .numbers import NumberLeaf
-from .options import CompileOptions, JsonOptions, json_options
+from .options import CompileOptions, JsonOptions, guidance, json_options, part_options
 from .values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
 from .whitespace import CLOSE
 
@@ -29,5 +29,7 @@ __all__ = [
     "NumberLeaf",
     "OpeningLeaf",
     "bytes_of_many",
+    "guidance",
     "json_options",
+    "part_options",
 ]

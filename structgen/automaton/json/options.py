@@ -6,14 +6,15 @@ Knows nothing of what the options do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypedDict
 
 from structgen.automaton.regex.encoding import Escapes
 from structgen.automaton.work import MAX_MEMORY_BYTES, MAX_WORK, Limits
-from structgen.errors import OptionError, did_you_mean
-from structgen.grammar.json_schema import by_name
+from structgen.errors import OptionError, SchemaError, UnsupportedFeature, did_you_mean
+from structgen.grammar import ir
+from structgen.grammar.json_schema import GUIDANCE, by_name, child_path
 
 MAX_DIGITS = 4_000
 """Largest ``max_digits``."""
@@ -228,3 +229,94 @@ def json_options(options: Mapping[str, Any]) -> JsonOptions:
 
 
 _DEFAULT = JsonOptions()
+
+
+def part_options(part: ir.Json, given: Mapping[str, Any], chosen: JsonOptions) -> JsonOptions:
+    """The options of one JSON part of a type: its own, those ``given``, and what its schema's
+    ``x-guidance`` says beside them.
+
+    Args:
+        part: the part.
+        given: the options by name.
+        chosen: the same, checked.
+    """
+    own = dict(part.options)
+    for name, value in guidance(part.schema).items():
+        if name not in given and (name != "whitespace" or given.get("indent") is None):
+            own.setdefault(name, value)
+    return replace(chosen, **own) if own else chosen
+
+
+_GUIDANCE: dict[str, Any] = {
+    "item_separator": ",",
+    "key_separator": ":",
+    "whitespace_flexible": True,
+    "whitespace_pattern": None,
+    "coerce_one_of": False,
+    "lenient": False,
+    "json_allowed_escapes": None,
+    "json_allow_general_unicode_escapes": False,
+}
+"""llguidance's ``JsonCompileOptions`` and their defaults."""
+
+_SEPARATED = {(",", ":"): "compact", (", ", ": "): "spaced", (", ?", ": ?"): "natural"}
+
+
+def guidance(schema: Any) -> dict[str, Any]:
+    """The options that ``x-guidance`` at the root of a schema asks for.
+
+    llguidance's ``coerce_one_of`` and ``json_allow_general_unicode_escapes`` need none: ``oneOf``
+    is kept exactly, and strings that the schema does not name may be escaped anyway.
+
+    Raises:
+        SchemaError: llguidance has no such option, or not of that type.
+        UnsupportedFeature: there is nothing here like one of them.
+    """
+    if not isinstance(schema, Mapping) or GUIDANCE not in schema:
+        return {}
+    said = schema[GUIDANCE]
+    if not isinstance(said, Mapping):
+        raise SchemaError(f"{GUIDANCE!r} must be an object.", path="$", keyword=GUIDANCE)
+    for name, value in said.items():
+        if name not in _GUIDANCE:
+            raise SchemaError(
+                f"{GUIDANCE!r} has no {name!r}.{did_you_mean(name, _GUIDANCE)} "
+                f"There are: {', '.join(_GUIDANCE)}.",
+                path=child_path("$", GUIDANCE, name),
+                keyword=GUIDANCE,
+            )
+        default = _GUIDANCE[name]
+        kind = bool if isinstance(default, bool) else str
+        if not isinstance(value, kind) and (value is not None or default is not None):
+            raise SchemaError(
+                f"{name!r} of {GUIDANCE!r} must be a {'boolean' if kind is bool else 'text'}; "
+                f"got {value!r}.",
+                path=child_path("$", GUIDANCE, name),
+                keyword=GUIDANCE,
+            )
+    every = {**_GUIDANCE, **said}
+    pattern, escapes = every["whitespace_pattern"], every["json_allowed_escapes"]
+    between = every["item_separator"], every["key_separator"]
+    is_usual = between == (",", ":")
+    options: dict[str, Any] = {"on_unsupported": "warn"} if every["lenient"] else {}
+    if escapes is not None and set(escapes) != set('nrbtf\\"u'):
+        raise _refused("json_allowed_escapes", "spelling='canonical' and ensure_ascii=")
+    if pattern is not None and is_usual:
+        options["whitespace"] = f"(?:{pattern})?"
+    elif pattern is None and not every["whitespace_flexible"] and between in _SEPARATED:
+        options["whitespace"] = _SEPARATED[between]
+    elif not is_usual:
+        name = "item_separator" if between[0] != "," else "key_separator"
+        raise _refused(name, "whitespace=, which may be a regular expression")
+    elif "whitespace_flexible" in said:
+        options["whitespace"] = "flexible"
+    return options
+
+
+def _refused(name: str, instead: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"{name!r} of {GUIDANCE!r} is not supported as it is there.",
+        path=child_path("$", GUIDANCE, name),
+        keyword=GUIDANCE,
+        fix=f"Leave it out, and compile with {instead}.",
+    )

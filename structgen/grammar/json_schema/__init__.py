@@ -10,6 +10,7 @@ from __future__ import annotations
 from .checks import show
 from .dialects import (
     DIALECTS,
+    GUIDANCE,
     KIND_OF,
     Dialect,
     by_name,
@@ -62,6 +63,7 @@ __all__ = [
     "DIGITS_ONLY",
     "FALSE",
     "FRACTION",
+    "GUIDANCE",
     "INTEGER",
     "IN_PLACE",
     "KIND_OF",

@@ -21,11 +21,14 @@ from structgen.grammar.regex import algebra as regex_algebra
 
 from .graph import DIGITS_ONLY, child_path
 
+GUIDANCE = "x-guidance"
+"""At the root of a schema: how llguidance is to write JSON."""
+
 _CORE4 = (
     "type enum multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength "
     "pattern items additionalItems maxItems minItems uniqueItems maxProperties minProperties "
     "required additionalProperties properties patternProperties dependencies allOf anyOf oneOf not "
-    "format $ref"
+    f"format $ref {GUIDANCE}"
 )
 _CORE6 = _CORE4 + " const contains propertyNames"
 _CORE7 = _CORE6 + " if then else"

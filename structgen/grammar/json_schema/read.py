@@ -31,7 +31,7 @@ from structgen.storage import IdentityMap
 
 from . import checks, dialects
 from .checks import not_a_schema, text, wrong
-from .dialects import DIALECTS, Dialect
+from .dialects import DIALECTS, GUIDANCE, Dialect
 from .documents import Documents, Place, Resource, Target, has_dynamic_anchors
 from .graph import (
     ARRAY,
@@ -858,6 +858,16 @@ def _held(keyword: str, field: str, held: Callable[[Reader, Any, Place, str], An
     return read
 
 
+def _guidance(reader: Reader, node: Node, value: Any, place: Place) -> None:
+    if place.path != "$":
+        raise UnsupportedFeature(
+            f"{GUIDANCE!r} counts at the root of a schema only, and is at {place.path}.",
+            path=place.path,
+            keyword=GUIDANCE,
+            fix="Move it there, or leave it out.",
+        )
+
+
 def _identifier(keyword: str) -> Handler:
     def read(reader: Reader, node: Node, value: Any, place: Place) -> None:
         checks.text(keyword, value, place)
@@ -911,6 +921,7 @@ _HANDLERS: dict[str, Handler] = {
     "dependencies": _dependencies("dependencies"),
     "unevaluatedProperties": _unevaluated_properties,
     "unevaluatedItems": _unevaluated_items,
+    GUIDANCE: _guidance,
     **{keyword: _reference(keyword) for keyword in ("$ref", "$dynamicRef", "$recursiveRef")},
 }
 
