@@ -2,7 +2,8 @@
 
 README.md, CONTRIBUTING.md and the like become pages. Links to files outside of
 docs/ lead to the repository. ``<!-- commands -->`` and ``<!-- endpoints -->`` in a page become the
-reference of the command line, from click, and of HTTP, from the server's OpenAPI document.
+reference of the command line, from click, and of HTTP, from the server's OpenAPI document;
+``<!-- example: NAME -->`` becomes the code of an example.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     for mark, made in MADE.items():
         if mark in markdown:
             markdown = markdown.replace(mark, "\n".join(made()))
+    markdown = re.sub(
+        "^<!-- example: (.+) -->$",
+        lambda name: f"```python\n{(ROOT / 'examples' / name[1]).read_text(encoding='utf-8')}```",
+        markdown,
+        flags=re.MULTILINE,
+    )
     # GitHub wants a backslash before | in the code of a table, and Python-Markdown none.
     markdown = re.sub(
         r"^\|.*$",

@@ -317,6 +317,9 @@ class Constraint(Typed[T_co]):
         output = self.output
         return explain(output.grammar, self._options, self._unenforced, output.checked)
 
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
+
     def __copy__(self) -> Constraint[T_co]:
         return self  # immutable
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import html
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -170,6 +171,14 @@ class Explanation:
             width = max(len(limit.option) for limit in self.limits)
             lines += [f"  {limit.option.ljust(width)}  {limit.text}" for limit in self.limits]
         return "\n".join(line.rstrip() for line in lines)
+
+    def _repr_html_(self) -> str:
+        """The tables, in a notebook."""
+        head = ("path", "keyword", "how", "note")
+        lines = [head, *((row.path, row.keyword, row.how, row.note) for row in self.rows)]
+        lines += [("", limit.option, "limit", limit.text) for limit in self.limits]
+        cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines)
+        return f"<table>{''.join(f'<tr>{line}</tr>' for line in cells)}</table>"
 
 
 def explain(

@@ -517,6 +517,11 @@ class Trace(Sequence[TraceStep]):
         """
         return _page(self)
 
+    def _repr_html_(self) -> str:
+        """The page, in a frame of a notebook."""
+        style = "width:100%;height:28em;border:0"
+        return f'<iframe style="{style}" srcdoc="{html.escape(self.to_html())}"></iframe>'
+
     def save(self, path: str | Path) -> None:
         """Write the page to a file.
 

@@ -294,6 +294,15 @@ def test_prints_as_a_table() -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
+def test_notebooks_show_a_table() -> None:
+    constraint = structgen.compile(JsonSchema({"enum": ["a<b"], "title": "T"}), BYTES)
+    shown = constraint._repr_html_()
+    assert shown == constraint.explain()._repr_html_()
+    assert "<tr><td>path</td><td>keyword</td><td>how</td><td>note</td></tr>" in shown
+    assert "<td>$</td><td>enum</td><td>masked</td>" in shown
+    assert "a<b" not in shown
+
+
 # -- nothing is left out ----------------------------------------------------------------------
 
 # Keywords whose value is a schema, a list of schemas, or schemas by name: written down again here,

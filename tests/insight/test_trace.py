@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import pickle
@@ -260,6 +261,7 @@ def test_the_page_has_a_title_that_reads_and_the_prompt(output_type, title):
     page = trace.to_html()
     assert "Hi &lt;b&gt; &amp; é</pre>" in page
     assert pickle.loads(pickle.dumps(trace)).to_html() == page
+    assert html.escape(page) in trace._repr_html_()
 
 
 def test_nothing_in_an_output_can_break_out_of_the_page(tmp_path):

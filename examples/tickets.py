@@ -1,4 +1,7 @@
-"""Sort texts, and leave to a person what the model is not sure of."""
+"""Sort tickets, with a probability, and leave to a person what the model is not sure of.
+
+Larger models answer several questions about a ticket at once: see `structgen.decisions`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def main() -> None:
         probabilities = generator.probabilities([*examples, {"role": "user", "content": ticket}])
         label, probability = next(iter(probabilities.items()))
         print(f"{probability:.2f} {label:<8} {ticket}")
-        if probability < 0.9:
+        if probability < 0.95:
             unsure.append(ticket)
     print(f"ask a person: {unsure}")
 
