@@ -39,10 +39,12 @@ _IDS = ("probeid01", "probeid02")  # Mistral's ids are nine letters and digits
 _QUESTION = {"role": "user", "content": "probe question"}
 _FURTHER = {"role": "user", "content": "probe further"}
 
-_BEFORE_TEMPLATE = {"<|constrain|>": "gpt-oss", "<|tool_call_argument_begin|>": "kimi-k2"}
+_NOT_SHOWN = ("gpt-oss", "kimi-k2")
 """Whose template shows calls in another way than the model writes them, or without their names."""
 
 _BY_TOKEN = {
+    "<|constrain|>": "gpt-oss",
+    "<|tool_call_argument_begin|>": "kimi-k2",
     "<|tool_call|>": "phi-4-mini",
     "[TOOL_CALLS]": "mistral-v3",
     "<|START_ACTION|>": "command",
@@ -87,16 +89,13 @@ def tool_syntax(model: Model) -> ToolSyntax:
     vocabulary = model.vocabulary
     named, ending = vocabulary.named_tokens.items(), vocabulary.eos_token_ids
     ends = [name for name, i in named if i in ending and name]
-    for token, family in _BEFORE_TEMPLATE.items():
-        if token in vocabulary.named_tokens:
-            return ToolSyntax.named(family)
-    for plain, one, two in _renderings(model):
+    family = next((_BY_TOKEN[token] for token in _BY_TOKEN if token in vocabulary.named_tokens), "")
+    for plain, one, two in () if family in _NOT_SHOWN else _renderings(model):
         syntax = read_syntax(plain, one, two, ends)
         if syntax is not None:
             return syntax
-    for token, family in _BY_TOKEN.items():
-        if token in vocabulary.named_tokens:
-            return ToolSyntax.named(family)
+    if family:
+        return ToolSyntax.named(family)
     is_shown = NEUTRAL.marker in (shown(model, [_QUESTION], _tools()) or "")
     return replace(NEUTRAL, known=is_shown)
 

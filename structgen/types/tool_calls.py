@@ -247,12 +247,21 @@ def _row(
     return ToolSyntax(marker, first + before, between, again, after + last, True, parameters)
 
 
+def _dsml(block: str) -> ToolSyntax:
+    """DeepSeek's XML, of calls in a block of that name."""
+    inside = ParameterSyntax(
+        '\n<｜DSML｜parameter name="', f'" string="{IS_TEXT}">', "</｜DSML｜parameter>"
+    )
+    return _row(
+        *(f"<｜DSML｜{block}>", f"<｜DSML｜{block}>", '\n<｜DSML｜invoke name="'),
+        *('">', "\n</｜DSML｜invoke>", f"\n</｜DSML｜{block}>"),
+        parameters=inside,
+    )
+
+
 _CALL, _NAME, _GIVEN = "<tool_call>", '{"name": "', '", "arguments": '
 _LISTED = f'\n    {{"tool_call_id": "{INDEX}", "tool_name": "'
 _HARMONY = "<|channel|>commentary to=functions."
-_DSML = ParameterSyntax(
-    '\n<｜DSML｜parameter name="', f'" string="{IS_TEXT}">', "</｜DSML｜parameter>"
-)
 
 DIALECTS: Mapping[str, ToolSyntax] = {
     "hermes": _row(_CALL, "", f"{_CALL}\n{_NAME}", _GIVEN, "}\n</tool_call>", "", joint="\n"),
@@ -266,11 +275,8 @@ DIALECTS: Mapping[str, ToolSyntax] = {
         *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"),
         *("<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
     ),
-    "deepseek-v3.2": _row(
-        *("<｜DSML｜function_calls>", "<｜DSML｜function_calls>", '\n<｜DSML｜invoke name="'),
-        *('">', "\n</｜DSML｜invoke>", "\n</｜DSML｜function_calls>"),
-        parameters=_DSML,
-    ),
+    "deepseek-v3.2": _dsml("function_calls"),
+    "deepseek-v4": _dsml("tool_calls"),
     "kimi-k2": _row(
         *("<|tool_calls_section_begin|>", "<|tool_calls_section_begin|>"),
         *("<|tool_call_begin|>functions.", f":{INDEX}<|tool_call_argument_begin|>"),

@@ -107,8 +107,8 @@ def spelt(value: Any) -> str:
     return value if isinstance(value, str) else dumped(value)
 
 
-def deepseek_v32(calls: Sequence[Made]) -> str:
-    written = "<｜DSML｜function_calls>\n"
+def deepseek_dsml(calls: Sequence[Made], block: str) -> str:
+    written = f"<｜DSML｜{block}>\n"
     for name, arguments in calls:
         written += f'<｜DSML｜invoke name="{name}">\n'
         for key, value in arguments.items():
@@ -116,7 +116,7 @@ def deepseek_v32(calls: Sequence[Made]) -> str:
             written += f'<｜DSML｜parameter name="{key}" string="{is_text}">'
             written += spelt(value) + "</｜DSML｜parameter>\n"
         written += "</｜DSML｜invoke>\n"
-    return written + "</｜DSML｜function_calls>"
+    return written + f"</｜DSML｜{block}>"
 
 
 def qwen_coder(calls: Sequence[Made]) -> str:
@@ -180,7 +180,8 @@ WRITERS: dict[str, Callable[[Sequence[Made]], str]] = {
     "mistral-v3": lambda calls: f"[TOOL_CALLS]{in_a_list(calls)}",
     "mistral": mistral,
     "deepseek-v3.1": deepseek_v31,
-    "deepseek-v3.2": deepseek_v32,
+    "deepseek-v3.2": lambda calls: deepseek_dsml(calls, "function_calls"),
+    "deepseek-v4": lambda calls: deepseek_dsml(calls, "tool_calls"),
     "kimi-k2": kimi,
     "qwen3-coder": qwen_coder,
     "glm-4.5": lambda calls: glm(calls, "\n"),
@@ -292,6 +293,7 @@ MODELS = {
     "mistral": "Mistral since 2025",
     "deepseek-v3.1": "DeepSeek V3.1",
     "deepseek-v3.2": "DeepSeek V3.2",
+    "deepseek-v4": "DeepSeek V4",
     "kimi-k2": "Kimi K2",
     "qwen3-coder": "Qwen3-Coder, Qwen 3.5",
     "glm-4.5": "GLM 4.5 and 4.6",
@@ -409,6 +411,7 @@ def test_text_may_stand_before_calls(dialect: str) -> None:
 
 TAGS = {
     "deepseek-v3.2": "</｜DSML｜parameter>",
+    "deepseek-v4": "</｜DSML｜parameter>",
     "qwen3-coder": "</parameter>",
     "glm-4.5": "</arg_value>",
     "glm-4.7": "</arg_value>",
