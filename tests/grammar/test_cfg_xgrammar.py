@@ -17,6 +17,7 @@ VOCABULARY = Vocabulary.from_tokens(TOKENS, eos_token_ids=[256], named_tokens={"
 
 
 ONCE = "((?!ab).)*(abc)?"
+TWO = "([ac]*(abc|ba))*[ac]*"
 BEFORE_BB = "(?!.*bb..)(aac|(?!aa).)*bb"
 
 
@@ -40,6 +41,8 @@ def compiled(text: str) -> structgen.Constraint:
         ('root ::= Regex("[^c]+", json_string=true)', "[^c\"\\\\]+"),
         ('root ::= Substring("ab", "c", "a") "b"', "(ab|abc|abca|c|ca|a)?b"),
         ('root ::= TagDispatch(("ab", x))\nx ::= "c"', "((?!ab).|abc)*"),
+        ('root ::= TagDispatch(("ab", x), ("b", y))\nx ::= "c"\ny ::= "a"', TWO),
+        ('root ::= TagDispatch(("ac", x), excludes=("c",))\nx ::= "b"', "[ab]*"),
         ('root ::= TagDispatch(("ab", x), loop_after_dispatch=false)\nx ::= "c"', ONCE),
         ('root ::= t "bb"\nt ::= TagDispatch(("aa", x), excludes=("bb",))\nx ::= "c"', BEFORE_BB),
     ],

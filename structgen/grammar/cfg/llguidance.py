@@ -53,9 +53,6 @@ _TIMES = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 _MAX_DEPTH = 100
 """Most brackets, and terminals, inside each other."""
 
-_MAX_CHUNKS = 100
-"""Most words or chunks of a text in ``%regex``."""
-
 _ANY = ir.Repeat(ir.ANY_CHAR, 1, None)
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _NOT_HERE = {
@@ -700,6 +697,7 @@ class _Scope:
                 '{"substring_chunks": ["…", …]}',
                 token.at,
             )
-        if len(chunks) > _MAX_CHUNKS:
-            self._wrong(f"A text of %regex has at most {_MAX_CHUNKS} words or chunks", token.at)
+        if len(chunks) > notation.MAX_CHUNKS:
+            most = notation.MAX_CHUNKS
+            self._wrong(f"A text of %regex has at most {most} words or chunks", token.at)
         return notation.pieces(chunks)

@@ -35,6 +35,9 @@ from structgen.storage import IdentityMap
 from . import embedded, foreign
 from .embedded import Given
 
+MAX_CHUNKS = 100
+"""Most texts of `pieces`."""
+
 MAX_LENGTH = 1_000
 """Longest regular expression of one terminal made of several parts, in characters."""
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from structgen.errors import PatternError
-from structgen.grammar import ir, regex
+from structgen.grammar import ir, reading, regex
 from structgen.grammar.regex import tree
 
 from . import embedded, notation
@@ -40,7 +40,7 @@ _MACROS = {
     "Token": "Token(12, 13)",
     "ExcludeToken": "ExcludeToken(12, 13)",
     "Regex": 'Regex("[a-z]+", flags="is", json_string=true)',
-    "Substring": 'Substring("one", "two")',
+    "Substring": f'Substring("one", "two"), with at most {notation.MAX_CHUNKS} texts',
 }
 """How each macro is written."""
 
@@ -196,9 +196,11 @@ class Reader(notation.Reader):
         if kind == "Regex":
             return self._pattern(given, named, at)
         if kind == "Substring":
-            return None if named or not _are(str, given) else Regular(notation.pieces(given))
-        is_sound = given and not named and _are(int, given)
-        return self._token(given, kind == "ExcludeToken", at) if is_sound else None
+            is_sound = _are(str, given) and len(given) <= notation.MAX_CHUNKS
+            return Regular(notation.pieces(given)) if is_sound and not named else None
+        if named or not given or not _are(int, given):
+            return None
+        return self._token(given, kind == "ExcludeToken", at)
 
     def _token(self, ids: Sequence[int], negate: bool, at: int) -> Expression:
         listed = ",".join(f"{i}-{i}" for i in ids)  # so that one is not named by its id alone
@@ -243,17 +245,23 @@ class Reader(notation.Reader):
             return None
         ways: list[Expression] = []
         if is_text:
+            marks = [*tags, *excludes]
+            reading.spend(
+                sum(map(len, marks)) * len(marks), "a TagDispatch has too many tags; use fewer"
+            )
             if any(tag.startswith(exclude) for tag in tags for exclude in excludes):
                 return None
             barred = tree.concat([ir.ANY_TEXT, _one_of(excludes)])
-            seen = tree.concat([ir.ANY_TEXT, _one_of([*tags, *excludes])])
+            seen = tree.concat([ir.ANY_TEXT, _one_of(marks)])
             more = tree.complement(tree.alternate([tree.concat([seen, _ANY]), barred]))
             free = self._regular(
                 tree.complement(tree.concat([seen, ir.ANY_TEXT])), "the text around tags", at
             )
             for tag, rule in zip(tags, rules, strict=True):
-                whole = tree.intersect([tree.concat([ir.ANY_TEXT, ir.literal(tag)]), more])
-                begin = self._regular(whole, f"the text up to {tag!r}", at)
+                begin: Expression = notation.Sequence((free, Regular(ir.literal(tag))))
+                if _meets(tag, marks):
+                    whole = tree.intersect([tree.concat([ir.ANY_TEXT, ir.literal(tag)]), more])
+                    begin = self._regular(whole, f"the text up to {tag!r}", at)
                 ways.append(notation.Sequence((begin, rule)))
         else:
             if {*tags} & {*excludes}:
@@ -272,6 +280,13 @@ def _are(kind: type, values: Sequence[Any]) -> bool:
 
 def _one_of(texts: Sequence[str]) -> ir.Regex:
     return tree.alternate(map(ir.literal, texts))
+
+
+def _meets(tag: str, marks: Sequence[str]) -> bool:
+    """Whether some text without marks and the tag behind it have another mark, or the tag twice."""
+    return any(mark in tag and mark != tag for mark in marks) or any(
+        mark.endswith(tag[:n]) for n in range(1, len(tag)) for mark in marks
+    )
 
 
 def _as_in_python(found: re.Match[str]) -> str:
