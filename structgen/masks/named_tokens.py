@@ -5,9 +5,9 @@ so that plans, masks and places in an output need to know nothing of it. `NamedT
 these bytes and token ids meet. A named token stands where the grammar names it and nowhere else:
 where its text is wanted, other tokens spell that.
 
-Some tokens may be named together, ``<[12,20-30]>``, ``<[^12]>`` or ``<[*]>``: these two bytes then
-stand for any of them, and each of them still for its text. Without those that end the sequence, or
-are a piece of a character.
+Some tokens may be named together, ``<[12,20-30]>``, ``<[^12]>``, ``!<name>`` or ``<[*]>``: these
+two bytes then stand for any of them, and each of them still for its text. Those that end the
+sequence, or are a piece of a character, are never among them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import difflib
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from structgen.automaton.cfg import MARK, spelling
 from structgen.automaton.texts import Rope, Text, flat
@@ -144,19 +145,21 @@ class NamedTokens:
 
 def _names_several(name: str, vocabulary: Vocabulary) -> bool:
     is_one = name in vocabulary.named_tokens or _BY_ID.fullmatch(name)
-    return not is_one and _SEVERAL.fullmatch(name) is not None
+    return not is_one and (name[0] == "!" or _SEVERAL.fullmatch(name) is not None)
 
 
 def _ids_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> list[int]:
     """The ids that a grammar names at a place, those of ordinary text first."""
     if not _names_several(token.text, vocabulary):
         return [_id_of(vocabulary, token)]
-    found = _SEVERAL.fullmatch(token.text)
-    assert found is not None
+    found = _SEVERAL.fullmatch(token.text.removeprefix("!"))
     listed: set[int] = set()
-    for low, high in re.findall(r"(\d+)(?:-(\d+))?", found[2] or ""):
-        listed.update(range(int(low), min(int(high or low) + 1, vocabulary.size)))
-    if found[1] or not found[2]:
+    if found is None:
+        listed.add(_looked_up(vocabulary, replace(token, text=token.text[1:])))
+    elif found[2]:
+        for low, high in re.findall(r"(\d+)(?:-(\d+))?", found[2]):
+            listed.update(range(int(low), min(int(high or low) + 1, vocabulary.size)))
+    if token.text[0] == "!" or (found and (found[1] or not found[2])):
         known = {i for i, text in enumerate(vocabulary.tokens) if text}
         listed = {*known, *vocabulary.named_tokens.values()} - listed
     listed = {
@@ -175,7 +178,7 @@ def _is_whole(text: bytes) -> bool:
     return True
 
 
-def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
+def _looked_up(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
     name, place = token.text, f", {token.place}" if token.place else ""
     known = vocabulary.named_tokens
     token_id = known.get(name)
@@ -186,16 +189,21 @@ def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
             raise GrammarError(
                 f"The vocabulary has no token {token_id:,}{place}: it has {vocabulary.size:,} ids."
             )
-    if token_id is not None:
-        text = vocabulary.tokens[token_id]
-        if len(text) == 1 or (text and token_id not in known.values()):
-            raise GrammarError(
-                f"The token {name} is a piece of ordinary text, {text!r}, which would be missing "
-                "elsewhere. Write the text."
-            )
     if token_id is None:
         hint = _near(name, vocabulary)
         raise GrammarError(f"The vocabulary has no special token {name}{place}. {hint}")
+    return token_id
+
+
+def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
+    name, place = token.text, f", {token.place}" if token.place else ""
+    token_id = _looked_up(vocabulary, token)
+    text = vocabulary.tokens[token_id]
+    if len(text) == 1 or (text and token_id not in vocabulary.named_tokens.values()):
+        raise GrammarError(
+            f"The token {name} is a piece of ordinary text, {text!r}, which would be missing "
+            "elsewhere. Write the text."
+        )
     if token_id in vocabulary.eos_token_ids:
         raise GrammarError(
             f"The token {name}{place} ends the sequence, which is no part of a grammar: outputs "

@@ -221,6 +221,15 @@ SEVERAL = {
         f"start: (A <[^0-{Z},{IDS[END]}]> <|call|>?)+\nA: /[az]+/",
         {f"<[^0-{Z},{IDS[END]}]>": EVERY - {*range(Z + 1), IDS[END]}, CALL: {IDS[CALL]}},
     ),
+    "all but one": (
+        "root ::= (!<|call|> | <|call|> [a] !<|stop|>)+ !<[101]>",
+        {
+            "!<|call|>": EVERY - {IDS[CALL]},
+            CALL: {IDS[CALL]},
+            "!<|stop|>": EVERY,
+            "!<[101]>": EVERY - {A},
+        },
+    ),
     "listed": (
         f'start: A? <[{A}-{B},{IDS[TOOL]},0]> ("a" | <tool> | %json {{"enum": ["b", 12]}})'
         f" <[{B},1]> | A\nA: /[ab]+/",
@@ -294,7 +303,8 @@ def test_the_text_holds_the_names() -> None:
         ("start: <[^*]>", "some by their ids"),
         ("start: <[123456-123457]>", "has none of the tokens"),
         (f"start: <[{IDS[STOP]},{TINY.eos_token_ids[0]}]>", "has none of the tokens"),
-        ("root ::= !<[12]>", "Expected a literal"),
+        ("root ::= !<nothing>", "has no special token <nothing>"),
+        ("root ::= !< a >", "without spaces"),
         ("start: <![12]>", "some by their ids"),
         (f"start: <[{VOCABULARY.encode_bytes(b'a')[0]}]>", "piece of ordinary text, b'a'"),
         (f"start: <[{VOCABULARY.encode_bytes(b'the')[0]}]>", "piece of ordinary text, b'the'"),

@@ -47,7 +47,7 @@ _ITEMS = {
     re.compile(r"\\"): " Escapes stand in literals and classes only.",
     re.compile(r"'"): ' GBNF writes literals in double quotes: "text".',
     re.compile(r"-"): " Only EBNF takes away with -, from what stands before it.",
-    re.compile(r"!"): " Any token but one is written by its id, <[^12]>.",
+    re.compile(r"!"): " Any token but one is written !<name>.",
     re.compile(r"/"): " Patterns between slashes are Lark's. Write classes, [a-z]+.",
     re.compile(r"\{"): " What may be repeated is written (…)*.",
     re.compile(r","): " What follows each other stands side by side, without commas.",

@@ -673,11 +673,11 @@ class _Scope:
     def _pattern(self, token: _Token) -> ir.Regex:
         end = token.text.rindex("/")
         flags = token.text[end + 1 :]
-        if set(flags) & set("lu"):
-            self._wrong(f"There are no flags {flags!r} here: i, m, s and x", token.at)
+        if "l" in flags:
+            self._wrong(f"There are no flags {flags!r} here: i, m, s, u and x", token.at)
         number = functools.reduce(lambda a, b: a | getattr(re, b.upper()), flags, 0)
         try:
-            return regex.parse_python(token.text[1:end].replace(r"\/", "/"), number)
+            return notation.pattern(token.text[1:end].replace(r"\/", "/"), number)
         except PatternError as error:
             self._wrong(str(error).rstrip("."), token.at)
 

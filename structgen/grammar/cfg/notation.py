@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, TypeAlias
 
 from structgen.errors import GrammarError, PatternError
@@ -433,6 +433,25 @@ def _references(expression: Expression) -> Iterator[str]:
             todo.append(part.body)
         elif isinstance(part, Made):
             todo += part.parts
+
+
+_OF_OTHERS = re.compile(
+    r"\\[xu]\{([0-9A-Fa-f]{1,6})\}|\\c([A-Za-z])|(\(\?<)(?=[A-Za-z_]\w*>)|\\.", re.DOTALL
+)
+
+
+def pattern(text: str, flags: int) -> ir.Regex:
+    """A pattern of Python's, with what Rust and ECMAScript write otherwise: ``\\u{1F600}``,
+    ``\\cA``, ``(?<name>…)``."""
+
+    def as_in_python(found: re.Match[str]) -> str:
+        if found[1]:
+            return f"\\U{found[1]:0>8}"
+        if found[2]:
+            return f"\\x{ord(found[2]) & 31:02x}"
+        return "(?P<" if found[3] else found[0]
+
+    return regex.parse_python(_OF_OTHERS.sub(as_in_python, text), flags)
 
 
 def is_plain(regex: ir.Regex) -> bool:
@@ -872,12 +891,14 @@ class Reader:
             return Regular(tree.concat(map(ir.character, map(ord, self.quoted(char)))))
         if char == "[":
             return self.char_class()
-        if char == "<":
-            token = embedded.TOKEN.match(self.text, self.at)
+        is_other = self.dialect == "gbnf" and self.peek("!<")
+        if char == "<" or is_other:
+            token = embedded.TOKEN.match(self.text, self.at + is_other)
             if token is None:
                 self.wrong("A special token is written <name>, without spaces.")
             self.at = token.end()
-            return Placed(embedded.special_token(token[0], self.text, token.start()))
+            named = embedded.special_token(token[0], self.text, token.start())
+            return Placed(replace(named, text=f"!{named.text}") if is_other else named)
         if self.peek("%json"):
             terminal, self.at = embedded.json_schema(self.text, self.at)
             return Placed(terminal)

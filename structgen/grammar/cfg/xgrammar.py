@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from structgen.errors import PatternError
-from structgen.grammar import ir, reading, regex
+from structgen.grammar import ir, reading
 from structgen.grammar.regex import tree
 
 from . import embedded, notation
@@ -30,7 +30,6 @@ _NAME = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 _OPTIONS = re.compile(r"\[([^\]\n]*)\]")
 _UNBOUNDED = re.compile(r"\{\s*(\d+)\s*,\s*-1\s*\}")
 _ARGUMENT = re.compile(r"([A-Za-z_]\w*)\s*=")
-_FOR_PYTHON = re.compile(r"\\u\{([0-9A-Fa-f]{1,6})\}|\\c([A-Za-z])|(\(\?<)(?![=!])|\\.", re.DOTALL)
 _NOT_IN_JSON = ir.char_set([(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)])
 _ANY = ir.Repeat(ir.ANY_CHAR, 1, None)
 
@@ -216,8 +215,7 @@ class Reader(notation.Reader):
         dots = re.DOTALL if flags is None or "s" in flags else re.ASCII
         ignore_case = re.IGNORECASE if "i" in (flags or "") else re.ASCII
         try:
-            pattern = _FOR_PYTHON.sub(_as_in_python, given[0])
-            found = regex.parse_python(pattern, re.ASCII | dots | ignore_case)
+            found = notation.pattern(given[0], re.ASCII | dots | ignore_case)
         except PatternError as error:
             self.wrong(str(error), at)
         if in_json:
@@ -287,15 +285,6 @@ def _meets(tag: str, marks: Sequence[str]) -> bool:
     return any(mark in tag and mark != tag for mark in marks) or any(
         mark.endswith(tag[:n]) for n in range(1, len(tag)) for mark in marks
     )
-
-
-def _as_in_python(found: re.Match[str]) -> str:
-    """What XGrammar's patterns write otherwise than Python's."""
-    if found[1]:
-        return f"\\U{found[1]:0>8}"
-    if found[2]:
-        return f"\\x{ord(found[2]) & 31:02x}"
-    return "(?P<" if found[3] else found[0]
 
 
 def _bounded(most: int, found: ir.Regex) -> ir.Regex:
