@@ -296,7 +296,14 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 @click.group(context_settings=_CONTEXT)
 @click.version_option(structgen.__version__, message="structgen %(version)s")
 def cli() -> None:
-    """Exact structured output from local language models."""
+    """Make local language models answer in exactly the type you ask for.
+
+    \b
+    To try it:
+      structgen demo     what a mask does; fetches a model of 90 MB, once
+      structgen serve    OpenAI's API on this machine: pip install 'structgen[server]'
+      structgen doctor   what this machine has and lacks; fetches nothing
+    """
 
 
 @cli.command()
