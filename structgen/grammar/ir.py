@@ -347,6 +347,22 @@ class SpecialToken:
 
 
 @dataclass(frozen=True, slots=True)
+class Capture:
+    """A nonterminal whose texts have a name.
+
+    Attributes:
+        nonterminal: its number.
+        name: the name.
+        tails: what is no part of the capture: of the end of the text first the longest text of the
+            first of these, then that of the next.
+    """
+
+    nonterminal: int
+    name: str
+    tails: tuple[Regex, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ContextFree:
     """Texts of a context-free grammar.
 
@@ -358,6 +374,7 @@ class ContextFree:
         rules: ``(nonterminal number, symbols)``.
         start: number of the start nonterminal.
         ignore: numbers of the terminals that may stand anywhere between the others.
+        captures: the nonterminals whose texts have names.
         key: what the store of grammars knows it by; None for one that is not kept by its text.
     """
 
@@ -366,6 +383,7 @@ class ContextFree:
     rules: tuple[tuple[int, tuple[int, ...]], ...]
     start: int
     ignore: tuple[int, ...] = ()
+    captures: tuple[Capture, ...] = ()
     key: str | None = field(default=None, compare=False, repr=False)
 
 

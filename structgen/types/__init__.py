@@ -6,7 +6,8 @@
 messages); `json_types` and `exact_schema` (whatever Pydantic knows), `patterns`,
 `own_types` and `networks` (Pydantic's own types), `signatures` (functions), `records` (attrs,
 msgspec); `tags` and `tagged` (free text with values in it), `templates` and `joined` (text with
-holes); `tool_calls`, `tools`, `tool_arguments` and `tool_grammar` (calls in a model's own syntax);
+holes), `captures` (parts of a grammar's text); `tool_calls`, `tools`, `tool_arguments` and
+`tool_grammar` (calls in a model's own syntax);
 `written` (types as bytes). Knows no vocabulary or model.
 
 The types of `ready` are attributes as well (`structgen.types.country_code`), made when they are
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from structgen.types.captures import CapturedText
 from structgen.types.dispatch import cache_key, filled, lower
 from structgen.types.joined import Divider, is_text_of
 from structgen.types.own_types import FUNCTIONS, looked_at_by
@@ -62,6 +64,7 @@ __all__ = [
     "NEUTRAL",
     "AnyT",
     "Call",
+    "CapturedText",
     "Cfg",
     "Choice",
     "Choices",

@@ -40,6 +40,7 @@ from structgen.grammar import cfg, ir, regex
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.grammar.regex import tree as regex_tree
+from structgen.types.captures import Capturing
 from structgen.types.joined import joined_type, repeated_type, template_type
 from structgen.types.json_types import JsonType, adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
@@ -144,7 +145,8 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         given = {name: _terminal(name, item) for name, item in value.terminals}
         grammar = cfg.parse(value.text, value.start, value.dialect, value.path, given)
         locate = functools.partial(cfg.locate, value.text, value.dialect, value.path)
-        return OutputType(grammar, str, name, locate=locate)
+        parse = Capturing(grammar, name) if grammar.captures else str
+        return OutputType(grammar, parse, name, locate=locate)
     if isinstance(value, Joined):
         return joined_type(value, name, lower)
     if isinstance(value, Repeated):

@@ -478,7 +478,9 @@ class GrowingValue(Generic[T_co]):
             else:
                 parse: Any = output.parse
                 is_text = isinstance(output.grammar, ir.Pattern) and output.values is not None
-                self._grows = parse is str or (is_text and shapes.grows(shapes.root))
+                rules = output.grammar
+                is_captured = isinstance(rules, ir.ContextFree) and bool(rules.captures)
+                self._grows = parse is str or is_captured or (is_text and shapes.grows(shapes.root))
         self._n_changes = 0
 
     @property

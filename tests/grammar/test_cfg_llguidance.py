@@ -120,7 +120,7 @@ def test_what_options_and_ignored_text_name_is_used() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("start[capture]: /a/", "capture is not supported"),
+        ('start[stop_capture="x", suffix="b"]: /a/', "stop_capture is not supported"),
         ("start[max_tokens=3]: /a/", "max_tokens is not supported. Bound the characters"),
         ("start[temperature=0.5]: /a/", "temperature is not supported. Pass temperature="),
         ("start[huge]: /a/", "no option 'huge'"),

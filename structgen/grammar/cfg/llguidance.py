@@ -12,7 +12,7 @@ r"""Lark as llguidance reads it → IR.
 Owns this syntax, and what a lexeme is: a text of its terminal, then what is ignored. A text belongs
 to the language if any way to cut it into lexemes fits; llguidance cuts at the longest one alone, so
 it refuses some texts that are taken here, and takes none that are not. What it offers beside texts
-(captures, a temperature or a number of tokens for a rule) is refused by name. What expressions come
+(a temperature or a number of tokens for a rule) is refused by name. What expressions come
 to is for `notation` to say.
 """
 
@@ -23,6 +23,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 from structgen.errors import GrammarError, PatternError
@@ -56,7 +57,6 @@ _MAX_DEPTH = 100
 _ANY = ir.Repeat(ir.ANY_CHAR, 1, None)
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _NOT_HERE = {
-    "capture": "Leave it out, and take what you need out of the text.",
     "stop_capture": "Leave it out, and take what you need out of the text.",
     "max_tokens": "Bound the characters: /.{0,80}/. A grammar counts no tokens.",
     "temperature": "Pass temperature= to the generator, for the whole text.",
@@ -145,7 +145,13 @@ def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
     while reader.todo:
         name, read = reader.todo.pop()
         reader.rules[name] = read()
-    return notation.build(reader.rules, first.name, text)
+    grammar = notation.build(reader.rules, first.name, text)
+    captures = [
+        ir.Capture(number, name, tuple([tail for tail in tails if tail != ir.EPSILON]))
+        for number, rule in enumerate(grammar.nonterminals)
+        for name, tails in filter(None, [reader.captures.get(rule)])
+    ]
+    return replace(grammar, captures=tuple(captures))
 
 
 def definitions(text: str) -> dict[str, tuple[int, set[str]]]:
@@ -175,6 +181,7 @@ class _Reader:
         self.tokens = self._tokens()
         self.rules: dict[str, Expression] = {}
         self.todo: list[tuple[str, Callable[[], Expression]]] = []
+        self.captures: dict[str, tuple[str, tuple[ir.Regex, ...]]] = {}
 
     def _tokens(self) -> list[_Token]:
         found: list[_Token] = []
@@ -316,7 +323,12 @@ class _Scope:
             key = self._must("rule")
             if key.text in _NOT_HERE:
                 self._wrong(f"{key.text} is not supported. {_NOT_HERE[key.text][:-1]}", key.at)
-            if key.text == "lazy":
+            if key.text == "capture":
+                options["capture"] = None
+                if self._take("="):
+                    written = self._must("string")
+                    options["capture"] = json.loads(written.text)
+            elif key.text == "lazy":
                 options["suffix"] = None
             elif key.text in ("stop", "suffix"):
                 self._must("=")
@@ -401,11 +413,17 @@ class _Scope:
             )
             self._reader.rules[full] = Regular(ir.NOTHING)  # until it is read
             self._reader.todo.append((full, lambda: self._rule_body(found, number)))
-        return Reference(full, is_apart=found.is_numbered)  # of so many, terminals grow large
+            if "capture" in found.options:
+                until, back = found.options.get("suffix"), self._next
+                tails = self.skip, ir.EPSILON if until is None else self._value_at(until)
+                self._reader.captures[full] = found.options["capture"] or name, tails
+                self._next = back
+        # Terminals of many numbers grow large, and what is captured needs a beginning and an end.
+        return Reference(full, is_apart=found.is_numbered or "capture" in found.options)
 
     def _rule_body(self, found: _Definition, number: int | None) -> Expression:
         self._next, self._number = found.body, number
-        if not found.options:
+        if found.options.keys() <= {"capture"}:
             return self._whole()
         body = self._terminal_at(found.body, found.at)
         if "suffix" in found.options:

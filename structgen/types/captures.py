@@ -1,0 +1,249 @@
+"""What rules of a grammar capture of a finished text: `CapturedText`.
+
+The text is derived once more from the grammar's rules, by Earley's algorithm over bytes; what a
+terminal takes, its automaton says. Of several derivations one counts: of a rule's alternatives the
+first that fits, and of its parts the last one is as short as can be, then the one before it, as in
+templates. Special tokens have no text: they stand wherever they may. Knows no masks.
+
+Jay Earley, An efficient context-free parsing algorithm, 1970.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from structgen.errors import ParseError, Unsatisfiable
+from structgen.grammar import ir
+
+from .joined import LOOSE
+from .schemas import shown
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_MAX_STEPS = 500_000
+"""Most steps of one derivation."""
+
+_Item: TypeAlias = "tuple[int, int, int]"
+"""A rule, how many of its symbols have been read, and where they begin."""
+
+_Span: TypeAlias = "tuple[int, int, int]"
+"""A nonterminal, where its text begins, and where that ends."""
+
+
+class CapturedText(str):
+    """A text of a grammar with captures; a ``str`` like any other.
+
+    Attributes:
+        all_captures: each name with its text, in the order in which these end, what is inside
+            another one first.
+    """
+
+    __slots__ = ("all_captures",)
+
+    all_captures: tuple[tuple[str, str], ...]
+
+    def __new__(cls, text: str, all_captures: tuple[tuple[str, str], ...]) -> Self:
+        """``text``, of which these parts have names."""
+        self = super().__new__(cls, text)
+        self.all_captures = all_captures
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CapturedText, (str(self), self.all_captures)
+
+    @property
+    def captures(self) -> dict[str, str]:
+        """The last text that each name has."""
+        return dict(self.all_captures)
+
+
+class Capturing:
+    """Makes `CapturedText` of the texts of a grammar.
+
+    Args:
+        grammar: the grammar.
+        name: what to call it in messages.
+    """
+
+    def __init__(self, grammar: ir.ContextFree, name: str) -> None:
+        self._grammar = grammar
+        self._name = name
+        self._machines: dict[int | ir.Regex, Any] = {}
+
+    def __call__(self, text: str) -> CapturedText:
+        """``text``, and what is captured of it.
+
+        Raises:
+            ParseError: it is no text of the grammar, or there are too many ways to derive it.
+        """
+        data = text.encode("utf-8", "surrogatepass")
+        spans = _Derivation(self._grammar, data, self._ends).spans()
+        if spans is None:
+            raise ParseError(f"The text is no {self._name}: {shown(text)}.", text=text)
+        captured = {one.nonterminal: one for one in self._grammar.captures}
+        found: list[tuple[str, str]] = []
+        for nonterminal, begin, end in reversed(spans):
+            if (one := captured.get(nonterminal)) is not None:
+                part = data[begin:end]
+                for tail in one.tails:
+                    places = (i for i in range(len(part)) if len(part) in self._ends(tail, part, i))
+                    part = part[: next(places, None)]
+                found.append((one.name, part.decode()))
+        return CapturedText(text, tuple(found))
+
+    def _ends(self, terminal: int | ir.Regex, data: bytes, at: int) -> list[int]:
+        """Where a text of a terminal may end that begins at a place of ``data``."""
+        from structgen.automaton.core import TextHistory
+
+        machine = self._machine(terminal)
+        if machine is None:
+            return []
+        if isinstance(machine, ir.SpecialToken):
+            return [at]
+        found: list[int] = []
+        state = machine.start
+        for end in range(at, len(data)):
+            state = machine.step(state, data[end])
+            while machine.is_pending(state):
+                state = machine.resolve(state, TextHistory().after(data[at : end + 1]))
+            if not state:
+                break
+            if machine.is_accepting(state):
+                found.append(end + 1)
+        return found
+
+    def _machine(self, terminal: int | ir.Regex) -> Any:
+        # Only when there is a text: automata are a lot of code to those who have types only.
+        from structgen.automaton import build
+
+        if terminal not in self._machines:
+            one: Any = self._grammar.terminals[terminal] if isinstance(terminal, int) else terminal
+            if not isinstance(one, ir.SpecialToken):
+                regex: Any = one.pattern if isinstance(one, ir.Terminal) else one
+                grammar = one.grammar if isinstance(one, ir.Embedded) else ir.Pattern(regex, "")
+                try:
+                    one = build(grammar, LOOSE).machine
+                except Unsatisfiable:
+                    one = None
+            self._machines[terminal] = one
+        return self._machines[terminal]
+
+
+class _Derivation:
+    """How a text comes of the rules.
+
+    Args:
+        grammar: the grammar.
+        data: the text.
+        ends: gives where a text of a terminal may end.
+    """
+
+    def __init__(
+        self, grammar: ir.ContextFree, data: bytes, ends: Callable[[int, bytes, int], list[int]]
+    ) -> None:
+        self._rules = grammar.rules
+        self._start = grammar.start
+        self._data = data
+        self._size = len(data)
+        self._rules_of: dict[int, list[int]] = defaultdict(list)
+        for number, (nonterminal, _) in enumerate(grammar.rules):
+            self._rules_of[nonterminal].append(number)
+        self._ends = lru_cache(maxsize=None)(lambda terminal, at: ends(terminal, data, at))
+        # Where each item has been reached, and when each nonterminal first was with a text.
+        self._places: dict[_Item, dict[int, None]] = defaultdict(dict)
+        self._whole: dict[_Span, int] = {}
+        self._read()
+
+    def _read(self) -> None:
+        agenda: list[list[_Item]] = [[] for _ in range(self._size + 1)]
+        waiting: dict[tuple[int, int], list[_Item]] = {}
+        count = 0
+
+        def reach(item: _Item, at: int) -> None:
+            if at not in self._places[item]:
+                self._places[item][at] = None
+                agenda[at].append(item)
+
+        def predict(nonterminal: int, at: int) -> list[_Item]:
+            for rule in self._rules_of[nonterminal]:
+                reach((rule, 0, at), at)
+            return []
+
+        predict(self._start, 0)
+        for at, items in enumerate(agenda):
+            for rule, read, begin in items:  # more are added meanwhile
+                count += 1
+                if count > _MAX_STEPS:
+                    raise ParseError(
+                        "There are too many ways to derive the text from the grammar, so that "
+                        "nothing can be captured. Leave capture out, or bound what repeats.",
+                        text=self._data.decode("utf-8", "surrogatepass"),
+                    )
+                nonterminal, symbols = self._rules[rule]
+                after = rule, read + 1, begin
+                if read == len(symbols):
+                    if (nonterminal, begin, at) not in self._whole:
+                        self._whole[nonterminal, begin, at] = len(self._whole)
+                        for one, n, first in waiting.get((nonterminal, begin), ()):
+                            reach((one, n + 1, first), at)
+                elif symbols[read] >= 0:
+                    for end in self._ends(symbols[read], at):
+                        count += 1
+                        reach(after, end)
+                else:
+                    key = ~symbols[read], at
+                    if key not in waiting:
+                        waiting[key] = predict(*key)
+                    waiting[key].append((rule, read, begin))
+                    if (*key, at) in self._whole:
+                        reach(after, at)
+
+    def spans(self) -> list[_Span] | None:
+        """The nonterminals of the derivation with their texts, from the right, each before those
+        inside it; None where there is none."""
+        todo = [(self._start, 0, self._size)]
+        if todo[0] not in self._whole:
+            return None
+        found: list[_Span] = []
+        while todo:
+            span = todo.pop()
+            found.append(span)
+            todo += self._parts(span)
+        return found
+
+    def _parts(self, span: _Span) -> list[_Span]:
+        """The nonterminals that one consists of."""
+        nonterminal, begin, end = span
+        for rule in self._rules_of[nonterminal]:
+            parts = self._divide((rule, len(self._rules[rule][1]), begin), end, span)
+            if parts is not None:
+                return parts
+        raise AssertionError("what was derived has a derivation")
+
+    def _divide(self, item: _Item, end: int, whole: _Span) -> list[_Span] | None:
+        """The nonterminals of what an item has read up to ``end``; None where it has not.
+
+        No part is the whole again, or made of it: it was derived before the whole was.
+        """
+        rule, read, begin = item
+        if end not in self._places.get(item, ()):
+            return None
+        if not read:
+            return []
+        symbol, before = self._rules[rule][1][read - 1], (rule, read - 1, begin)
+        for at in sorted(self._places.get(before, ()), reverse=True):
+            if symbol >= 0:
+                if at > end or end not in self._ends(symbol, at):
+                    continue
+            elif (order := self._whole.get((~symbol, at, end))) is None or (
+                (at, end) == whole[1:] and order >= self._whole[whole]
+            ):
+                continue
+            others = self._divide(before, at, whole)
+            if others is not None:
+                return others if symbol >= 0 else [*others, (~symbol, at, end)]
+        return None
