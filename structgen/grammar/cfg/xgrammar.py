@@ -239,11 +239,11 @@ class Reader(notation.Reader):
         if not all(type(one) is tuple and len(one) == 2 for one in given):
             return None
         tags, rules = [one[0] for one in given], [one[1] for one in given]
-        if not _are(kind, [*tags, *excludes]) or not _are(Reference, rules) or "" in tags:
+        marks = [*tags, *excludes]
+        if not _are(kind, marks) or not _are(Reference, rules) or "" in marks:
             return None
         ways: list[Expression] = []
         if is_text:
-            marks = [*tags, *excludes]
             reading.spend(
                 sum(map(len, marks)) * len(marks), "a TagDispatch has too many tags; use fewer"
             )
@@ -264,7 +264,7 @@ class Reader(notation.Reader):
         else:
             if {*tags} & {*excludes}:
                 return None
-            free = Repeated(self._token([*tags, *excludes], True, at), 0, None)
+            free = Repeated(self._token(marks, True, at), 0, None)
             for tag, rule in zip(tags, rules, strict=True):
                 ways.append(notation.Sequence((free, self._token([tag], False, at), rule)))
         if loops:
