@@ -19,7 +19,7 @@ from typing import final
 import numpy as np
 
 from structgen.errors import ModelError, OptionError, PromptError
-from structgen.models.base import Passes
+from structgen.models.base import Passes, most_characters
 from structgen.models.embedding import Embedder, prompt_name_for
 from structgen.sampling import TokenIds
 from structgen.storage import KeptByBytes, fork_safe
@@ -63,6 +63,8 @@ class Comparer:
                 )
         self.embedder = embedder
         self._sharpness = _SHARPNESS.get(embedder.name, _USUAL_SHARPNESS)
+        longest = embedder.max_length
+        self._most = None if longest is None else most_characters(longest)
         self._kept: KeptByBytes[Floats] = KeptByBytes(KEPT_BYTES, lambda one: one.nbytes + 1024)
         self._lock = fork_safe(threading.Lock())
 
@@ -110,6 +112,11 @@ class Comparer:
         Raises:
             PromptError: it is longer than the embedder takes.
         """
+        if self._most is not None and len(state) > self._most:
+            raise PromptError(
+                f"The state has {len(state):,} characters, and {self.embedder.name} takes "
+                f"{self.embedder.max_length:,} tokens. Shorten the state."
+            )
         result = self.embedder.result(
             state,
             prompt_name=prompt_name_for("query", self.embedder.prompts),
@@ -131,7 +138,7 @@ class Comparer:
                 row: Floats | None = self._kept.get(texts)
             if row is None:
                 made = self.embedder.embed(
-                    texts,
+                    [text[: self._most] for text in texts],
                     prompt_name=prompt_name_for("document", self.embedder.prompts),
                     on_truncation="ignore",
                 )

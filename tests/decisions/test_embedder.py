@@ -126,6 +126,23 @@ def test_what_an_embedder_cannot_do(embedder):
 # -- what is learned of examples ---------------------------------------------------------------
 
 
+def test_texts_far_longer_than_it_reads_are_never_tokenized(embedder, monkeypatch):
+    # A token of punctuation takes some 300 bytes: four megabytes held 1.2 GB, and the server.
+    read, whole = [], Embedder.result
+
+    def spy(self, texts, **options):
+        read.extend([texts] if isinstance(texts, str) else texts)
+        return whole(self, texts, **options)
+
+    monkeypatch.setattr(Embedder, "result", spy)
+    decider = Decider(embedder)
+    with pytest.raises(PromptError, match=r"The state has 200,000 characters.*takes 256 tokens"):
+        decider.decide("!?" * 100_000, {"team": TEAM})
+    long = Choice("Which team?", {"billing": "payments " * 20_000, "other": None})
+    assert decider.decide(STATE, {"team": long})["team"].mass == 1
+    assert max(map(len, read)) < 30_000
+
+
 def test_a_question_is_learned_of_examples(embedder, learned):
     (made,) = learned.calibrations
     assert made.after.n == 16
