@@ -145,7 +145,7 @@ class NamedTokens:
 
 def _names_several(name: str, vocabulary: Vocabulary) -> bool:
     is_one = name in vocabulary.named_tokens or _BY_ID.fullmatch(name)
-    return not is_one and (name[0] == "!" or _SEVERAL.fullmatch(name) is not None)
+    return not is_one and (name.startswith("!<") or _SEVERAL.fullmatch(name) is not None)
 
 
 def _ids_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> list[int]:
@@ -159,7 +159,8 @@ def _ids_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> list[int]:
     elif found[2]:
         for low, high in re.findall(r"(\d+)(?:-(\d+))?", found[2]):
             listed.update(range(int(low), min(int(high or low) + 1, vocabulary.size)))
-    if token.text[0] == "!" or (found and (found[1] or not found[2])):
+    are_others = found is not None and not (found[2] and not found[1])
+    if are_others != token.text.startswith("!"):
         known = {i for i, text in enumerate(vocabulary.tokens) if text}
         listed = {*known, *vocabulary.named_tokens.values()} - listed
     listed = {
