@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from structgen.errors import ParseError, Unsatisfiable
@@ -25,13 +25,35 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MAX_STEPS = 500_000
-"""Most steps of one derivation."""
+"""Most steps of one derivation; eight bytes that a terminal reads are one."""
 
 _Item: TypeAlias = "tuple[int, int, int]"
 """A rule, how many of its symbols have been read, and where they begin."""
 
 _Span: TypeAlias = "tuple[int, int, int]"
 """A nonterminal, where its text begins, and where that ends."""
+
+
+class _Steps:
+    """The work of one derivation."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._left = _MAX_STEPS
+
+    def take(self, n: int) -> None:
+        """Do more of it.
+
+        Raises:
+            ParseError: it is too much.
+        """
+        self._left -= n
+        if self._left < 0:
+            raise ParseError(
+                f"Deriving the text from the grammar takes more than {_MAX_STEPS:,} steps, so that "
+                "nothing can be captured. Leave capture out, or bound what repeats.",
+                text=self._text,
+            )
 
 
 class CapturedText(str):
@@ -80,8 +102,9 @@ class Capturing:
         Raises:
             ParseError: it is no text of the grammar, or there are too many ways to derive it.
         """
-        data = text.encode("utf-8", "surrogatepass")
-        spans = _Derivation(self._grammar, data, self._ends).spans()
+        data, steps = text.encode("utf-8", "surrogatepass"), _Steps(text)
+        ends = partial(self._ends, steps)
+        spans = _Derivation(self._grammar, data, ends, steps).spans()
         if spans is None:
             raise ParseError(f"The text is no {self._name}: {shown(text)}.", text=text)
         captured = {one.nonterminal: one for one in self._grammar.captures}
@@ -90,12 +113,12 @@ class Capturing:
             if (one := captured.get(nonterminal)) is not None:
                 part = data[begin:end]
                 for tail in one.tails:
-                    places = (i for i in range(len(part)) if len(part) in self._ends(tail, part, i))
+                    places = (i for i in range(len(part)) if len(part) in ends(tail, part, i))
                     part = part[: next(places, None)]
                 found.append((one.name, part.decode()))
         return CapturedText(text, tuple(found))
 
-    def _ends(self, terminal: int | ir.Regex, data: bytes, at: int) -> list[int]:
+    def _ends(self, steps: _Steps, terminal: int | ir.Regex, data: bytes, at: int) -> list[int]:
         """Where a text of a terminal may end that begins at a place of ``data``."""
         from structgen.automaton.core import TextHistory
 
@@ -105,7 +128,7 @@ class Capturing:
         if isinstance(machine, ir.SpecialToken):
             return [at]
         found: list[int] = []
-        state = machine.start
+        state, end = machine.start, at
         for end in range(at, len(data)):
             state = machine.step(state, data[end])
             while machine.is_pending(state):
@@ -114,6 +137,7 @@ class Capturing:
                 break
             if machine.is_accepting(state):
                 found.append(end + 1)
+        steps.take(len(found) + (end - at >> 3))
         return found
 
     def _machine(self, terminal: int | ir.Regex) -> Any:
@@ -140,10 +164,15 @@ class _Derivation:
         grammar: the grammar.
         data: the text.
         ends: gives where a text of a terminal may end.
+        steps: counts.
     """
 
     def __init__(
-        self, grammar: ir.ContextFree, data: bytes, ends: Callable[[int, bytes, int], list[int]]
+        self,
+        grammar: ir.ContextFree,
+        data: bytes,
+        ends: Callable[[int, bytes, int], list[int]],
+        steps: _Steps,
     ) -> None:
         self._rules = grammar.rules
         self._start = grammar.start
@@ -156,12 +185,11 @@ class _Derivation:
         # Where each item has been reached, and when each nonterminal first was with a text.
         self._places: dict[_Item, dict[int, None]] = defaultdict(dict)
         self._whole: dict[_Span, int] = {}
-        self._read()
+        self._read(steps)
 
-    def _read(self) -> None:
+    def _read(self, steps: _Steps) -> None:
         agenda: list[list[_Item]] = [[] for _ in range(self._size + 1)]
         waiting: dict[tuple[int, int], list[_Item]] = {}
-        count = 0
 
         def reach(item: _Item, at: int) -> None:
             if at not in self._places[item]:
@@ -176,13 +204,7 @@ class _Derivation:
         predict(self._start, 0)
         for at, items in enumerate(agenda):
             for rule, read, begin in items:  # more are added meanwhile
-                count += 1
-                if count > _MAX_STEPS:
-                    raise ParseError(
-                        "There are too many ways to derive the text from the grammar, so that "
-                        "nothing can be captured. Leave capture out, or bound what repeats.",
-                        text=self._data.decode("utf-8", "surrogatepass"),
-                    )
+                steps.take(1)
                 nonterminal, symbols = self._rules[rule]
                 after = rule, read + 1, begin
                 if read == len(symbols):
@@ -192,7 +214,6 @@ class _Derivation:
                             reach((one, n + 1, first), at)
                 elif symbols[read] >= 0:
                     for end in self._ends(symbols[read], at):
-                        count += 1
                         reach(after, end)
                 else:
                     key = ~symbols[read], at

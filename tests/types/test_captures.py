@@ -10,7 +10,7 @@ import pytest
 
 import structgen
 from structgen import Cfg, ParseError, Template
-from structgen.types import CapturedText, lower
+from structgen.types import CapturedText, captures, lower
 
 
 def captured(grammar: str, text: str) -> tuple[tuple[str, str], ...]:
@@ -68,8 +68,14 @@ def test_the_value_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     held = lower(Template("<{x}>", x=cfg)).parse("<ab c >")["x"]
     assert held.all_captures == value.all_captures
     assert type(lower(Cfg("start: /a/", dialect="llguidance")).parse("a")) is str
-    with pytest.raises(ParseError, match="too many ways"):
-        captured("start: a a a\na[capture]: /x/*", "x" * 2000)
+    monkeypatch.setattr(captures, "_MAX_STEPS", 20_000)
+    for told in (
+        "start: a a a\na[capture]: /x/*",
+        "start: (a | /x*y/)*\na[capture]: /x/",
+        "start: a\na[capture, suffix=/x*z|y/]: /x*/",
+    ):
+        with pytest.raises(ParseError, match="more than 20,000 steps"):
+            captured(told, "x" * 700 + "y" * ("suffix" in told))
 
 
 @pytest.mark.parametrize("seed", range(6))
