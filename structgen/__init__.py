@@ -275,7 +275,7 @@ async def load_async(
     Raises:
         As `load`; and WorkerDied: the process ended before the model was loaded.
 
-    Cost: 2 s once the model is on disk (135M parameters); the event loop goes on meanwhile.
+    Cost: 2 s once the model is on disk (135M parameters); the event loop keeps running.
     """
     import asyncio
 

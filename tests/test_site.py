@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from test_readme import INSTEAD
 
 import structgen
 from structgen import errors
@@ -44,3 +50,31 @@ def test_every_error_has_a_cure() -> None:
         if isinstance(value, type) and issubclass(value, Exception)
     }
     assert every - told == {"StructgenError", "OutputTypeError", "ModelError"}
+
+
+def documented(name: str) -> Iterator[tuple[str, str]]:
+    """The docstrings of a public name, and of its members."""
+    found: Any = structgen
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            found = importlib.import_module(f"{found.__name__}.{part}")
+    members = vars(found) if isinstance(found, (type, ModuleType)) else {}
+    for label, one in ((name, found), *members.items()):
+        ours = getattr(one, "__module__", None) or "structgen"
+        if label[0] != "_" and not isinstance(one, (str, int)) and ours.startswith("structgen"):
+            yield f"{name}: {label}", inspect.getdoc(one) or ""
+
+
+def test_public_names_are_documented_in_plain_english() -> None:
+    """Integrations and the server are left out: importing frameworks takes seconds."""
+    found = [
+        f"{label}: {match[0]!r}: {instead}"
+        for name in sorted(DIRECTIVES)
+        if name.split(".")[0] not in ("integrations", "server", "ray")
+        for label, text in documented(name)
+        for pattern, instead in INSTEAD.items()
+        for match in re.finditer(rf"\b({pattern})\b", text)
+    ]
+    assert not found

@@ -437,11 +437,11 @@ class Cursor:
             out: int32 or uint32 ``[len(tokens) + 1, ceil(vocabulary.size / 32)]``. Row 0 is the
                 mask of now, row ``i + 1`` that after ``tokens[i]``: all 0 where that token, or one
                 before it, is not allowed, and after the end of the sequence.
-            parents: for a tree, the index of the token that each follows, which stands before it;
+            parents: for a tree, the index of the token that each follows, which comes before it;
                 -1: it follows the text so far. None: a chain, each follows the one before.
 
         Returns:
-            For each token whether it may stand there, those before it being allowed too. For a
+            For each token whether it is allowed there, those before it being allowed too. For a
             chain ``allowed.sum()`` is how many tokens hold.
 
         Raises:
@@ -685,7 +685,7 @@ class Cursor:
 
         Args:
             ways: given what was written here, says at a choice what to write there: texts, each
-                with a label. The first with which the type goes on is written, as far as it does;
+                with a label. The first with which the type continues is written, as far as it does;
                 none: the end.
             most: bytes after which it ends.
 

@@ -160,7 +160,7 @@ class Calibration:
         bias: what is added to the logarithm of each label's probability, in the question's order;
             zeros where none was fitted.
         before: how good the probabilities were.
-        after: how good they are with it: each fifth of the examples by what was fitted on the
+        after: how good they are with it: each fifth of the examples by a fit on the
             others, so this is what to expect of new ones.
         model: the model's name.
         question: the question's words.
@@ -168,7 +168,7 @@ class Calibration:
         fingerprint: of all that it is good for: model, question, template and debias.
         weights: what each label's logarithm gets of each number of the state's vector; empty where
             none were learned.
-        embedder: the name of what made the vectors.
+        embedder: the name of the embedder that made the vectors.
     """
 
     temperature: float

@@ -489,7 +489,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         embedder: makes vectors of states, for what `fit` has learned; None: nothing does.
         template: how a model is asked; None for an embedder.
         debias: what is done about the bias of labels and their order.
-        orders: in how many orders options are told, where ``debias`` is ``"orders"``.
+        orders: in how many orders to list the options, where ``debias`` is ``"orders"``.
         tolerance: how far off a probability may be.
         calibrations: what is applied to the answers.
         abstain_below: what the likeliest label has to reach, where a call does not say.
@@ -638,7 +638,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
     ) -> Self:
         """Learn a question from labelled examples: a decider that answers it so.
 
-        It learns weights for the vectors of an embedder, on top of what the decider says without
+        It learns weights for the vectors of an embedder, on top of the decider's answer without
         them. How good it is on what it has not seen is in ``calibrations[-1].after``.
 
         Args:

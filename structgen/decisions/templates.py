@@ -37,8 +37,8 @@ class PromptTemplate:
         system: the system message; "": none. Only where ``is_chat``.
         is_chat: whether the model's chat template goes around it.
         answer: how the answer begins: of a chat, the beginning of the assistant's message; else
-            what stands at the end of ``text`` by itself and is left out here. Labels come after it.
-        before_label: what stands before each label, and counts as part of it: a space after
+            the end of ``text``, which is left out here. Labels come after it.
+        before_label: the text before each label, which counts as part of it: a space after
             ``Answer:``.
         ends: texts that end a label which is the beginning of another. The end of the output
             always does.
@@ -91,7 +91,7 @@ class PromptTemplate:
         Args:
             state: of `state_text`.
             question: the question.
-            labels: the question's, in the order in which they are to be told.
+            labels: the question's, in the order in which to list them.
         """
         text = "".join(text for text, _ in self._pieces(state, question, labels))
         if not self.is_chat:

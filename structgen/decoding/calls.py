@@ -31,8 +31,8 @@ class Calls(ABC, Generic[T_co]):
     """What makes outputs whose values are of type ``T_co``.
 
     Every call takes one prompt, and gives one output; or a list of prompts, and gives a list; with
-    ``n=`` a list of so many stands in the place of each. With ``return_errors=True`` errors may
-    stand among them. With either of these a type checker knows no more than ``list[Any]``.
+    ``n=`` each gets a list of so many instead. With ``return_errors=True`` errors may
+    be among them. With either of these a type checker knows no more than ``list[Any]``.
     """
 
     __slots__ = ()
@@ -65,7 +65,7 @@ class Calls(ABC, Generic[T_co]):
                 type the output completes within ``max_new_tokens``. Without it, the context is the
                 only limit: small models often do not stop by themselves, and 8,000 tokens take
                 minutes, so pass it, or bound lists and strings in the type. With ``n=`` a list of
-                so many outputs stands in the place of each.
+                so many outputs takes the place of each.
 
         Raises:
             PromptError: empty, malformed, or longer than the context.
@@ -160,7 +160,7 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
 
     What ``Generator(model, output_type)`` is for an asynchronous model. Every call takes one
     prompt, and gives one output; or a list of prompts, and gives a list; with ``n=`` a list of so
-    many stands in the place of each. With ``return_errors=True`` errors may stand among them. With
+    many takes the place of each. With ``return_errors=True`` errors may be among them. With
     either of these a type checker knows no more than ``list[Any]``.
     """
 
@@ -206,7 +206,7 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
         Args:
             prompt: one, or a list of them, as for a `Generator`.
             options: as for a `Generator`. ``cancel`` may be an `asyncio.Event`, too. With ``n=`` a
-                list of so many outputs stands in the place of each. What a model elsewhere cannot
+                list of so many outputs takes the place of each. What a model elsewhere cannot
                 do is refused by name.
 
         Raises:

@@ -228,10 +228,10 @@ class ValueConfidence:
 
     Attributes:
         path: JSON path of the value, ``$`` for the whole output.
-        chosen: what stands in the output.
+        chosen: the value in the output.
         alternatives: all there are, ``chosen`` too, the likeliest first.
         mass: the probability that the model, unconstrained, would have written any of them here.
-        error: no probability is further off than this, by what was left out of the sum.
+        error: no probability is further off than this, as parts of the sum were left out.
         passes: how often the model was run.
     """
 
@@ -248,7 +248,7 @@ class ValueConfidence:
 
     @property
     def probability(self) -> float:
-        """The probability of what was chosen."""
+        """The probability of the chosen value."""
         return self.chosen.probability
 
     def reaches(self, threshold: float) -> bool:

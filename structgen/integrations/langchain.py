@@ -709,7 +709,7 @@ if theirs is not None:
             model: as for `ChatStructgen`.
             runner: as for `ChatStructgen`.
             debias: see `structgen.decisions.Decider`.
-            orders: in how many orders options are told, with ``orders``.
+            orders: in how many orders to list the options, with ``orders``.
             tolerance: how far off a probability may be.
             adapter: name of a loaded adapter to run with.
             timeout: most seconds.

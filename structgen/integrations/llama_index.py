@@ -308,7 +308,7 @@ class StructgenLLM(FunctionCallingLLM):
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """Answer a prompt: as a chat, or, where it is ``formatted``, as the text that goes on."""
+        """Answer a prompt: as a chat, or, where it is ``formatted``, as its continuation."""
         if formatted:
             runner, fields = self._completed(prompt, kwargs)
             return _text(runner.complete(fields))

@@ -686,14 +686,14 @@ def serve_http(
     lazy: bool = False,
     on_start: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve programs of this machine over streamable HTTP, until the process is told to stop.
+    """Serve programs of this machine over streamable HTTP, until the process gets a signal to stop.
 
     Args:
         runner: see `serve_stdio`.
         models: see `serve_stdio`.
         port: to listen on; 0: one that is free.
         lazy: see `serve_stdio`.
-        on_start: is told the address.
+        on_start: called with the address.
 
     Raises:
         OptionError: the port is taken.

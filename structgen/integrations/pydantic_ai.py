@@ -301,7 +301,7 @@ class StructgenModelSettings(ModelSettings, total=False):
     """Settings that only structgen's models have.
 
     Any other field of `structgen.runner.ChatRequest` can be set by this prefix too, or in
-    ``extra_body``; those that messages, tools and output types are told by cannot.
+    ``extra_body``; those that carry messages, tools and output types cannot.
     """
 
     structgen_logprobs: bool

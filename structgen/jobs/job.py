@@ -66,7 +66,7 @@ class Ask(Protocol):
         """The result of each row: its columns and those of what was made, or of what went wrong.
 
         Raises:
-            StructgenError: the job cannot go on.
+            StructgenError: the job cannot continue.
         """
 
 
@@ -160,8 +160,8 @@ class Job(Iterator[Row]):
             progress: called after each row; the job ends where it raises.
 
         Raises:
-            StructgenError: the job cannot go on, or the folder cannot be written. The same job
-                goes on from what is there.
+            StructgenError: the job cannot continue, or the folder cannot be written. The same job
+                continues from what is there.
         """
         rows: list[Row] = []
         end, n_bytes, began = parts.n_done, 0, time.monotonic()
@@ -523,7 +523,7 @@ def batch(
         runner: asks its model. None: the model is loaded for this job.
         cluster: machines that ask the rows, a `structgen.ray.Cluster`; None: this one.
         output: the folder to write results to, in parts that survive whatever ends the process.
-            The same job with the same folder goes on where it ended.
+            The same job with the same folder continues where it ended.
         format: of the parts: ``"jsonl"`` or ``"parquet"``.
         result: the column for what was made; beside it are ``error``, ``finish_reason``,
             ``prompt_tokens`` and ``output_tokens``.

@@ -576,7 +576,7 @@ class RemoteModel(Served, Asked):
     Attributes:
         client: the client.
         name: what the server calls the model.
-        dialect: how the server is told of types and options.
+        dialect: how types and options are written for the server.
         request: what every request has beside.
     """
 
@@ -641,7 +641,7 @@ def from_openai(
         dialect: which server it is, which says how output types travel and what it enforces:
             ``"openai"``, ``"openai-non-strict"``, ``"json-schema"`` (any other that takes JSON
             Schema as ``response_format``), ``"vllm"``, ``"vllm-guided"`` (before 0.12),
-            ``"sglang"``, ``"llama.cpp"``, ``"ollama"`` or ``"none"`` (it is told nothing).
+            ``"sglang"``, ``"llama.cpp"``, ``"ollama"`` or ``"none"`` (it gets no type).
         request: arguments that each request has beside, such as ``{"reasoning_effort": "low"}``;
             ``extra_body`` and ``extra_headers`` among them.
 

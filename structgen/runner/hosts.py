@@ -53,7 +53,7 @@ class ModelConfig:
         kind: ``text`` or ``embedding``; None: as its files say.
         processes: how many processes run the model, each with weights of its own. More than one
             pays where there are more cores than one process uses.
-        in_process: run it in a thread of this process, which then stands still during each pass of
+        in_process: run it in a thread of this process, which then waits during each pass of
             the model.
         threads: as in `structgen.load`.
         providers: as in `structgen.load`.

@@ -460,7 +460,7 @@ class McpServer:
 
     Made by `stdio` or `http`, used with ``with`` or ``async with``; in between, `tools` has its
     tools, and it is itself an item of ``tools=``. A tool's call that fails, or finds that the
-    server has died, tells the model, and is told in the answer's ``agentic_tool_calls``.
+    server has died, tells the model, and is reported in the answer's ``agentic_tool_calls``.
     """
 
     def __init__(
@@ -512,7 +512,7 @@ class McpServer:
                 this process's own are not handed on.
             cwd: the folder that it runs in.
             name: what messages call it; None: the command.
-            prefix: stands before the names of its tools, to tell them from other servers'.
+            prefix: put before the names of its tools, to tell them from other servers'.
             only: names of the tools to offer; None: all.
             timeout: seconds a call may take; None: as the request says.
             connect_timeout: seconds it may take until its tools are known.

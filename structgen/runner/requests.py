@@ -318,7 +318,7 @@ class ChatRequest(Sampled):
         parallel_tool_calls: whether there may be several calls in an answer.
         logprobs: whether the answer tells the log probabilities of its tokens.
         top_logprobs: how many of the likeliest tokens it lists beside each.
-        with_schema_hint: whether the model is told the JSON Schema of the form in the system
+        with_schema_hint: whether the model gets the JSON Schema of the form in the system
             message; the form itself does not show it descriptions.
         enable_thinking: whether the model thinks before it answers.
         reasoning_effort: how much.
@@ -398,7 +398,7 @@ class ChatRequest(Sampled):
 
 
 class CompletionRequest(Sampled):
-    """Text that goes on from a prompt, without a chat template.
+    """Text that continues a prompt, without a chat template.
 
     Attributes:
         prompt: a text, which gets the tokens that prompts begin with; the ids of its tokens, which
@@ -466,8 +466,8 @@ class EmbeddingRequest(Request):
         input: a text, or a list of texts.
         dimensions: keep so many numbers of each vector.
         encoding_format: how vectors are written.
-        prompt_name: which of the model's prompts stands before each text: ``query``, say.
-        input_type: what the texts are: the model's prompt for these stands before each, if it has
+        prompt_name: which of the model's prompts to put before each text: ``query``, say.
+        input_type: what the texts are: the model's prompt for these is put before each, if it has
             one.
         truncate_sequence: whether texts that are too long are cut, rather than refused.
     """
@@ -532,7 +532,7 @@ class DecisionRequest(Request):
         questions: by name, as `structgen.decisions` has them, in JSON or as objects; or a class.
         abstain_below: the probability that an answer has to have.
         debias: ``none``, ``prior``, ``contextual`` or ``orders``.
-        orders: in how many orders options are told, with ``orders``.
+        orders: in how many orders to list the options, with ``orders``.
         tolerance: how far off a probability may be.
         adapter: name of a loaded adapter to run with.
         timeout: most seconds.

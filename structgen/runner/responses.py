@@ -383,7 +383,7 @@ class ChatResponse(Shape):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What the chat goes on with: the answer, after the calls and results before it."""
+        """How the chat continues: the answer, after the calls and results before it."""
         if self._messages is not None:
             return self._messages
         message = self.choices[0].message

@@ -321,7 +321,7 @@ class Runner:
     # -- loading ----------------------------------------------------------------------------
 
     def _load(self, model: str | None = None) -> Coroutine[Any, Any, None]:
-        """Load a model, unless it is loaded. Requests to others go on meanwhile.
+        """Load a model, unless it is loaded. Requests to others continue meanwhile.
 
         Raises:
             ModelNotFound: there is no such model.
@@ -517,7 +517,7 @@ class Runner:
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> ChunkStream[ChatChunk]:
         """Answer a chat piece by piece. Args and raises as for `chat`; the model is found at once,
-        all else is told as the stream is read. With ``max_tool_rounds``, chunks with an
+        all other errors come as the stream is read. With ``max_tool_rounds``, chunks with an
         ``agentic_tool_call`` tell of the calls."""
         asked = request_of(ChatRequest, request, model, fields)
         return ChunkStream(self._thread, self._chat_stream(asked, self._own_loop(asked)))
@@ -537,7 +537,7 @@ class Runner:
         They are what ``usage.prompt_tokens`` of its answer would say: of the messages in the chat
         template, with what it tells of tools and thoughts.
 
-        Args and raises as for `chat`; a ``session_id`` is refused, since the session may go on
+        Args and raises as for `chat`; a ``session_id`` is refused, since the session may change
         meanwhile.
 
         Cost: no pass of the model; the form of the answer is compiled, and kept for `chat`.

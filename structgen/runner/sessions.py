@@ -304,7 +304,7 @@ class Sessions:
         Args:
             exported: what `export` gave, or the same as a dict.
             session_id: what to call it; None: what it was called.
-            replace: whether it stands in place of one that has the id.
+            replace: whether it replaces one that has the id.
 
         Raises:
             SessionError: it is none, is too long, or there is one with this id.

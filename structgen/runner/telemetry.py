@@ -214,7 +214,7 @@ class Metrics:
         """Count an answer of a server, those among them that no model was asked for.
 
         Args:
-            endpoint: the path, with names in place of what varies; empty: none was reached.
+            endpoint: the path, with names in place of the parts that vary; empty: none was reached.
             status: of HTTP; 499: the client had gone.
         """
         with self._lock:

@@ -51,7 +51,7 @@ class ToolFailure(Exception):
     """What a tool raises to tell the model what went wrong, in its own words and no others.
 
     Attributes:
-        detail: what the caller is told instead, if that is more.
+        detail: the message for the caller, if that says more.
     """
 
     def __init__(self, told: str = "", *, detail: str | None = None) -> None:
@@ -64,7 +64,7 @@ class ToolOutcome:
     """What one run of a tool came to.
 
     Attributes:
-        content: the text that the model is told.
+        content: the text that the model gets.
         result: what the tool returned; None where it failed.
         error: what went wrong, or None.
         seconds: how long it ran.
@@ -190,7 +190,7 @@ class Tool:
         """Run it once. Whatever goes wrong in it is in the outcome.
 
         A function that is not async runs in a thread of its own. One that runs out of time cannot
-        be ended: its thread goes on, does not keep the process alive, and what it returns is
+        be ended: its thread keeps running, does not keep the process alive, and what it returns is
         dropped. While eight such threads of one tool still run, further calls of it fail at once.
 
         Args:

@@ -311,7 +311,7 @@ def _shown(host: str) -> str:
 
 
 def serve(settings: Settings) -> None:
-    """Serve until the process is told to stop.
+    """Serve until the process gets a signal to stop.
 
     Raises:
         StructgenError: the settings are wrong.

@@ -32,7 +32,7 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class Settings(BaseModel):
-    """What a server is told. Every field is an environment variable and a key of the file.
+    """The settings of a server. Every field is an environment variable and a key of the file.
 
     Attributes:
         host: address to listen on; only this machine, unless told otherwise.

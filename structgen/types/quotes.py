@@ -71,7 +71,7 @@ def documents(given: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 class QuotedText(str):
-    """A text that stands in a document; a ``str`` like any other.
+    """A text that a document contains; a ``str`` like any other.
 
     Attributes:
         places: where it stands as a quote: each first and one more than last character of the
@@ -197,14 +197,14 @@ disjoint = ListCheck("disjoint", _disjoint)
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Quote(TextPattern[QuotedText]):
-    """A piece of a text, as it stands there; parses to a `QuotedText`, which knows where.
+    """A verbatim piece of a text; parses to a `QuotedText`, which knows where.
 
     An output type by itself, a constraint on ``str`` inside others,
     ``Annotated[str, Quote(report)]``, and a part of patterns like any `Regex`.
 
     Args:
         document: the text; None where each call gives it.
-        unit: quotes begin and end at the borders of words, characters or sentences. What stands at
+        unit: quotes begin and end at the borders of words, characters or sentences. Text at
             a word without a blank between, such as a comma, may come with it or not. Where a script
             has no blanks between words, each character is one.
         min: fewest units, 1 or more.

@@ -35,8 +35,8 @@ _MAX_DEPTH = 500
 class JsonSchema(Combining, Typed[Any]):
     """JSON text that is valid under a JSON Schema; parses to what ``json.loads`` gives.
 
-    The schema is copied: later changes to the argument have no effect. Equal and hashable by what
-    it says, the order of keys included, for it is the order of properties.
+    The schema is copied: later changes to the argument have no effect. Equal and hashable by its
+    content, the order of keys included, which is the order of properties.
 
     Args:
         schema: a dict, True or False, the schema as JSON text, or the file that holds it: a path

@@ -146,7 +146,7 @@ class TaggedValue:
 
     Attributes:
         tag: which kind.
-        value: what stands in it.
+        value: the value inside it.
     """
 
     tag: Tagged

@@ -53,14 +53,14 @@ class Text(TextPattern[str]):
 class Template(Combining, Typed[dict[str, Any]]):
     """Text with holes, each of an output type: ``Template("Name: {name}", name=Regex("[A-Z]+"))``.
 
-    Parses to a dict of the holes' values, by name. ``{{`` and ``}}`` are braces. What stands in a
+    Parses to a dict of the holes' values, by name. ``{{`` and ``}}`` are braces. The text of a
     hole is what the type writes as a whole output: ``int`` bare digits, a class its JSON.
 
     Where a text can be divided in more than one way, it is read from its end: the last hole is as
     short as it can be, then the one before it, and so on.
 
     Args:
-        text: the text; each hole stands in it once.
+        text: the text; it has each hole once.
         holes: the output types by name.
 
     Raises:

@@ -146,8 +146,8 @@ class ToolSyntax:
 
     Attributes:
         marker: what ``before`` begins with and free text never has: as soon as it is there, a call
-            has begun. Empty: calls stand at the start of the answer or nowhere.
-        before: what stands before the first name, such as ``<tool_call>\n{"name": "``.
+            has begun. Empty: calls come at the start of the answer or nowhere.
+        before: the text before the first name, such as ``<tool_call>\n{"name": "``.
         between: what stands between a name and its arguments: ``", "arguments": ``.
         again: what stands between two calls; None: the syntax has one call only.
         after: what stands after the last call's arguments.
@@ -187,7 +187,7 @@ class ToolSyntax:
         return DIALECTS[name]
 
     def opening(self, name: str, before: str | None = None) -> str:
-        """What stands before the arguments of a tool: of the first call, or of one after others."""
+        """The text before the arguments of a tool: of the first call, or of one after others."""
         return f"{self.before if before is None else before}{name}{self.between}"
 
     def begins(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -355,17 +355,17 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
         choice: ``"auto"``: free text, calls, or text and then calls; ``"required"``: at least one
             call; a tool's name: calls of that one, at least one; or ``"none"``: free text, though
             the prompt tells of the tools.
-        text: whether free text may stand before the calls; None: with ``"auto"`` only.
+        text: whether free text may come before the calls; None: with ``"auto"`` only.
         syntax: how calls are written; None: as the model's chat template shows it, else `NEUTRAL`.
         instructions: what the system message tells the model, where a prompt is a chat: ``{tools}``
             in it becomes their schemas, one a line, ``{example}`` a call. None: the chat template
             tells it, or where that takes no tools, a text of ours
             (`structgen.decoding.tools`); ``""``: nothing.
         answer: an output type whose values stand where free text would, with ``"auto"`` or
-            ``"none"``; None: free text. Then no text stands before calls.
+            ``"none"``; None: free text. Then no text comes before calls.
         plain: where free text may stand, and calls have a marker: whether an answer that begins
             with a call of a tool in plain JSON, or fenced as code, is that call (`PLAIN`). Some
-            models write these instead of what their template shows. False: it is text.
+            models write these instead of the calls that their template shows. False: it is text.
         blank: whether free text without calls may be blank. False: it says something, and no call
             of a tool is written in it as JSON.
 
@@ -415,7 +415,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
 
     @property
     def has_text(self) -> bool:
-        """Whether free text may stand before the calls."""
+        """Whether free text may come before the calls."""
         return self.may_be_text if self.text is None else self.text
 
     def written_as(self, syntax: ToolSyntax) -> ToolCalls:

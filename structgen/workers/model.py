@@ -47,7 +47,7 @@ class AsyncModel(AskedAsync):
     ``await model(prompt, output_type)``; ``Generator(model, output_type)`` is an
     `AsyncTypedGenerator`.
     Calls that are under way at once share the model pass by pass, or as a batch.
-    The process is started by the first call, and started anew after it has died. It
+    The process is started by the first call, and started again after it has died. It
     ends with `aclose`, ``async with``, when the model is dropped, and when this process ends.
 
     Attributes:

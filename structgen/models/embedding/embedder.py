@@ -231,7 +231,7 @@ class Embedder:
         dimensions: numbers of a vector; None for a cross-encoder, or where the graph does not say.
         max_length: most tokens of a text; None: no bound is known.
         pooling: how the vectors of tokens become one; None where the graph does so itself.
-        prompts: what the model wants before a text, by what the text is.
+        prompts: what the model wants before a text, for each kind of text.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class Embedder:
     async def aembed(
         self, texts: str | Iterable[str], *, encoding: Encoding = "float", **options: Any
     ) -> FloatArray | list[str]:
-        """`embed` in a thread: the event loop goes on meanwhile. Same arguments, same result.
+        """`embed` in a thread: the event loop keeps running. Same arguments, same result.
 
         Cancelling the task ends the work after the batch that is running.
         """
