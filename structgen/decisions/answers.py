@@ -75,6 +75,11 @@ class _Answer:
         return 1 - entropy / math.log(len(self.labels))
 
     @property
+    def probability(self) -> float:
+        """Of the likeliest label; of a `Predicate`, of yes."""
+        return self.label_probabilities[self._likeliest]
+
+    @property
     def _likeliest(self) -> int:
         return max(range(len(self.labels)), key=self.label_probabilities.__getitem__)
 
@@ -115,11 +120,6 @@ class ChoiceAnswer(_Answer):
         return None if self.abstained else self.values[self._likeliest]
 
     @property
-    def probability(self) -> float:
-        """Of the likeliest option."""
-        return self.label_probabilities[self._likeliest]
-
-    @property
     def probabilities(self) -> dict[Any, float]:
         """Option to probability, the likeliest first.
 
@@ -150,11 +150,6 @@ class ScoreAnswer(_Answer):
     def level(self) -> int | None:
         """The number of the likeliest level; None where the decider abstained."""
         return None if self.abstained else self._likeliest
-
-    @property
-    def probability(self) -> float:
-        """Of the likeliest level."""
-        return self.label_probabilities[self._likeliest]
 
     @property
     def probabilities(self) -> dict[str, float]:

@@ -272,17 +272,16 @@ class Fit:
 
     slope: float
     bias: Floats
-    weights: Floats | None
+    weights: Floats
 
-    def scores(self, logs: Floats, vectors: Floats | None) -> Floats:
+    def scores(self, logs: Floats, vectors: Floats) -> Floats:
         """The logarithms of calibrated distributions, each up to a constant."""
-        scores: Floats = self.slope * logs + self.bias
-        return scores if self.weights is None else scores + vectors @ self.weights.T
+        found: Floats = self.slope * logs + self.bias + vectors @ self.weights.T
+        return found
 
     def scaled(self, factor: float) -> Fit:
         """With all scores times a factor."""
-        weights = None if self.weights is None else factor * self.weights
-        return Fit(factor * self.slope, factor * self.bias, weights)
+        return Fit(factor * self.slope, factor * self.bias, factor * self.weights)
 
 
 def fitted(
@@ -305,12 +304,13 @@ def fitted(
     """
     logs = np.array([one.logs for one in given])
     labels = np.array(right)
+    known = np.zeros((len(right), 0)) if vectors is None else vectors
 
     def fits(some: npt.NDArray[np.bool_]) -> list[Fit]:
         slope, bias = _fit(logs[some], labels[some], has_bias and vectors is None)
         if vectors is None:
-            return [Fit(slope, bias, None)]
-        rows = _learned(slope * logs[some], vectors[some], labels[some])
+            return [Fit(slope, bias, np.zeros((len(bias), 0)))]
+        rows = _learned(slope * logs[some], known[some], labels[some])
         return [Fit(slope, row[-1], row[:-1].T) for row in rows]
 
     folds = np.empty(len(labels), int)  # each has its share of each label
@@ -319,7 +319,7 @@ def fitted(
     for fold in range(N_FOLDS):
         for i, fit in enumerate(fits(folds != fold)):
             some = folds == fold
-            left_out[i, some] = fit.scores(logs[some], None if vectors is None else vectors[some])
+            left_out[i, some] = fit.scores(logs[some], known[some])
     made = fits(np.ones(len(labels), bool))
     if vectors is not None:
         factors = [_fit(scores, labels, has_bias=False)[0] for scores in left_out]

@@ -445,9 +445,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
     ) -> Calibration:
         """A calibration of what was said of examples, by which label is right for each."""
         given = [found.distributions["question"] for found in replies]
-        vectors = None
-        if learns:
-            vectors = np.array([found.vector for found in replies])
+        vectors = np.array([found.vector for found in replies]) if learns else None
         fit, before, after = fitted(given, right, has_bias=bias, vectors=vectors)
         return Calibration(
             temperature=1 / fit.slope,
@@ -458,7 +456,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
             question=question.instructions,
             labels=tuple(label.text for label in question.labels),
             fingerprint=replies[0].fingerprints["question"],
-            weights=() if fit.weights is None else tuple(map(tuple, fit.weights.round(6).tolist())),
+            weights=tuple(map(tuple, fit.weights.round(6).tolist())) if learns else (),
             embedder=self.embedder.name if learns and self.embedder is not None else None,
         )
 
