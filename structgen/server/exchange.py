@@ -89,7 +89,18 @@ async def written(request: Request, answer: Mapping[str, Any]) -> Response:
     """Write an answer as JSON, in the thread for large work: it may have all that was sent."""
     now = dict(answer)  # others go on with it meanwhile
     text = await aside(request, lambda: json.dumps(now, ensure_ascii=False), is_large=True)
-    return Response(text, media_type="application/json")
+    return sent(request, text)
+
+
+def sent(request: Request, text: str) -> Response:
+    """A whole answer, which is held until the client has read it.
+
+    Raises:
+        ApiError: too much of whoever asks is under way.
+    """
+    body = text.encode()
+    request.state.taken(len(body))
+    return Response(body, media_type="application/json")
 
 
 DONE = b"data: [DONE]\n\n"

@@ -196,7 +196,11 @@ def needs_no_key(path: str) -> bool:
 
 
 _MOST_BODIES = 16
-"""How many bodies of the greatest size one key may have under way, or as much in smaller ones."""
+"""How many bodies of the greatest size one key may have under way, or as much in smaller ones, with
+the conversations that they go on from and the answers that were not read."""
+
+_PART = 64 << 10
+"""Bytes that are sent at once."""
 
 _NO_BODY = 1_000
 """Most bytes of a body where no key is asked for: what strangers send there is not counted, or they
@@ -265,8 +269,6 @@ class Gateway:
         began = time.perf_counter()
         given = headers.get("x-request-id", "")
         id_ = given if _ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
-        scope.setdefault("state", {})
-        scope["state"] |= {"id": id_, "log": {}}
         status = size = 0
         by: str | None = None
 
@@ -285,8 +287,19 @@ class Gateway:
                     headers={"Retry-After": "1", "Connection": "close"},
                 )
 
+        scope.setdefault("state", {})
+        scope["state"] |= {"id": id_, "log": {}, "taken": taken}
+
         async def sending(message: Message) -> None:
             nonlocal status
+            # In parts, so that an answer that is read slowly is under way until it is read.
+            body = message.get("body", b"")
+            ends = range(_PART, len(body), _PART)
+            for end in ends:
+                part = {"body": body[end - _PART : end], "more_body": True}
+                await send({"type": "http.response.body", **part})
+            if ends:
+                message = {**message, "body": body[ends[-1] :]}
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._metrics.http_response(_endpoint(scope) or "", status)
@@ -299,9 +312,9 @@ class Gateway:
         with span_of(self._traces.tracer(), scope["method"], headers, id_) as span:
             try:
                 self._admit(scope, headers)
-                by = scope["state"].get("holder")
+                by = None if OWNER in scope else scope["state"].get("holder")
                 known = self._bodies.get(scope["path"], self._json)
-                most = _NO_BODY if by is None else known.most
+                most = known.most if "holder" in scope["state"] else _NO_BODY
                 body = await self._body(receive, headers, taken, most)
                 with self._stranger(scope):
                     await self._app(scope, _replayed(body, receive), sending)
@@ -317,6 +330,7 @@ class Gateway:
                 self._held[by] -= size
                 if not self._held[by]:
                     del self._held[by]
+                by = None
                 span |= {"status": status, "route": _endpoint(scope)}
                 self._log(scope, id_, status, began, error)
 

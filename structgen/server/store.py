@@ -53,12 +53,14 @@ class Stored:
         items: the items of its input.
         messages: those of the chat, the answer's own not among them.
         owner: whose it is.
+        size: characters of all this, where it was kept.
     """
 
     response: dict[str, Any]
     items: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     owner: str
+    size: int = 0
 
     def texts(self) -> list[str]:
         """The answer, items and messages as JSON."""
@@ -126,7 +128,7 @@ class Store:
             if row is None:
                 return None
             response, items, messages = map(json.loads, row)
-            return Stored(response, items, messages, owner)
+            return Stored(response, items, messages, owner, sum(map(len, row)))
 
         return await self.aside(owner, get)
 

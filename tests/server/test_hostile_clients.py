@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 import sys
@@ -21,8 +22,9 @@ from uvicorn.server import ServerState
 from structgen import OptionError, Runner
 from structgen.runner import ChatRequest, Sessions, Traces, samples_how
 from structgen.server import Settings, create_app, serve
-from structgen.server.gateway import Keys, span_of
+from structgen.server.gateway import Keys, owner_of, span_of
 from structgen.server.serving import _Json, _Text, connections
+from structgen.server.store import Stored
 
 # -- connections ------------------------------------------------------------------------------
 
@@ -284,6 +286,62 @@ def test_bodies_of_strangers_do_not_have_health_refused(idle: Runner) -> None:
 
     asyncio.run(all_of_them())
     assert statuses == [200, 413]
+
+
+def test_answers_that_are_not_read_count_as_bodies_do(idle: Runner) -> None:
+    """So do conversations that are gone on from: hundreds of 4 MB filled the memory."""
+    app = create_app(idle, Settings(api_keys=("a", "b"), max_body_bytes=20_000))
+    statuses: list[int] = []
+    reads = asyncio.Event()
+
+    async def ask(key: str, path: str, body: bytes = b"") -> None:
+        arriving = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            return arriving.pop() if arriving else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            elif message.get("more_body"):
+                await reads.wait()
+
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        scope = {
+            "type": "http",
+            "method": "POST" if body else "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+        await app(scope, receive, send)
+
+    async def until(n_answers: int) -> None:
+        for _ in range(60_000):
+            if len(statuses) >= n_answers:
+                return
+            await asyncio.sleep(0.001)
+
+    async def all_of_them() -> None:
+        for key in "ab":
+            made = {"id": f"resp_{key}", "status": "completed", "output": []}
+            item = {"type": "message", "id": "msg", "role": "user", "content": "x" * 100_000}
+            await app.state.store.put(Stored(made, [item], [], owner_of(key)))
+        items = "/v1/responses/resp_{}/input_items"
+        slow = [asyncio.ensure_future(ask("a", items.format("a"))) for _ in range(3)]
+        await until(3)
+        more = json.dumps({"previous_response_id": "resp_a", "input": "Hi"}).encode()
+        await ask("a", items.format("a"))
+        await ask("a", "/v1/responses", more)
+        other = asyncio.ensure_future(ask("b", items.format("b")))
+        await until(6)
+        reads.set()
+        await asyncio.gather(*slow, other)
+        await ask("a", items.format("a"))
+
+    asyncio.run(all_of_them())
+    assert statuses == [200, 200, 200, 429, 429, 200, 200]
 
 
 def test_headers_are_taken_once_each_for_spans() -> None:

@@ -11,6 +11,7 @@ from pydantic import Field, StrictStr
 
 from ..batches import ENDPOINTS, Batches, Files, listed, none
 from ..errors import ApiError
+from ..exchange import written
 from ..gateway import Bodies
 from ..openapi import answers, body
 from ..settings import Settings
@@ -43,10 +44,11 @@ async def _known(request: Request, id_: str) -> dict[str, Any]:
     return await files.aside(owner, lambda: files.get(owner, id_))
 
 
-async def _page(request: Request, kind: str) -> dict[str, Any]:
+async def _page(request: Request, kind: str) -> Response:
     """A page of the files or batches of whoever asks."""
     files, owner, query = _files(request), request.state.owner, request.query_params
-    return await files.aside(owner, lambda: listed(files.all(owner, kind), query))
+    page = await files.aside(owner, lambda: listed(files.all(owner, kind), query))
+    return await written(request, page)
 
 
 _FORM = "multipart/form-data"
@@ -141,7 +143,7 @@ def _no_form(why: str) -> ApiError:
 
 
 @router.get("/v1/files", responses=answers(FileList))
-async def list_files(request: Request) -> dict[str, Any]:
+async def list_files(request: Request) -> Response:
     """Your files, the newest first."""
     return await _page(request, "file")
 
@@ -197,7 +199,7 @@ async def create(request: Request) -> dict[str, Any]:
 
 
 @router.get("/v1/batches", responses=answers(BatchList))
-async def list_batches(request: Request) -> dict[str, Any]:
+async def list_batches(request: Request) -> Response:
     """Your batches, the newest first."""
     return await _page(request, "batch")
 

@@ -31,7 +31,7 @@ from structgen.runner import (
 )
 
 from ..errors import ApiError, told
-from ..exchange import answered, settings_of
+from ..exchange import answered, settings_of, written
 from ..items import items_of, messages_in, text_of, usage_of
 from ..openapi import answers, body
 from ..shapes import DOCUMENTS, INPUT, DecisionAnswer, DecisionsBody, SystemOneAnswer, SystemOneBody
@@ -45,7 +45,7 @@ _OURS = ("abstain_below", "debias", "orders", "tolerance", "adapter", "timeout")
 
 
 @router.post("/v1/decisions", openapi_extra=body(DecisionsBody), responses=answers(DecisionAnswer))
-async def decisions(request: Request) -> dict[str, Any]:
+async def decisions(request: Request) -> Response:
     """Answer questions about an input: each with the probability of all that may be answered."""
     given = await json_object(request)
     for name in ("questions", "input", "abstain_below"):
@@ -68,16 +68,17 @@ async def decisions(request: Request) -> dict[str, Any]:
         if one.get("choice", "") is None:  # none was likely enough
             one = {"type": "refusal"}
         found.append({"name": question.get("name"), **one})
-    return {
+    answer = {
         "object": "decision",
         "model": made.model,
         "answers": found,
         "usage": usage_of(Usage(**dict(made.usage))),
     }
+    return await written(request, answer)
 
 
 @router.post("/v1/systemone", openapi_extra=body(SystemOneBody), responses=answers(SystemOneAnswer))
-async def systemone(request: Request) -> dict[str, Any]:
+async def systemone(request: Request) -> Response:
     """Answer named questions about a state."""
     given = await json_object(request)
     for name in ("questions", "abstain_below"):
@@ -101,7 +102,7 @@ async def systemone(request: Request) -> dict[str, Any]:
             chances = answer["probabilities"]
             answer["probabilities"] = {one: chances[one] for one in questions[name]["criteria"]}
     usage = {"input_tokens": made.usage.prompt_tokens, "output_tokens": 0}
-    return {"model": made.model, "answers": found, "usage": usage}
+    return await written(request, {"model": made.model, "answers": found, "usage": usage})
 
 
 def _request(given: Mapping[str, Any], state: Any, questions: Mapping[str, Any]) -> DecisionRequest:

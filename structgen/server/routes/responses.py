@@ -444,7 +444,9 @@ async def _read(events: AsyncGenerator[bytes, None]) -> None:
 
 async def _all(request: Request, events: Iterator[bytes]) -> list[bytes]:
     """Make events that repeat the whole answer: it may have the scores of thousands of tokens."""
-    return await aside(request, lambda: list(events), is_large=True)
+    made = await aside(request, lambda: list(events), is_large=True)
+    request.state.taken(sum(map(len, made)))
+    return made
 
 
 async def _in_background(request: Request, asked: Asked[ChatRequest], stored: Stored) -> Any:
@@ -514,6 +516,7 @@ async def _before(request: Request, body: dict[str, Any]) -> list[dict[str, Any]
             "previous_response_id",
             "invalid_value",
         )
+    request.state.taken(found.size)
     return [*found.messages, *messages_in(found.response["output"])]
 
 

@@ -21,7 +21,7 @@ from structgen.runner import (
     Trials,
 )
 
-from ..exchange import DONE, EventStream, Told, answered, begun, event, settings_of
+from ..exchange import DONE, EventStream, Told, answered, begun, event, sent, settings_of
 from ..openapi import answers, body
 from ..shapes import CHAT_FIELDS, INPUT, TEXT_FIELDS
 from ..wire import PYTHON_ONLY, Asked, aside, asked, json_object
@@ -53,7 +53,7 @@ async def whole(
     check_sure(made)
     note(request, made)
     text = await aside(request, made.model_dump_json, is_large=is_large)
-    return Response(text, media_type="application/json")
+    return sent(request, text)
 
 
 async def streamed(request: Request, pieces: AsyncChunkStream[PieceT], told: Told) -> Response:
