@@ -92,7 +92,7 @@ def test_tokens(text: str, yes: list[list[int]], no: list[list[int]]) -> None:
     [
         ("root[max_tokens=3] ::= [a]", "max_tokens=3 of a rule is not supported. Bound the char"),
         ("root[temperature=0.5] ::= [a]", "Pass temperature= to the generator"),
-        ('root[stop_capture="x"] ::= [a]', "take what you need out of the text"),
+        ('root[stop_capture="x"] ::= [a]', "capture is read"),
         ("root[lazy=1] ::= [a]", "option lazy=1"),
         ("root ::= x\nx[lazy] ::= [a] x | [b]", "regular can stand in a rule with lazy"),
         ("root ::= [a] b ::= [b]", "must be the first on its line"),
@@ -115,6 +115,12 @@ def test_tokens(text: str, yes: list[list[int]], no: list[list[int]]) -> None:
 def test_what_is_wrong_is_said(text: str, said: str) -> None:
     with pytest.raises(GrammarError, match=re.escape(said)):
         compiled(text)
+
+
+def test_captures_come_back_by_name() -> None:
+    text = 'root ::= n ("," n)* " " w\nn[capture="number"] ::= [0-9]+\nw[capture, lazy] ::= [a-z]+'
+    value = structgen.types.lower(structgen.Cfg(text, dialect="xgrammar")).parse("1,22 x")
+    assert value.all_captures == (("number", "1"), ("number", "22"), ("w", "x"))
 
 
 def test_rules_and_what_they_use() -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn, TypeAlias
 
@@ -115,6 +115,7 @@ def build(
     text: str = "",
     terminals: Iterable[Placed] = (),
     ignore: Iterable[Placed] = (),
+    captures: Mapping[str, str] | None = None,
 ) -> ir.ContextFree:
     """The grammar of ``rules``; every reference must have its rule.
 
@@ -124,19 +125,30 @@ def build(
         text: what the rules were read from, for what is said of differences.
         terminals: those that come first, in this order.
         ignore: what may stand before any terminal.
+        captures: the names under which rules capture; those are no part of a terminal.
 
     Raises:
         GrammarError: a difference of what is not regular.
     """
-    builder = _Builder(rules, text)
+    names = captures or {}
+    builder = _Builder(rules, text, names)
     for one in terminals:
         builder.place(one.terminal)
-    return builder.build(start, ignore)
+    grammar = builder.build(start, ignore)
+    found = [
+        ir.Capture(number, names[rule], ())
+        for number, rule in enumerate(grammar.nonterminals)
+        if rule in names
+    ]
+    return replace(grammar, captures=tuple(found)) if found else grammar
 
 
 class _Builder:
-    def __init__(self, rules: Mapping[str, Expression], text: str) -> None:
+    def __init__(
+        self, rules: Mapping[str, Expression], text: str, captures: Container[str]
+    ) -> None:
         self._rules = rules
+        self._captures = captures
         self._text = text
         self._terminals: list[ir.AnyTerminal] = []
         self._numbers: dict[ir.Regex, int] = {}  # of terminals
@@ -178,7 +190,9 @@ class _Builder:
                 todo.pop()
                 under_way.discard(name)
                 if name and name not in known:
-                    known[name] = self._regex(self._rules[name], for_terminal)
+                    is_apart = for_terminal and name in self._captures
+                    regex = None if is_apart else self._regex(self._rules[name], for_terminal)
+                    known[name] = regex
             elif inner in under_way:
                 known[inner] = None
             elif inner not in known:
@@ -573,7 +587,7 @@ def parse(
             reader.wrong(
                 f"Rule {name!r} is used but not defined. Define it: {name} ::= ...", position
             )
-    return build(rules, start, reader.text)
+    return build(rules, start, reader.text, captures=reader.captures)
 
 
 def definitions(reader: Reader) -> dict[str, tuple[int, set[str]]]:
@@ -608,6 +622,7 @@ class Reader:
         self.at = 0
         self.depth = 0
         self.begins: dict[str, int] = {}  # of rules
+        self.captures: dict[str, str] = {}  # of rules, their names
         self.references: list[tuple[str, int]] = []
 
     def wrong(self, message: str, position: int | None = None) -> NoReturn:

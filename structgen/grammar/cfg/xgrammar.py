@@ -1,6 +1,7 @@
 r"""EBNF as XGrammar reads it → IR.
 
     name[lazy] ::= …                       a rule that ends as soon as it can
+    name[capture="x"] ::= …                one whose texts come back by a name
     name[max_chars=80] ::= …               one that ends as soon as it can after 80 characters
     name ::= … (= …)                       what follows, which the rules say anyway: left out
     TagDispatch(("<t>", rule), …)          any text; after each tag a text of its rule
@@ -47,7 +48,7 @@ _MACRO = re.compile(rf"({'|'.join(_MACROS)})\s*\(")
 _NOT_HERE = {
     "max_tokens": "Bound the characters: max_chars=80.",
     "temperature": "Pass temperature= to the generator, for the whole text.",
-    "capture": "Leave it out, and take what you need out of the text.",
+    "capture": "Leave it out; capture is read.",
 }
 """Options of rules that are about more than texts, and what to do instead."""
 
@@ -73,6 +74,8 @@ class Reader(notation.Reader):
                 self._options.insert(0, notation.shortest)
             elif key == "max_chars" and re.fullmatch(r"\d{1,9}", value):
                 self._options.append(functools.partial(_bounded, int(value)))
+            elif key == "capture" and (not value or re.fullmatch('"[^"]+"', value)):
+                self.captures[name] = value.strip('"') or name
             else:
                 advice = next((_NOT_HERE[one] for one in _NOT_HERE if one in key), "")
                 self.wrong(f"The option {part.strip()} of a rule is not supported. {advice}", begin)
