@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 from collections import deque
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import h11
 import uvicorn
@@ -36,6 +36,10 @@ _MOST_EVENTS = 64
 
 _SLICE = 16 << 10
 """Bytes that the parser is given at once. It takes 20 ms for two of them that are short headers."""
+
+_MOST_IDLE = 500
+"""Connections that wait for their clients to send. Of more, the one that has waited longest is
+closed: sockets are files, of which a process may often have 1,024."""
 
 _LEAST_READ = 16 << 10
 """Bytes that a client that reads takes at least within the limit, if so many are there."""
@@ -98,11 +102,13 @@ class Connection(H11Protocol):
             the first request, from when the client connects.
         write_seconds: within which a client has to take some of an answer that waits for it.
         turns: which connection reads next.
+        idle: those that wait for their clients to send, the longest first.
     """
 
     head_seconds = 30.0
     write_seconds = 30.0
     turns = Turns()
+    idle: ClassVar[dict[Connection, None]] = {}
 
     _timer: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
@@ -121,10 +127,12 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.flow = FlowControl(self)  # type: ignore[arg-type]
         self._check_writing()
+        self._note(is_idle=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._stop()
+        self._note(is_idle=False)
         if self._writing is not None:
             self._writing.cancel()
         super().connection_lost(exc)
@@ -161,13 +169,31 @@ class Connection(H11Protocol):
             self.transport.abort()
         finally:
             self.conn.left = 0
-        if self.cycle is None or self.cycle.response_complete:
+        is_over = self.cycle is None or self.cycle.response_complete
+        if is_over:
             self._wait()
         else:
             self._stop()
+        self._note(is_idle=is_over or self.cycle.more_body)
         self.transport.pause_reading()
         if not self.flow.read_paused:
             self.resume_reading()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._note(is_idle=True)
+
+    def _note(self, *, is_idle: bool) -> None:
+        """Remember whether the client is to send; close another that has waited longest."""
+        if not is_idle or self.transport.is_closing():
+            self.idle.pop(self, None)
+            return
+        self.idle.setdefault(self)
+        if len(self.idle) > _MOST_IDLE:
+            longest = next(iter(self.idle))
+            del self.idle[longest]
+            longest.transport.abort()
 
     def pause_reading(self) -> None:
         """Read nothing: an answer is to be made first, or part of a body taken."""
@@ -214,8 +240,8 @@ class Connection(H11Protocol):
 
 def connections(head_seconds: float, write_seconds: float) -> type[Connection]:
     """The class of connections with time limits."""
-    limits = {"head_seconds": head_seconds, "write_seconds": write_seconds, "turns": Turns()}
-    return type("Connection", (Connection,), limits)
+    limits = {"head_seconds": head_seconds, "write_seconds": write_seconds}
+    return type("Connection", (Connection,), {**limits, "turns": Turns(), "idle": {}})
 
 
 def runner_of(settings: Settings) -> Runner:

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from structgen import OptionError, Runner
 from structgen.runner import ChatRequest, Sessions, Traces, samples_how
-from structgen.server import Settings, create_app, serve
+from structgen.server import Settings, create_app, serve, serving
 from structgen.server.gateway import Keys, owner_of, span_of
 from structgen.server.serving import _Json, _Text, connections
 from structgen.server.store import Stored
@@ -183,6 +183,29 @@ def test_one_request_begins_in_a_round_of_the_loop(
         loop.round()
     assert {transport.answers for _, transport in all_of_them} == {30}
     assert all(transport.reads for _, transport in all_of_them)
+
+
+def test_of_many_that_send_nothing_the_one_that_waits_longest_is_closed(
+    connected: tuple[Any, FakeLoop, FakeTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,100 of them took all the files that a process may have: others waited 35 s."""
+    monkeypatch.setattr(serving, "_MOST_IDLE", 2)
+    made, loop, transport = connected
+    _, second = other(made, loop)
+    made.data_received(_GET)  # it sends, and waits behind the other from then on
+    while loop.soon or loop.tasks:
+        loop.round()
+    assert transport.answers == 1
+    slow, third = other(made, loop)
+    assert second.is_aborted
+    slow.data_received(_POST)  # of a body that does not come
+    while loop.soon or loop.tasks:
+        loop.round()
+    other(made, loop)
+    assert transport.is_aborted
+    assert not third.is_aborted
+    other(made, loop)
+    assert third.is_aborted
 
 
 @pytest.mark.parametrize("before", [b"", _GET])
