@@ -300,23 +300,28 @@ def guidance(schema: Any) -> dict[str, Any]:
     is_usual = between == (",", ":")
     options: dict[str, Any] = {"on_unsupported": "warn"} if every["lenient"] else {}
     if escapes is not None and set(escapes) != set('nrbtf\\"u'):
-        raise _refused("json_allowed_escapes", "spelling='canonical' and ensure_ascii=")
+        raise _refused(
+            "json_allowed_escapes",
+            "Leave it out, and give strings a pattern: those have only the escapes that they need.",
+        )
     if pattern is not None and is_usual:
         options["whitespace"] = f"(?:{pattern})?"
     elif pattern is None and not every["whitespace_flexible"] and between in _SEPARATED:
         options["whitespace"] = _SEPARATED[between]
     elif not is_usual:
         name = "item_separator" if between[0] != "," else "key_separator"
-        raise _refused(name, "whitespace=, which may be a regular expression")
+        raise _refused(
+            name, "Leave it out, and compile with whitespace=, which may be a regular expression."
+        )
     elif "whitespace_flexible" in said:
         options["whitespace"] = "flexible"
     return options
 
 
-def _refused(name: str, instead: str) -> UnsupportedFeature:
+def _refused(name: str, fix: str) -> UnsupportedFeature:
     return UnsupportedFeature(
         f"{name!r} of {GUIDANCE!r} is not supported as it is there.",
         path=child_path("$", GUIDANCE, name),
         keyword=GUIDANCE,
-        fix=f"Leave it out, and compile with {instead}.",
+        fix=fix,
     )
