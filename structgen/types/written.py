@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -20,6 +21,7 @@ from structgen.errors import CompileLimitExceeded, OutputTypeError, check_limit
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra, may_be_empty, tree
 
+from .captures import Capturing
 from .schemas import JsonSchema
 from .user import OutputType
 from .wrappers import lower_schema
@@ -28,7 +30,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """Most bytes that are read."""
 
 _MAGIC = b"structgen constraint "
-_VERSION = 3
+_VERSION = 4
 _LIMITS = ("max_work", "max_mask_work", "max_memory_bytes")
 """Options that are not kept: who reads says what a call may do."""
 
@@ -150,8 +152,9 @@ _Regex, _Grammar, _Terminal = (type(name, (), {}) for name in ("Regex", "Grammar
 _KINDS: dict[type, Collection[str]] = {
     _Grammar: ("Pattern", "Choice", "Json", "ContextFree", "Either", "Sequence", "Times"),
     _Terminal: ("Terminal", "Embedded", "SpecialToken"),
+    ir.Capture: ("Capture",),
 }
-_KINDS[_Regex] = _NODES.keys() - {"CharSet", *_KINDS[_Grammar], *_KINDS[_Terminal]}
+_KINDS[_Regex] = _NODES.keys() - {"CharSet", *itertools.chain.from_iterable(_KINDS.values())}
 
 
 class _Writer:
@@ -219,6 +222,8 @@ def _output(grammar: ir.Grammar, name: str, is_fitted: bool) -> OutputType:
         options = grammar.options
         schema = JsonSchema(grammar.schema, **options)
         parse = lower_schema(schema).parse
+    elif isinstance(grammar, ir.ContextFree) and grammar.captures:
+        parse = Capturing(grammar, name)
     made: OutputType
     made = OutputType(grammar, parse, name, fitted=(lambda _: made) if is_fitted else None)
     return made  # it has been fitted
@@ -340,12 +345,14 @@ def _context_free(
     rules: tuple[tuple[int, tuple[int, ...]], ...],
     start: int,
     ignore: tuple[int, ...],
+    captures: tuple[ir.Capture, ...],
 ) -> ir.ContextFree:
     lefts, known = [start, *(left for left, _ in rules)], range(-len(names), len(terminals))
     _check(all(0 <= left < len(names) for left in lefts), "the number of a rule")
     _check(all(symbol in known for _, right in rules for symbol in right), "a symbol's number")
     _check(all(0 <= terminal < len(terminals) for terminal in ignore), "a terminal's number")
-    return ir.ContextFree(terminals, names, tuple(dict.fromkeys(rules)), start, ignore)
+    _check(all(0 <= one.nonterminal < len(names) for one in captures), "what captures")
+    return ir.ContextFree(terminals, names, tuple(dict.fromkeys(rules)), start, ignore, captures)
 
 
 def _terminal(name: str, pattern: str | ir.Regex) -> ir.Terminal:

@@ -74,6 +74,9 @@ TYPES: dict[str, Any] = {
     "grammar": Cfg('start: "a" start "b" | /[0-9]+/ | %json {"type": "boolean"}\n%ignore " "'),
     "grammar with a type": Cfg("start: X+\n%declare X", terminals={"X": Person}),
     "library": Cfg.named("sql-select-strict"),
+    "grammar that captures": Cfg(
+        "start: a /;/ a\na[capture]: /[0-9]+/\n%ignore /[.]+/", dialect="llguidance"
+    ),
     "grammar or type": Cfg('start: "<" start ">" | "."') | int,
     "any json": JsonSchema(True),
     "documents": JsonSchema(
@@ -145,6 +148,8 @@ def test_values_are_plain() -> None:
     assert again(structgen.compile(date, TINY)).output.parse("2000-01-01") == "2000-01-01"
     with pytest.raises(structgen.ParseError):
         again(constraint).output.parse("{")
+    captures = again(structgen.compile(TYPES["grammar that captures"], TINY)).output.parse("1.;2..")
+    assert captures.all_captures == (("a", "1"), ("a", "2"))
 
 
 def test_the_limits_are_those_of_who_reads() -> None:
@@ -174,7 +179,7 @@ def test_types_that_depend_on_their_vocabulary_are_for_that_one() -> None:
 # -- what is no constraint ----------------------------------------------------------------------
 
 
-def framed(body: bytes, version: bytes = b"3") -> bytes:
+def framed(body: bytes, version: bytes = b"4") -> bytes:
     digest = hashlib.sha256(body).hexdigest().encode()
     return b"structgen constraint %s\n%s\n%s" % (version, digest, body)
 
@@ -194,7 +199,7 @@ def test_what_is_no_constraint_is_told() -> None:
         (data[:60], "cut short"),
         (data[:22], "cut short"),
         (data.replace(b"Person", b"person"), "cut short or changed"),
-        (framed(b"{}", b"1"), "of version '1', and this structgen reads version 3"),
+        (framed(b"{}", b"1"), "of version '1', and this structgen reads version 4"),
         (framed(b"{}"), "malformed: something else stands where an output type"),
         (framed(b"[" * 100_000), "nested too deeply"),
         (framed(b"1" * 100_000), "malformed"),
