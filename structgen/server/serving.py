@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 import sys
+import warnings
 from collections import deque
 from typing import Any, ClassVar, Literal, final
 
@@ -24,7 +25,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from structgen import models
-from structgen.errors import ModelNotFound, OptionError, printable
+from structgen.errors import ModelNotFound, OptionError, UnenforcedWarning, printable
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
@@ -363,6 +364,8 @@ def serve(settings: Settings) -> None:
             timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
             timeout_keep_alive=15,
         )
+        # Whoever sends a schema decides what it leaves out. Python would keep each such text.
+        warnings.simplefilter("ignore", UnenforcedWarning)
         # What is here now stays: a collection walks only what requests leave behind.
         gc.collect()
         gc.freeze()
