@@ -11,6 +11,7 @@ of tools, a framework's adapter. Their arguments have no members but those that 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -319,7 +320,9 @@ def _schema(given: Any, param: str) -> Wanted:
         schema = JsonSchema(given)
     except SchemaError as error:
         raise placed(error, param) from error
-    return Wanted(schema, ("schema", schema), param)
+    # A schema is compared by its text, which would be written anew for each look at the key.
+    digest = hashlib.sha256(schema.text.encode()).digest()
+    return Wanted(schema, ("schema", digest), param)
 
 
 def _grammar(request: Sampled) -> Wanted:
