@@ -340,7 +340,8 @@ def _grammar(request: Sampled) -> Wanted:
         if not isinstance(given, (list, tuple)) or not given:
             raise RequestError("grammar: choices are a list of at least one.", param=param)
         type_: Any = Choice(given)
-        return Wanted(type_, _key(type_), param)
+        is_text = all(type(one) is str for one in given)
+        return Wanted(type_, (kind, json.dumps(given)) if is_text else _key(type_), param)
     if not isinstance(given, str) or not given:
         raise RequestError(f"grammar: of the type {kind} it is a text.", param=param)
     try:

@@ -22,7 +22,7 @@ from structgen.runner.requests import (
     RerankRequest,
 )
 from structgen.runner.work import EFFORTS, limits, search_of
-from structgen.types import JsonSchema
+from structgen.types import Choice, JsonSchema
 from structgen.workers import STRANGER, Stranger
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -548,12 +548,16 @@ def test_the_calls_of_all_messages_are_bounded_together() -> None:
     assert caught.value.param == "messages"
 
 
-def test_a_schema_is_written_once_however_often_its_key_is_looked_at(monkeypatch) -> None:
+def test_a_form_is_written_once_however_often_its_key_is_looked_at(monkeypatch) -> None:
     """Half a megabyte was written ten times for each request, where all others wait."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     fields = {"grammar": schema, "grammar_type": "json_schema"}
     asked, again = (wanted(ChatRequest.of({**HI, **fields}, {})) for _ in range(2))
     schema["properties"]["a"]["type"] = "string"
     other = wanted(ChatRequest.of({**HI, **fields}, {}))
+    choice = {"grammar": ["a", "b"], "grammar_type": "choice"}
+    one, same = (wanted(ChatRequest.of({**HI, **choice}, {})) for _ in range(2))
     monkeypatch.setattr(JsonSchema, "_key", None)
+    monkeypatch.setattr(Choice, "_key", None)
     assert {asked.key: 1} == {again.key: 1} != {other.key: 1}
+    assert {one.key: 1} == {same.key: 1}
