@@ -100,7 +100,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @model_option()
 @click.option(
     "--debias",
-    type=click.Choice(["none", "prior", "contextual", "orders"]),
+    type=click.Choice(["none", "prior", "contextual"]),
     help="What is done about the bias of labels and their order.",
 )
 @click.option(

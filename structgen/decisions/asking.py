@@ -1,7 +1,7 @@
 """Asking: from a state and questions to distributions, pass by pass of the model.
 
-It owns `Settings` (how a model is asked), the prompts of each question, in several orders where
-that is wanted, the passes over them, and the division by the prior. It knows no calibration, no
+It owns `Settings` (how a model is asked), the prompt of each question, the passes over them, and
+the division by the prior. It knows no calibration, no
 answers and no limits of time. `structgen.insight.confidence` says how much a label gets, and how
 exactly; `distributions` owns the arithmetic.
 
@@ -40,7 +40,7 @@ from structgen.vocabulary import Vocabulary
 
 from . import distributions
 from .distributions import Distribution, Floats, found
-from .questions import Label, Question
+from .questions import Question
 from .templates import BASE, CHAT, PromptTemplate
 
 _MOST_PASSES = 64
@@ -206,7 +206,7 @@ def _asked_of(reading: Reading, tree: TokenTree) -> Callable[[float], bool] | No
 TOLERANCE = 0.01
 """How far off a probability may be, unless asked otherwise."""
 
-DEBIAS = ("none", "prior", "contextual", "orders")
+DEBIAS = ("none", "prior", "contextual")
 """What ``debias`` may be, beside None."""
 
 DEBIAS_OF_KIND: Mapping[str, str] = {
@@ -222,9 +222,6 @@ _CONTENT_FREE = ("", "[MASK]")
 LEAST_CHANGE = 0.05
 """What the distribution without a state has to differ by, at least, for an answer to say something
 of the state: half the sum of the absolute differences. See docs/decisions.md for what it parts."""
-
-ORDERS = 4
-"""In how many orders options are told at most, unless asked otherwise."""
 
 MOST_TOKENS = 1 << 21
 """Most tokens of all prompts of a call: hours of work, and 8 MB."""
@@ -242,7 +239,6 @@ class Settings:
 
     template: PromptTemplate | None = None
     debias: str | None = None
-    orders: int = ORDERS
     tolerance: float = TOLERANCE
     adapter: str | None = None
 
@@ -258,10 +254,6 @@ class Settings:
             raise OptionError(
                 f"debias={self.debias!r}. It must be None or one of {', '.join(DEBIAS)}.",
                 option="debias",
-            )
-        if isinstance(self.orders, bool) or not isinstance(self.orders, int) or self.orders < 1:
-            raise OptionError(
-                f"orders={self.orders!r}. It must be an integer of 1 or more.", option="orders"
             )
         check_share(self.tolerance, "tolerance", is_open=True)
 
@@ -334,27 +326,21 @@ class Asker:
         Raises:
             PromptError: something does not fit the context, or there are too many tokens in all.
         """
-        orders = {name: self._orders_of(question) for name, question in questions.items()}
         priors: dict[Question, _Prior] = {}
         for question in questions.values():
             if self._settings.debias_of(question) in ("prior", "contextual"):
                 priors[question] = self._once(question, _Prior)
                 yield
-        asked = yield from _made(
-            self._reading(state, questions[name], labels)
-            for name, some in orders.items()
-            for labels in some
-        )
+        asked = yield from _made(self._reading(state, question) for question in questions.values())
         unknown = yield from _made(
             reading
             for question, prior in priors.items()
             if prior.distribution is None
             for reading in self._of_prior(question, prior)
         )
-        names = [name for name, some in orders.items() for _ in some]
         every = [
-            replace(one, is_enough=self._divides(priors.get(questions[name])))
-            for name, one in zip(names, asked, strict=True)
+            replace(one, is_enough=self._divides(priors.get(question)))
+            for one, question in zip(asked, questions.values(), strict=True)
         ]
         settings = self._settings
         parts, usage = yield from read(
@@ -363,12 +349,9 @@ class Asker:
         found: dict[str, Distribution] = {}
         changes: dict[str, float] = {}
         trace: dict[str, tuple[str, ...]] = {}
-        at = 0
-        for name, some in orders.items():
-            mine = parts[at : at + len(some)]
-            prompts = [one.token_ids for one in asked[at : at + len(some)]]
-            at += len(some)
-            found[name] = mine[0] if len(some) == 1 else distributions.mean(mine)
+        for name, part, reading in zip(questions, parts, every, strict=False):
+            prompts = [reading.token_ids]
+            found[name] = part
             prior = priors.get(questions[name])
             if prior is not None and prior.distribution is not None:
                 prompts += prior.prompts
@@ -381,18 +364,17 @@ class Asker:
 
     def prompt_ids(self, state: str, question: Question) -> TokenIds:
         """The tokens that the model gets for one question, int32 ``[n]``."""
-        return self._reading(state, question, question.labels).token_ids
+        return self._reading(state, question).token_ids
 
     def fingerprint(self, question: Question) -> str:
         """A digest of all that changes a question's distribution, but for the state."""
         settings = self._settings
         debias = settings.debias_of(question)
-        orders = settings.orders if debias == "orders" else 1
         told = [(label.text, label.description) for label in question.labels]
         given = [
             *(self.model.name, self.model.vocabulary.size, settings.adapter),
             *(question.kind, question.instructions, told),
-            *(asdict(self.template), debias, orders),
+            *(asdict(self.template), debias),
         ]
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
@@ -401,7 +383,7 @@ class Asker:
         states = [self.template.no_state]
         if self._settings.debias_of(question) == "contextual":
             states += _CONTENT_FREE
-        readings = [self._reading(state, question, question.labels) for state in states]
+        readings = [self._reading(state, question) for state in states]
         prior.prompts = [one.token_ids for one in readings]
         tolerance = self._settings.tolerance
         return [
@@ -425,14 +407,14 @@ class Asker:
 
         return is_enough
 
-    def _reading(self, state: str, question: Question, labels: Sequence[Label]) -> Reading:
-        """A prompt that tells the labels in this order."""
+    def _reading(self, state: str, question: Question) -> Reading:
+        """The prompt of a question about a state."""
         template = self.template
         if template.is_chat:
-            prompt = template.prompt(state, question, labels)
+            prompt = template.prompt(state, question)
             token_ids = self._task.prepare(prompt, self._search).token_ids
         else:
-            token_ids = encode_pieces(self.model, template.pieces(state, question, labels))
+            token_ids = encode_pieces(self.model, template.pieces(state, question))
         check_fits(self.model, len(token_ids))
         texts = tuple(one.text for one in question.labels)
         return Reading(token_ids, self._once(texts, self._compile))
@@ -451,19 +433,6 @@ class Asker:
     def _compile(self, texts: tuple[str, ...]) -> Texts:
         before = self.template.before_label
         return Texts([before + text for text in texts], self.template.ends, self.model.vocabulary)
-
-    def _orders_of(self, question: Question) -> list[tuple[Label, ...]]:
-        """The orders in which a question's labels are told, the question's own first."""
-        labels, orders = question.labels, self._settings.orders
-        if self._settings.debias_of(question) != "orders":
-            return [labels]
-        if question.kind == "score":  # no other order is one of a scale
-            return [labels, labels[::-1]][:orders]
-        if question.kind == "predicate" and self.template.predicate is not None:
-            return [labels]
-        n, count = len(labels), min(orders, len(labels))
-        starts = [i * n // count for i in range(count)]
-        return [(*labels[start:], *labels[:start]) for start in starts]
 
     def _shown(self, token_ids: TokenIds) -> str:
         return readable_prompt(token_ids.tolist(), self.model.vocabulary)

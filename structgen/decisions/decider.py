@@ -34,7 +34,7 @@ from structgen.storage import fork_safe
 from structgen.workers import AsyncModel, run_errands
 
 from .answers import LEAST_MASS, Answer, Answers, answer_of
-from .asking import LEAST_CHANGE, ORDERS, TOLERANCE, Asker, Found, Settings, check_share
+from .asking import LEAST_CHANGE, TOLERANCE, Asker, Found, Settings, check_share
 from .calibration import FEWEST, Calibration, fitted, read, write
 from .comparing import Comparer, is_told
 from .questions import (
@@ -336,7 +336,6 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         *,
         template: PromptTemplate | None = None,
         debias: str | None = None,
-        orders: int = ORDERS,
         tolerance: float = TOLERANCE,
         adapter: str | None = None,
         embedder: Embedder | None = None,
@@ -353,11 +352,9 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
             template: how states and questions are put; None: `CHAT` where the model has a chat
                 template, else `BASE`.
             debias: ``"none"``; ``"prior"``: divide by what the model answers without a state;
-                ``"contextual"``: by the mean of what it answers to three texts without content;
-                ``"orders"``: tell the options in several orders and take the mean, at as many
-                passes a question. None: what did best for the kind of question, ``"contextual"``
-                for a `Predicate`, ``"prior"`` for others.
-            orders: see above; of a `Score` two at most, up and down.
+                ``"contextual"``: by the mean of what it answers to three texts without content.
+                None: what did best for the kind of question, ``"contextual"`` for a `Predicate`,
+                ``"prior"`` for others.
             tolerance: no probability is further off than this, before debiasing and calibration;
                 each answer's ``error_bound`` says by how much after these. 0: sum over every token
                 sequence.
@@ -374,13 +371,12 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
                 calibration was made for another model.
             ModelError: the model is none of this kind, or cannot be loaded.
         """
-        self._settings = Settings(template, debias, orders, tolerance, adapter)
+        self._settings = Settings(template, debias, tolerance, adapter)
         self.embedder = embedder
         self.model: OwnT = self._checked(model, adapter)
         self.calibrations = tuple(calibrations)
         self._calibrations = _by_fingerprint(self.calibrations, self.model.name, self.embedder)
         self.debias = debias
-        self.orders = orders
         self.tolerance = float(tolerance)
         # The questions that it names may be asked later.
         _thresholds(abstain_below, abstain_below if isinstance(abstain_below, Mapping) else {})
@@ -487,7 +483,6 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         embedder: makes vectors of states, for what `fit` has learned; None: nothing does.
         template: how a model is asked; None for an embedder.
         debias: what is done about the bias of labels and their order.
-        orders: in how many orders to list the options, where ``debias`` is ``"orders"``.
         tolerance: how far off a probability may be.
         calibrations: what is applied to the answers.
         abstain_below: what the likeliest label has to reach, where a call does not say.
@@ -757,7 +752,6 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
     Attributes:
         model: the model.
         debias: see `Decider`.
-        orders: see `Decider`.
         tolerance: see `Decider`.
         calibrations: what is applied to the answers.
         abstain_below: what the likeliest label has to reach, where a call does not say.

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from structgen.decoding import chat
 from structgen.errors import OptionError, PromptError
 
-from .questions import Label, Question
+from .questions import Question
 
 _PLACE = re.compile(r"\{(state|question|options|label|description)\}")
 
@@ -83,17 +83,9 @@ class PromptTemplate:
         if self.system and not self.is_chat:
             raise OptionError("The template has a system message, but is no chat.")
 
-    def prompt(
-        self, state: str, question: Question, labels: Sequence[Label]
-    ) -> str | list[dict[str, Any]]:
-        """The prompt: text, or the messages of a chat.
-
-        Args:
-            state: of `state_text`.
-            question: the question.
-            labels: the question's, in the order in which to list them.
-        """
-        text = "".join(text for text, _ in self._pieces(state, question, labels))
+    def prompt(self, state: str, question: Question) -> str | list[dict[str, Any]]:
+        """The prompt about a state, of `state_text`: text, or the messages of a chat."""
+        text = "".join(text for text, _ in self._pieces(state, question))
         if not self.is_chat:
             return text + self.answer
         messages = [{"role": "user", "content": text}]
@@ -103,18 +95,14 @@ class PromptTemplate:
             messages.append({"role": "assistant", "content": self.answer})
         return messages
 
-    def pieces(
-        self, state: str, question: Question, labels: Sequence[Label]
-    ) -> list[tuple[str, bool]]:
+    def pieces(self, state: str, question: Question) -> list[tuple[str, bool]]:
         """The prompt of one that is no chat, as `prompt`, in pieces: each with whether it is the
         template's own, in which special tokens are read."""
-        return [*self._pieces(state, question, labels), (self.answer, True)]
+        return [*self._pieces(state, question), (self.answer, True)]
 
-    def _pieces(
-        self, state: str, question: Question, labels: Sequence[Label]
-    ) -> list[tuple[str, bool]]:
+    def _pieces(self, state: str, question: Question) -> list[tuple[str, bool]]:
         options: list[tuple[str, bool]] = []
-        for label in labels:
+        for label in question.labels:
             line = self.bare_option if label.description is None else self.option
             told = {"label": label.text, "description": label.description or ""}
             options += [(self.separator, True)] * bool(options)

@@ -709,7 +709,6 @@ if theirs is not None:
             model: as for `ChatStructgen`.
             runner: as for `ChatStructgen`.
             debias: see `structgen.decisions.Decider`.
-            orders: in how many orders to list the options, with ``orders``.
             tolerance: how far off a probability may be.
             adapter: name of a loaded adapter to run with.
             timeout: most seconds.
@@ -719,7 +718,6 @@ if theirs is not None:
 
         runner: Runner | None = Field(default=None, exclude=True, repr=False)
         debias: str | None = None
-        orders: int | None = None
         tolerance: float | None = None
         adapter: str | None = None
         timeout: float | None = None
@@ -745,7 +743,7 @@ if theirs is not None:
             return _answers_of(made, questions)
 
         def _asked(self, state: Any, questions: Mapping[str, Any]) -> dict[str, Any]:
-            names = ("model", "debias", "orders", "tolerance", "adapter", "timeout")
+            names = ("model", "debias", "tolerance", "adapter", "timeout")
             return {
                 **{name: getattr(self, name) for name in names},
                 "state": _state(state),

@@ -531,8 +531,7 @@ class DecisionRequest(Request):
         state: text, messages, or any JSON value.
         questions: by name, as `structgen.decisions` has them, in JSON or as objects; or a class.
         abstain_below: the probability that an answer has to have.
-        debias: ``none``, ``prior``, ``contextual`` or ``orders``.
-        orders: in how many orders to list the options, with ``orders``.
+        debias: ``none``, ``prior`` or ``contextual``.
         tolerance: how far off a probability may be.
         adapter: name of a loaded adapter to run with.
         timeout: most seconds.
@@ -541,8 +540,7 @@ class DecisionRequest(Request):
     state: Any
     questions: Any
     abstain_below: Number | ByName[Number] | None = None
-    debias: Literal["none", "prior", "contextual", "orders"] | None = None
-    orders: StrictInt | None = None
+    debias: Literal["none", "prior", "contextual"] | None = None
     tolerance: Number | None = None
     adapter: StrictStr | None = None
     timeout: Number | None = None

@@ -196,7 +196,7 @@ async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionRe
         return {name: value for name, value in values.items() if value is not None}
 
     try:
-        settings = given_of("debias", "orders", "tolerance", "adapter")
+        settings = given_of("debias", "tolerance", "adapter")
         decider = AsyncDecider(
             host.model if isinstance(host, TextHost) else host.embedder, warn=False, **settings
         )

@@ -76,6 +76,7 @@ def create_app(
         docs_url="/docs" if settings.docs else None,
         openapi_url="/openapi.json" if settings.docs else None,
         redoc_url=None,
+        redirect_slashes=False,  # it would lead to whatever host a request names
         lifespan=life,
     )
     app.has_keys = bool(keys)

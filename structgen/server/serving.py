@@ -9,6 +9,7 @@ that closes its sending side counts as gone, since the two look the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -41,6 +42,8 @@ _SLICE = 16 << 10
 _MOST_IDLE = 500
 """Connections that wait for their clients to send. Of more, the one that has waited longest is
 closed: sockets are files, of which a process may often have 1,024."""
+
+_MOST_FILES = 65_536
 
 _LEAST_READ = 16 << 10
 """Bytes that a client that reads takes at least within the limit, if so many are there."""
@@ -366,12 +369,24 @@ def serve(settings: Settings) -> None:
         )
         # Whoever sends a schema decides what it leaves out. Python would keep each such text.
         warnings.simplefilter("ignore", UnenforcedWarning)
+        _have_files()
         # What is here now stays: a collection walks only what requests leave behind.
         gc.collect()
         gc.freeze()
         uvicorn.Server(config).run()
     finally:
         runner.close()
+
+
+def _have_files() -> None:
+    """Let the process open as many files as it may: each connection is one of often 1,024."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _log_to_stderr(settings: Settings) -> None:

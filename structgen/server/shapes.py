@@ -431,8 +431,7 @@ class OwnFields(Body):
 
     model: StrictStr | None = None
     abstain_below: Number | ByName[Number] | None = None
-    debias: Literal["none", "prior", "contextual", "orders"] | None = None
-    orders: StrictInt | None = None
+    debias: Literal["none", "prior", "contextual"] | None = None
     tolerance: Number | None = None
     adapter: StrictStr | None = None
     timeout: Number | None = None

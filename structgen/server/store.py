@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -60,7 +60,7 @@ class Stored:
     items: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     owner: str
-    size: int = 0
+    size: int = field(default=0, compare=False)
 
     def texts(self) -> list[str]:
         """The answer, items and messages as JSON."""

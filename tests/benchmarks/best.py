@@ -65,7 +65,7 @@ def main(most: int = 60) -> None:
             generator = Generator(model, JsonSchema(schema))
             right, seconds, texts = [0, 0], [0.0, 0.0], []
             for item in mine:
-                messages = CHAT.prompt(item["state"], asked, asked.labels)
+                messages = CHAT.prompt(item["state"], asked)
                 messages[0]["content"] += ' As JSON: {"answer": ...}'
                 told = {True: "Yes", False: "No"}.get(item["answer"], item["answer"])
                 found = []

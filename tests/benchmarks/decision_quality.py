@@ -69,7 +69,7 @@ N_RESAMPLES = 2000
 
 
 def orders(question: Question) -> list[list[int]]:
-    """The orders in which labels are told, as `debias="orders"` does."""
+    """The orders in which labels are told, for the mean over them."""
     n = len(question.labels)
     if isinstance(question, Score):
         return [list(range(n)), list(range(n))[::-1]]
@@ -144,7 +144,7 @@ def measure(model_name: str, target: Path) -> None:
             passes = answers.usage.passes
             prior = decider.decide(CHAT.no_state, {"0": asked["0"]})["0"]
             letter = letters.decide(state, {"0": lettered(question)})["0"]
-            prompt = CHAT.prompt(state, question, question.labels)
+            prompt = CHAT.prompt(state, question)
             text = free(prompt, max_new_tokens=8)
             word = masked[item["question"]](prompt, max_new_tokens=16)
             right = [i for i, one in enumerate(question.labels) if _is(one, item["answer"])]

@@ -82,7 +82,7 @@ def generations(
     for question in asked.values():
         if not keeps:
             decider.model.sequences.clear()
-        prompt = decider.template.prompt(state, question, question.labels)
+        prompt = decider.template.prompt(state, question)
         before = decider.template.before_label
         decider.model(prompt, structgen.Choice([before + one.text for one in question.labels]))
 

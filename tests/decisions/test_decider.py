@@ -247,7 +247,7 @@ def test_the_state_is_read_once():
     assert more.usage.run_tokens <= 600 + 20 + 20 * len("19?|a,b|")
 
 
-@pytest.mark.parametrize("debias", ["none", "prior", "orders"])
+@pytest.mark.parametrize("debias", ["none", "prior", "contextual"])
 def test_numbers_do_not_depend_on_company(debias):
     decider = Decider(FakeModel(), template=SHORT, debias=debias)
     questions = {
@@ -263,28 +263,6 @@ def test_numbers_do_not_depend_on_company(debias):
         alone = Decider(FakeModel(), template=SHORT, debias=debias).decide("s1", {"q": question})
         assert alone["q"] == together[name] == turned[name] == batch[1][name]
     assert batch[0]["a"] != batch[1]["a"]
-
-
-def test_orders_are_averaged_and_shown():
-    model = FakeModel()
-    question = Choice("which?", ["one", "two", "three", "four", "five"])
-    decider = Decider(model, template=SHORT, debias="orders", orders=3)
-    answers = decider.decide("s", {"q": question})
-    shown = answers.trace["q"]
-    assert shown == (
-        "s|which?|one,two,three,four,five|",
-        "s|which?|two,three,four,five,one|",
-        "s|which?|four,five,one,two,three|",
-    )
-    plain = undebiased(model, template=SHORT)
-    means = np.zeros(5)
-    for prompt in shown:
-        options = prompt.split("|")[2].split(",")
-        found = plain.decide("s", {"q": Choice("which?", options)})["q"].probabilities
-        means += [found[option] / 3 for option in ("one", "two", "three", "four", "five")]
-    assert answers["q"].label_probabilities == pytest.approx(means, abs=0.03)
-    scale = decider.decide("s", {"q": Score("how?", ["low", "mid", "high"])})
-    assert scale.trace["q"] == ("s|how?|low,mid,high|", "s|how?|high,mid,low|")
 
 
 def test_a_prior_is_divided_out_and_read_once():
@@ -426,8 +404,7 @@ def test_a_call_can_be_given_up():
         (lambda: PromptTemplate("{question}{options}"), "needs {state} and {question}"),
         (lambda: PromptTemplate("{state}{question}"), "needs {options}"),
         (lambda: PromptTemplate("{state}{question}{options}", system="x"), "is no chat"),
-        (lambda: Decider(FakeModel(), debias="all"), "one of none, prior, contextual, orders"),
-        (lambda: undebiased(FakeModel(), orders=0), "orders=0"),
+        (lambda: Decider(FakeModel(), debias="all"), "one of none, prior, contextual"),
         (lambda: undebiased(FakeModel(), tolerance=1), "out of range"),
         (lambda: undebiased(FakeModel(), adapter="x"), "adapter='x' is not loaded"),
         (lambda: undebiased(FakeModel(), template="x"), "no PromptTemplate"),
@@ -642,7 +619,7 @@ def test_labels_that_the_model_would_never_write_carry_no_signal(score):
     assert [message.startswith(said) for message in messages] == [True] * (not is_seen)
 
 
-@pytest.mark.parametrize("name", ["debias", "tolerance", "orders", "adapter", "template", "warn"])
+@pytest.mark.parametrize("name", ["debias", "tolerance", "adapter", "template", "warn"])
 def test_an_option_of_the_decider_is_sent_there(name):
     decider = undebiased(FakeModel(), template=SHORT)
     question = Predicate("so?")
@@ -722,8 +699,8 @@ class Encodes(FakeModel):
 
 
 def test_others_have_a_pass_between_two_prompts(monkeypatch):
-    questions = {f"q{i}": Choice(f"{i}?", ["a", "b", "c"]) for i in range(10)}
-    settings = Settings(SHORT, debias="orders", orders=3)
+    questions = {f"q{i}": Choice(f"{i}?", ["a", "b", "c"]) for i in range(30)}
+    settings = Settings(SHORT, debias="none")
     model = Encodes()
     passes = begun(model, "x", questions, settings)
     seen = [model.n_encoded]

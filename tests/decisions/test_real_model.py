@@ -125,4 +125,4 @@ def test_special_tokens_of_a_template_are_read(model):
     assert (found.count(begin), found.count(end)) == (2, 1)
     plain = decider.prompt_ids("Fine.", QUESTIONS["team"]).tolist()
     team = QUESTIONS["team"]
-    assert plain == model.encode(template.prompt("Fine.", team, team.labels)).tolist()
+    assert plain == model.encode(template.prompt("Fine.", team)).tolist()

@@ -105,10 +105,7 @@ def test_text_is_what_the_constraint_accepted_character_by_character(model):
 @pytest.mark.parametrize(
     ("example", "shows"),
     [
-        ("extract", r"Order\(product='.+', quantity=\d+, size='\w+', gift=(True|False)\)\n"),
-        ("classify", r"((positive |negative ) .+\n){3}"),
         ("stream", r"(- .+\n){3}\d+ tokens in \d+\.\d s\n"),
-        ("confidence", r"(\d\.\d\d (billing|bug|other) .+\n){4}ask a person: .+\n"),
         ("form", r"(?s) +Booking.+ city .+ guest 1 .+Booking\(\n    city='.+guests=\[.+\n\)\n"),
         ("tools", r"(?s)\n\[reasoning\]\n.+\n\[answer\]\n<tool_call>\n.+\n\[result\]\n.+\n"),
         ("engine", r"( +\d+ tokens allowed, '.+' is one of them: True\n){4}at least \d+ more .+\n"),

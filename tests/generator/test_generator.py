@@ -17,6 +17,7 @@ import structgen
 from structgen import Choice, Generator, Regex
 from structgen.decoding import chat
 from structgen.models import genai
+from structgen.models.base import LoadOptions
 from structgen.sampling.processors import TokenMask, min_length, no_repeat_ngram
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -769,4 +770,4 @@ def test_options_of_a_call_given_to_the_generator_are_sent_there():
 @pytest.mark.parametrize("threads", [0, -1, True, "2", 1.5])
 def test_threads_are_counted_before_anything_is_read(threads, tmp_path):
     with pytest.raises(structgen.OptionError, match=r"threads=.* is out of range. It must be 1"):
-        genai.load(tmp_path, threads=threads, kind=genai.TextModel)
+        genai.load(tmp_path, LoadOptions(threads=threads), kind=genai.TextModel)

@@ -61,7 +61,7 @@ WRONG: dict[str, Any] = {
     "max_tool_result": 0, "trace": 1, "prompt": 3, "echo": 1, "best_of": 3, "input": 3,
     "dimensions": 0, "encoding_format": "hex", "prompt_name": 3, "input_type": "song", "query": 3,
     "documents": 3, "top_n": 0, "return_documents": 1, "state": "\0", "questions": {"a": 3},
-    "debias": "all", "orders": -1, "tolerance": 2, "before": ["a"], "token": 1.5, "chosen": "a",
+    "debias": "all", "tolerance": 2, "before": ["a"], "token": 1.5, "chosen": "a",
     "user": 3, "metadata": 3, "safety_identifier": 3, "prompt_cache_key": 3, **ONE_VALUE,
 }  # fmt: skip
 """For each field a value that is wrong."""
@@ -89,7 +89,6 @@ BESIDE: dict[str, dict[str, Any]] = {
     "parallel_tool_calls": {"tools": [lambda: 3]},
     "approve": {"tools": [print], "max_tool_rounds": 1},
     "tool_timeout": {"tools": [print], "max_tool_rounds": 1},
-    "orders": {"debias": "orders"},
 }
 """What a field goes with."""
 
@@ -186,7 +185,7 @@ GIVEN: dict[str, list[dict[str, Any]]] = {
     ],
     "DecisionRequest": [
         {"abstain_below": 0.01, "debias": "none", "tolerance": 0.1, "timeout": 60.0},
-        {"debias": "orders", "orders": 2, "questions": {
+        {"debias": "contextual", "questions": {
             "a": {"type": "choice", "instructions": "Which?", "options": ["x", "y"]}}},
     ],
     "EmbeddingRequest": [

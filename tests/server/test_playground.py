@@ -321,7 +321,7 @@ def test_tokens_are_there_again_after_questions(page: Browser) -> None:
 def test_the_caret_of_a_regex_error_is_under_its_character(page: Browser) -> None:
     page.js("document.querySelector('#types input[value=regex]').click()")
     page.type("#regex", "ab)cd")
-    page.wait("document.querySelector('#regex-note.bad') !== null")
+    page.wait("document.querySelector('#regex-note.bad')?.textContent.includes('^')")
     place = """
         const node = document.querySelector("#regex-note").firstChild;
         const place = mark => {

@@ -40,7 +40,7 @@ from .text import note, runner_of, whole
 
 router = APIRouter(tags=["decisions"])
 
-_OURS = ("abstain_below", "debias", "orders", "tolerance", "adapter", "timeout")
+_OURS = ("abstain_below", "debias", "tolerance", "adapter", "timeout")
 """Fields of structgen's own, which both endpoints take."""
 
 
