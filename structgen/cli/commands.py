@@ -138,8 +138,8 @@ def decide(
     except OSError as error:
         raise OptionError(f"--calibration {error.filename}: {error.strerror}.") from None
     options: dict[str, Any] = {} if debias is None else {"debias": debias}
-    is_embedder = not (_models.path(model) / "genai_config.json").is_file()
-    given_model = structgen.load_embedder(model) if is_embedder else load(model)
+    is_text = _models.is_language_model(_models.path(model))
+    given_model = load(model) if is_text else structgen.load_embedder(model)
     decider = Decider(given_model, calibrations=known, warn=False, **options)
     answers = decider.decide(given, asked, abstain_below=abstain_below)
     for name, answer in answers.items():

@@ -1,9 +1,9 @@
 """Asking: from a state and questions to distributions, pass by pass of the model.
 
 It owns `Settings` (how a model is asked), the prompt of each question, the passes over them, and
-the division by the prior. It knows no calibration, no
-answers and no limits of time. `structgen.insight.confidence` says how much a label gets, and how
-exactly; `distributions` owns the arithmetic.
+the division by the prior. It knows no calibration, no answers and no limits of time.
+`structgen.insight.confidence` says how much a label gets, and how exactly; `distributions` owns the
+arithmetic.
 
 `read` runs all prompts of a call in one sequence, in the order of their tokens, so that neighbours
 share the most (prompts whose distributions others need come first). It rewinds the sequence to what
@@ -328,7 +328,7 @@ class Asker:
         """
         priors: dict[Question, _Prior] = {}
         for question in questions.values():
-            if self._settings.debias_of(question) in ("prior", "contextual"):
+            if self._settings.debias_of(question) != "none":
                 priors[question] = self._once(question, _Prior)
                 yield
         asked = yield from _made(self._reading(state, question) for question in questions.values())

@@ -736,9 +736,9 @@ def _loaded(name: str) -> Model | Embedder:
     from structgen.text_model import TextModel
 
     place = models.path(name)
-    if not (place / "genai_config.json").is_file():
-        return embedding.load(place)
-    return genai.load(place, kind=TextModel, meanwhile=warm_up)
+    if models.is_language_model(place):
+        return genai.load(place, kind=TextModel, meanwhile=warm_up)
+    return embedding.load(place)
 
 
 @final

@@ -17,7 +17,7 @@ from typing import Literal
 
 from structgen.errors import ModelNotFound, OptionError
 from structgen.models import cache, catalogue, damage, fetch, hub
-from structgen.models.cache import Installed, installed
+from structgen.models.cache import Installed, installed, is_language_model
 from structgen.models.catalogue import DEFAULT
 from structgen.models.health import Finding, Health
 from structgen.models.health import examine as doctor
@@ -40,6 +40,7 @@ __all__ = [
     "doctor",
     "info",
     "installed",
+    "is_language_model",
     "listing",
     "path",
     "pull",

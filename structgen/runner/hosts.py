@@ -486,7 +486,7 @@ def kind_of(config: ModelConfig) -> Kind:
     if told is not None:
         return told
     folder = models.path(config.source)
-    return "text" if (folder / "genai_config.json").is_file() else "embedding"
+    return "text" if models.is_language_model(folder) else "embedding"
 
 
 def told_kind(config: ModelConfig) -> Kind | None:
