@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from structgen.errors import OutputTypeError, Unsatisfiable
 from structgen.grammar import ir, json_schema
@@ -23,8 +24,11 @@ from structgen.grammar.regex import parse_python, tree
 from .tool_calls import IS_TEXT, ParameterSyntax, ToolSyntax
 
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
-_READ = ("type", "properties", "required", "$defs", "definitions", "$schema", "$id")
-_SAYS_NOTHING = ("title", "description", "default", "examples", "$comment", "deprecated")
+_READ = ("type", "properties", "required")
+_ASIDE = (
+    *("$defs", "definitions", "$schema", "$id"),
+    *("title", "description", "default", "examples", "$comment", "deprecated"),
+)
 _WHOLE = "structgen:tool"
 _LOOKS = {
     NULL: "null",
@@ -65,16 +69,27 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
     """
     assert isinstance(grammar, ir.Json)
     root = schema = grammar.schema
+    json_schema.lower(root, **grammar.options)  # so that references lead somewhere
     place = ""
+    wrong: list[str] = []
+    seen: set[str] = set()
     while isinstance(schema, Mapping) and (to := schema.get("$ref", "")).startswith("#/"):
+        wrong += [key for key in schema if key not in ("$ref", "type", *_ASIDE)]
+        if to in seen:
+            wrong.append("$ref")  # round in a circle
+            break
+        seen.add(to)
         place, schema = to[1:], root
-        for step in place.split("/")[1:]:
-            schema = schema[step.replace("~1", "/").replace("~0", "~")]
+        for step in unquote(place).split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            schema = schema[int(step) if isinstance(schema, list) else step]
+    if not isinstance(schema, Mapping):
+        schema = {"$ref": schema}
     names, required = schema.get("properties", {}), schema.get("required", ())
     is_python = how.values == "python"
-    wrong = [key for key in required if key not in names]
+    wrong += [key for key in required if key not in names]
     for keyword, said in schema.items():
-        if not (keyword in _READ + _SAYS_NOTHING or (keyword in _CLOSING and said is False)):
+        if not (keyword in _READ + _ASIDE or (keyword in _CLOSING and said is False)):
             wrong.append(keyword)
     if is_python:
         wrong += [one for one in (*names, *tool.split(".")) if not one.isidentifier()]
