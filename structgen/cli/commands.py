@@ -116,6 +116,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=_FILE,
     help="A file that Calibration.save has written; give several.",
 )
+@click.option(
+    "--decider",
+    "saved",
+    type=click.Path(exists=True, path_type=Path),
+    help="A file that Decider.save has written, or a folder of them: how the model decides.",
+)
 @click.option("--trace", is_flag=True, help="Show the prompts, on standard error.")
 def decide(
     state: str,
@@ -124,11 +130,18 @@ def decide(
     debias: str | None,
     abstain_below: float | None,
     calibrations: tuple[Path, ...],
+    saved: Path | None,
     trace: bool,
 ) -> None:
     """Answer questions about a text, with the probability of every allowed answer, as JSON."""
     # Imported late: --help should not wait for NumPy.
-    from structgen.decisions import Calibration, Decider, answers_to_json, questions_from_json
+    from structgen.decisions import (
+        Calibration,
+        Decider,
+        SavedDecider,
+        answers_to_json,
+        questions_from_json,
+    )
 
     asked = questions_from_json(json_in(questions, "--questions"))
     about = text_in(state, f"--state {state}")
@@ -137,10 +150,16 @@ def decide(
         known = [Calibration.load(path) for path in calibrations]
     except OSError as error:
         raise OptionError(f"--calibration {error.filename}: {error.strerror}.") from None
-    options: dict[str, Any] = {} if debias is None else {"debias": debias}
+    if saved is not None and (debias is not None or known):
+        raise OptionError("--decider says all of it: leave out --debias and --calibration.")
+    options: dict[str, Any] = {"calibrations": known}
+    if debias is not None:
+        options["debias"] = debias
+    if saved is not None:
+        options = SavedDecider.read(saved).options
     is_text = _models.is_language_model(_models.path(model))
     given_model = load(model) if is_text else structgen.load_embedder(model)
-    decider = Decider(given_model, calibrations=known, warn=False, **options)
+    decider = Decider(given_model, warn=False, **options)
     answers = decider.decide(given, asked, abstain_below=abstain_below)
     for name, answer in answers.items():
         if not answer.informative:
@@ -160,6 +179,13 @@ def decide(
     multiple=True,
     metavar="MODEL|ID=MODEL",
     help="A model that makes vectors or ranks documents; give several.",
+)
+@click.option(
+    "--decider",
+    "deciders",
+    multiple=True,
+    metavar="ID=PATH",
+    help="What Decider.save has written: the model ID decides so; give several.",
 )
 @click.option("--default-model", metavar="ID", help="The model of requests that name none.")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from .answers import Answer, Answers, ChoiceAnswer, PredicateAnswer, ScoreAnswer
 from .asking import Usage
 from .calibration import Bin, Calibration, Metrics, measured
-from .decider import AsyncDecider, Decider
+from .decider import AsyncDecider, Decider, SavedDecider
 from .json_form import (
     answer_of_system_one,
     answers_to_json,
@@ -40,6 +40,7 @@ __all__ = [
     "PredicateAnswer",
     "PromptTemplate",
     "Question",
+    "SavedDecider",
     "Score",
     "ScoreAnswer",
     "Usage",

@@ -11,6 +11,7 @@ checks, users' own values, calibrations and answers stay here. How the two proce
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import warnings
@@ -19,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, final
 
 import numpy as np
@@ -359,7 +361,7 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
                 each answer's ``error_bound`` says by how much after these. 0: sum over every token
                 sequence.
             adapter: name of an adapter of `TextModel.load_adapter` to run with.
-            embedder: of a `Decider` with a text model: makes vectors of states for `Decider.fit`.
+            embedder: of a text model: makes vectors of states for `Decider.fit`.
             calibrations: of `calibrate` and `fit`, each for the question that it was made for.
             abstain_below: as for `decide`, for calls that pass none. Names of a mapping need not be
                 asked in each call.
@@ -413,11 +415,21 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
                         "…, criteria={True: …, False: …}), or fit the question on examples."
                     )
         is_bound = is_bound or bool(self._calibrations)
-        needs_vectors = learns or any(one.weights for one in self.calibrations)
         made: list[Found] = []
         for state in states:
-            found = yield from asker.ask(state, questions, is_bound=is_bound)
-            if needs_vectors and found.vector is None and self.embedder is not None:
+            made.append((yield from asker.ask(state, questions, is_bound=is_bound)))
+        return (yield from self._with_vectors(states, made, learns=learns))
+
+    def _with_vectors(
+        self, states: Iterable[str], replies: list[Found], *, learns: bool
+    ) -> Passes[list[Found]]:
+        """What was said of some states with their vectors, where these are needed."""
+        if self.embedder is None or not (learns or any(one.weights for one in self.calibrations)):
+            return replies
+        made: list[Found] = []
+        for state, found in zip(states, replies, strict=True):
+            if found.vector is None:
+                yield
                 comparer = cast("Comparer", _asker(self.embedder, Settings()))
                 found = replace(found, vector=comparer.vector(state)[0])
             made.append(found)
@@ -455,6 +467,51 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
             weights=tuple(map(tuple, fit.weights.round(6).tolist())) if learns else (),
             embedder=self.embedder.name if learns and self.embedder is not None else None,
         )
+
+    def _lesson(self, question: Question, examples: Iterable[Any]) -> tuple[list[str], list[int]]:
+        """What `fit` learns from. Raises as that."""
+        if self.embedder is None:
+            raise OptionError("fit learns from vectors: Decider(model, embedder=…).")
+        texts, right = examples_of(question, examples)
+        for i, label in enumerate(question.labels):
+            if right.count(i) < FEWEST_A_LABEL:
+                raise OptionError(
+                    f"There are {right.count(i)} examples of {label.text!r}. Fitting takes "
+                    f"{FEWEST_A_LABEL} of each label."
+                )
+        return texts, right
+
+    def _check_embedder(self) -> None:
+        """Check the ``embedder`` of a text model."""
+        if self.embedder is not None and not isinstance(self.embedder, Embedder):
+            raise OptionError(
+                f"embedder={self.embedder!r} is none. Pass structgen.load_embedder(name).",
+                option="embedder",
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write how it asks, and what it has learned, to a JSON file: all but the model."""
+        saved = SavedDecider(self._settings, self.abstain_below, self.calibrations)
+        write(path, _FORMAT, asdict(saved))
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], model: GivenT, *, embedder: Embedder | None = None
+    ) -> Self:
+        """Make a decider of a file of `save`, and of the model (and embedder) that it had.
+
+        Args:
+            path: the file; or a folder of them, whose deciders are to differ only in what they have
+                learned.
+            model: as for the constructor.
+            embedder: the same.
+
+        Raises:
+            OptionError: the file is none, or was made with another model.
+            OSError: it cannot be read.
+            ModelError: as for the constructor.
+        """
+        return cls(model, embedder=embedder, **SavedDecider.read(path).options)
 
     def calibrated(self, *calibrations: Calibration) -> Self:
         """Return a decider that applies these too, each to the question that it was made for.
@@ -512,11 +569,7 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
                 f"The model is {model!r}, not a loaded model. Pass structgen.load(name), "
                 "structgen.load_embedder(name), or the name."
             )
-        if self.embedder is not None and not isinstance(self.embedder, Embedder):
-            raise OptionError(
-                f"embedder={self.embedder!r} is none. Pass structgen.load_embedder(name).",
-                option="embedder",
-            )
+        self._check_embedder()
         check_adapter(model, adapter)
         self._asker = asker = Asker(model, self._settings)
         self.template = asker.template
@@ -648,47 +701,11 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         Cost: that of `decide` for each example, and a second for a hundred.
         """
         check_call("fit", misplaced)
-        if self.embedder is None:
-            raise OptionError("fit learns from vectors: Decider(model, embedder=…).")
-        texts, right = examples_of(question, examples)
-        for i, label in enumerate(question.labels):
-            if right.count(i) < FEWEST_A_LABEL:
-                raise OptionError(
-                    f"There are {right.count(i)} examples of {label.text!r}. Fitting takes "
-                    f"{FEWEST_A_LABEL} of each label."
-                )
+        texts, right = self._lesson(question, examples)
         replies = self._ask(
             texts, {"question": question}, timeout, cancel, is_bound=True, learns=True
         )
         return self.calibrated(self._fitted(question, replies, right, learns=True))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write how it asks, and what it has learned, to a JSON file: all but the model."""
-        write(path, _FORMAT, asdict(_Saved(self._settings, self.abstain_below, self.calibrations)))
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        model: Model | Embedder | str,
-        *,
-        embedder: Embedder | None = None,
-    ) -> Decider:
-        """Make a decider of a file of `save`, and of the model (and embedder) that it had.
-
-        Raises:
-            OptionError: the file is none, or was made with another model.
-            OSError: it cannot be read.
-            ModelError: as for the constructor.
-        """
-        saved = read(path, _FORMAT, _Saved, "a decider that structgen saved", "save")
-        return cls(
-            model,
-            **{name: getattr(saved.settings, name) for name in Settings.__slots__},
-            embedder=embedder,
-            calibrations=saved.calibrations,
-            abstain_below=saved.abstain_below,
-        )
 
     def prompt_ids(self, state: Any, question: Question) -> TokenIds:
         """Return the tokens that the model gets for one question, int32 ``[n]``.
@@ -720,12 +737,51 @@ _FORMAT = "structgen decider 1"
 
 
 @dataclass(frozen=True)
-class _Saved:
-    """What a file of `Decider.save` has."""
+class SavedDecider:
+    """What a file of `Decider.save` has.
+
+    Attributes:
+        settings: how questions are asked.
+        abstain_below: as for a `Decider`.
+        calibrations: what was learned.
+    """
 
     settings: Settings
     abstain_below: float | Mapping[str, float] | None
     calibrations: tuple[Calibration, ...]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> SavedDecider:
+        """Read a file, or the files of a folder that end in ``.json`` as one.
+
+        Raises:
+            OptionError: a file is none, there are none, or two ask in different ways.
+            OSError: one cannot be read.
+        """
+        place = Path(path)
+        files = sorted(place.glob("*.json")) if place.is_dir() else [place]
+        if not files:
+            raise OptionError(f"{place} has no files that Decider.save wrote: none ends in .json.")
+        read_ = [read(one, _FORMAT, cls, "a decider that structgen saved", "save") for one in files]
+        for one, file in zip(read_, files, strict=True):
+            if (one.settings, one.abstain_below) != (read_[0].settings, read_[0].abstain_below):
+                raise OptionError(
+                    f"{file} asks otherwise than {files[0]}: template, debias, tolerance, adapter "
+                    "and abstain_below have to be the same. Serve it as another model."
+                )
+        learned = tuple(c for one in read_ for c in one.calibrations)
+        if len({one.fingerprint for one in learned}) < len(learned) and len(files) > 1:
+            raise OptionError(f"{place} has two files about one question. Remove one of them.")
+        return replace(read_[0], calibrations=learned)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What to make a decider with, beside its model."""
+        return {
+            **{name: getattr(self.settings, name) for name in Settings.__slots__},
+            "calibrations": self.calibrations,
+            "abstain_below": self.abstain_below,
+        }
 
 
 def _loaded(name: str) -> Model | Embedder:
@@ -751,6 +807,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
 
     Attributes:
         model: the model.
+        embedder: see `Decider`.
         debias: see `Decider`.
         tolerance: see `Decider`.
         calibrations: what is applied to the answers.
@@ -766,9 +823,9 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
     """
 
     def _checked(self, given: AsyncModel | Embedder, adapter: str | None) -> AsyncModel | Embedder:
-        if self.embedder not in (None, given):
-            raise OptionError("An AsyncDecider takes no embedder=: make a Decider.")
         if isinstance(given, Embedder):
+            if self.embedder not in (None, given):
+                raise OptionError("embedder= goes with a text model, and the model is an embedder.")
             _asker(given, self._settings)
             self.embedder = given
             return given
@@ -777,6 +834,7 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
                 f"The model is {given!r}, which does not run in a process of its own. Pass "
                 "await structgen.load_async(name), or model.to_async()."
             )
+        self._check_embedder()
         if adapter is not None and adapter not in given.adapters:
             raise OptionError(
                 f"{given.name} has no adapter {adapter!r}. Load it: "
@@ -849,6 +907,28 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
         replies = await self._ask(texts, {"question": question}, timeout, cancel, is_bound=True)
         return self._fitted(question, replies, right, bias=bias)
 
+    async def fit(
+        self,
+        question: Question,
+        examples: Iterable[tuple[Any, Any]],
+        *,
+        timeout: float | None = None,
+        cancel: CancelEvent | None = None,
+        **misplaced: Never,
+    ) -> Self:
+        """Learn a question from labelled examples: a decider that answers it so.
+
+        Args and raises as for `Decider.fit`, ``timeout`` of a text model for each example. The sums
+        run in a thread.
+        """
+        check_call("fit", misplaced)
+        texts, right = self._lesson(question, examples)
+        replies = await self._ask(
+            texts, {"question": question}, timeout, cancel, is_bound=True, learns=True
+        )
+        made = await asyncio.to_thread(self._fitted, question, replies, right, learns=True)
+        return self.calibrated(made)
+
     async def _ask(
         self,
         states: list[str],
@@ -857,19 +937,21 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
         cancel: Any,
         *,
         is_bound: bool = False,
+        learns: bool = False,
         pause: Pause | None = None,
     ) -> list[Found]:
+        clock = _clock(timeout, cancel)
+
+        async def between() -> None:
+            if clock.is_interrupted:
+                raise _unknown(clock)
+            if pause is not None:
+                await pause()
+
         if isinstance(self.model, Embedder):
-            clock = _clock(timeout, cancel)
-
-            async def between() -> None:
-                if clock.is_interrupted:
-                    raise _unknown(clock)
-                if pause is not None:
-                    await pause()
-
             asker = _asker(self.model, self._settings)
-            return await in_thread(self._here(asker, states, questions, is_bound=is_bound), between)
+            work = self._here(asker, states, questions, is_bound=is_bound, learns=learns)
+            return await in_thread(work, between)
         search = search_options.parse({"timeout": timeout, "cancel": cancel})
         bare = {name: without_values(question) for name, question in questions.items()}
         errand = partial(
@@ -878,12 +960,13 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
             settings=self._settings,
             is_bound=is_bound or bool(self._calibrations),
         )
-        return await run_errands(
+        replies = await run_errands(
             self.model,
             [partial(errand, state=state) for state in states],
             timeout=search.timeout,
             cancel=search.cancel,
         )
+        return await in_thread(self._with_vectors(states, replies, learns=learns), pause)
 
 
 def _clock(timeout: Any, cancel: Any) -> Clock:

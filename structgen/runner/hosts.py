@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
 from structgen import models
+from structgen.decisions import AsyncDecider, SavedDecider
 from structgen.errors import OptionError, Overloaded
 from structgen.models import catalogue, embedding
 from structgen.models.base import LoadOptions
@@ -67,6 +68,10 @@ class ModelConfig:
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
         max_length: as in `structgen.load_embedder`.
+        decider: a file of `structgen.decisions.Decider.save`, or a folder of them: how the model
+            decides. `Runner.reload` reads it again.
+        embedder: of a text model whose ``decider`` learned from vectors: the embedder that it had,
+            by its name, or loaded.
         max_silence: seconds after which a process that does not answer at all, as when its model
             hangs, is killed while requests run in it: more than a pass of the model takes. None:
             never. A loaded model has 120.
@@ -90,6 +95,8 @@ class ModelConfig:
     adapters: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
     pooling: str | None = None
     max_length: int | None = None
+    decider: str | os.PathLike[str] | None = None
+    embedder: Any = None
     max_silence: float | None = 120.0
     memory: int | None = None
 
@@ -109,6 +116,20 @@ class ModelConfig:
             raise OptionError("in_process= needs a source by name, and processes=1.")
         if self.is_loaded and self.processes > 1:
             raise OptionError("processes= needs a source by name: a loaded model is one already.")
+        if self.embedder is not None and self.decider is None:
+            raise OptionError("embedder= is of use to a decider= only.")
+        self.read_decider()
+
+    def read_decider(self) -> SavedDecider | None:
+        """What the decider's files say.
+
+        Raises:
+            OptionError: they are none, or cannot be read.
+        """
+        try:
+            return None if self.decider is None else SavedDecider.read(self.decider)
+        except OSError as error:
+            raise OptionError(f"decider={os.fspath(error.filename)}: {error.strerror}.") from None
 
     @classmethod
     def of(cls, given: Any) -> ModelConfig:
@@ -183,9 +204,13 @@ class TextHost:
     Attributes:
         models: the model in each process.
         pooling: of vectors, as its configuration says.
+        decider: how it decides, if its configuration says so.
+        embedder: makes vectors for that.
     """
 
     kind: Kind = "text"
+    decider: SavedDecider | None = None
+    embedder: Embedder | None = None
 
     def __init__(
         self, models: list[AsyncModel], *, is_own: bool, pooling: str | None = None
@@ -236,6 +261,18 @@ class TextHost:
         """The model, in the process whose turn it is."""
         self._turn = (self._turn + 1) % len(self.models)
         return self.models[self._turn]
+
+    def make_decider(self, **options: Any) -> AsyncDecider:
+        """Make what decides.
+
+        Args:
+            options: of a decider, where the configuration names none.
+
+        Raises:
+            OptionError: one is wrong, or the configuration's decider is another model's.
+        """
+        saved = {} if self.decider is None else self.decider.options
+        return AsyncDecider(self.model, embedder=self.embedder, warn=False, **saved, **options)
 
     @property
     def context_length(self) -> int:
@@ -423,9 +460,11 @@ class EmbeddingHost:
 
     Attributes:
         embedder: it.
+        decider: as of a `TextHost`.
     """
 
     kind: Kind = "embedding"
+    decider: SavedDecider | None = None
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
@@ -442,6 +481,11 @@ class EmbeddingHost:
         if isinstance(config.source, Embedder):
             return cls(config.source)
         return cls(await asyncio.to_thread(_embedder, config))
+
+    def make_decider(self, **options: Any) -> AsyncDecider:
+        """As `TextHost.make_decider`."""
+        saved = {} if self.decider is None else self.decider.options
+        return AsyncDecider(self.embedder, warn=False, **saved, **options)
 
     async def turn(self, work: Callable[[Pause], Awaitable[T]]) -> T:
         """Do some work at one of the places of calls, which owners share fairly; it is given what
@@ -473,7 +517,24 @@ async def opened(config: ModelConfig) -> Host:
         StructgenError: it cannot be.
     """
     kind = await asyncio.to_thread(kind_of, config)
-    return await (TextHost.open(config) if kind == "text" else EmbeddingHost.open(config))
+    saved = await asyncio.to_thread(config.read_decider)
+    if kind == "embedding":
+        if config.embedder is not None:
+            raise OptionError("embedder= goes with a text model, and the model is an embedder.")
+        host: Host = await EmbeddingHost.open(config)
+    else:
+        host = await TextHost.open(config)
+    if saved is None:
+        return host
+    try:
+        if isinstance(host, TextHost) and config.embedder is not None:
+            host.embedder = (await EmbeddingHost.open(ModelConfig(source=config.embedder))).embedder
+        host.decider = saved
+        host.make_decider()
+    except BaseException:
+        await asyncio.shield(host.close())
+        raise
+    return host
 
 
 def kind_of(config: ModelConfig) -> Kind:

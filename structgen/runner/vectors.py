@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from structgen.decisions import AsyncDecider, answers_to_json, questions_from_json
+from structgen.decisions import answers_to_json, questions_from_json
 from structgen.decoding import check_may_fit
 from structgen.errors import ModelError, OptionError, PromptError, RequestError
 from structgen.models.base import Model, Passes, after_start, most_characters
@@ -195,11 +195,12 @@ async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionRe
         values = {name: getattr(request, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
+    settings = given_of("debias", "tolerance", "adapter")
+    if host.decider is not None and settings:
+        field = next(iter(settings))
+        raise RequestError(f"{field}: the decider of {model} says it. Leave it out.", param=field)
     try:
-        settings = given_of("debias", "tolerance", "adapter")
-        decider = AsyncDecider(
-            host.model if isinstance(host, TextHost) else host.embedder, warn=False, **settings
-        )
+        decider = host.make_decider(**settings)
         ask = partial(decider.decide, request.state, given, **given_of("abstain_below", "timeout"))
         if isinstance(host, TextHost):
             answers = await ask()

@@ -18,6 +18,7 @@ import socket
 import sys
 import warnings
 from collections import deque
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
 import h11
@@ -263,6 +264,11 @@ def runner_of(settings: Settings) -> Runner:
             )
         given = dict(source) if isinstance(source, dict) else {"source": source}
         configured[id_] = ModelConfig.of({"kind": "embedding", **given})
+    for id_, path in settings.deciders.items():
+        if id_ not in configured:
+            known = ", ".join(configured)
+            raise OptionError(f"deciders: there is no model {id_!r}. There are: {known}.")
+        configured[id_] = replace(configured[id_], decider=path)
     return Runner(
         configured,
         default=settings.default_model,

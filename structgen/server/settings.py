@@ -39,6 +39,8 @@ class Settings(BaseModel):
         port: the port; 0: one that is free.
         models: text models: source by id.
         embedders: embedders and cross-encoders: source by id.
+        deciders: files of `structgen.decisions.Decider.save`, or folders of them, by the ids of the
+            models that decide as they say.
         aliases: other names of models.
         default_model: id of the model of requests that name none.
         lazy: whether models are loaded when they are first asked for, rather than at the start.
@@ -87,6 +89,7 @@ class Settings(BaseModel):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     models: dict[str, Any] = Field(default_factory=dict)
     embedders: dict[str, Any] = Field(default_factory=dict)
+    deciders: dict[str, Path] = Field(default_factory=dict)
     aliases: dict[str, str] = Field(default_factory=dict)
     default_model: str | None = None
     lazy: bool = False
@@ -133,7 +136,7 @@ class Settings(BaseModel):
             return tuple(one.strip() for one in given.split(",") if one.strip())
         return given
 
-    @field_validator("models", "embedders", mode="before")
+    @field_validator("models", "embedders", "deciders", mode="before")
     @classmethod
     def _by_id(cls, given: Any) -> Any:
         """A list of names, each of which may be ``id=source``."""

@@ -72,6 +72,30 @@ def test_the_numbers_of_a_decider_here(model, worker, debias):
     assert there.usage.prompt_tokens >= here.usage.prompt_tokens - 200
 
 
+def test_a_text_model_in_its_process_learns_from_vectors_too(worker, monkeypatch, tmp_path):
+    monkeypatch.setattr("structgen.decisions.decider.FEWEST_A_LABEL", 5)
+    embedder = structgen.load_embedder("all-minilm-l6-v2")
+    short = PromptTemplate("{state}|{question}|{options}|")
+    question = Predicate("A cat?")
+    pairs = [
+        (f"A {word}.", word.startswith("c"))
+        for word in ["cat", "car", "dog", "cow", "egg", "cup", "fog", "ham", "cot", "hat"]
+    ]
+    made = asyncio.run(
+        AsyncDecider(worker, template=short, debias="none", embedder=embedder).fit(question, pairs)
+    )
+    (learned,) = made.calibrations
+    assert (learned.embedder, len(learned.weights)) == (embedder.name, 2)
+    made.save(tmp_path / "cat.json")
+    config = {"source": worker, "decider": tmp_path / "cat.json"}
+    asked: Any = {"state": "A cat.", "questions": {"q": question}}
+    with structgen.Runner({"cats": {**config, "embedder": embedder}, "none": config}) as runner:
+        told = runner.decide(asked).value["q"]
+        assert told == asyncio.run(made.decide("A cat.", {"q": question}))["q"]
+        with pytest.raises(OptionError, match="needs vectors of all-minilm-l6-v2"):
+            runner.load("none")
+
+
 def test_others_have_passes_between(worker):
     decider = AsyncDecider(worker)
     long = "The parcel is late again. " * 20

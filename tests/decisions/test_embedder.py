@@ -11,11 +11,13 @@ import pytest
 from fakes import FakeModel
 
 import structgen
+from structgen import RequestError, Runner
 from structgen.decisions import AsyncDecider, Choice, Decider, Predicate, PromptTemplate, Score
 from structgen.decisions.calibration import _PENALTIES, _learned, fitted
 from structgen.decisions.distributions import Distribution, softmax
 from structgen.errors import IncompleteOutput, ModelError, OptionError, PromptError
 from structgen.models.embedding import Embedder
+from structgen.runner import ModelConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::structgen.errors.UninformativeWarning")
 
@@ -198,6 +200,97 @@ def test_a_decider_is_saved_and_loaded(embedder, learned, tmp_path):
     assert again.decide("A cat.", {"c": CAT})["c"] == learned.decide("A cat.", {"c": CAT})["c"]
     with pytest.raises(OptionError, match="was made for the model all-minilm-l6-v2"):
         Decider.load(file, FakeModel())
+
+
+RAIN = Predicate("Does it rain?")
+
+
+@pytest.fixture(scope="module")
+def folder(embedder, learned, tmp_path_factory):
+    """Two heads of one embedder, a file each."""
+    made = tmp_path_factory.mktemp("heads")
+    learned.save(made / "cat.json")
+    decider = AsyncDecider(embedder)
+    swapped = [(text, not is_cat) for text, is_cat in EXAMPLES]
+    asyncio.run(decider.fit(RAIN, swapped)).save(made / "rain.json")
+    return made
+
+
+def test_what_is_learned_without_holding_up_the_loop_is_the_same(embedder, learned, folder):
+    made = asyncio.run(AsyncDecider(embedder).fit(CAT, EXAMPLES))
+    assert made.calibrations == learned.calibrations
+    (cat, rain) = AsyncDecider.load(folder, embedder).calibrations
+    assert (cat, rain.question) == (made.calibrations[0], RAIN.instructions)
+    with pytest.raises(OptionError, match="8 of each label"):
+        asyncio.run(AsyncDecider(embedder).fit(CAT, EXAMPLES[:-1]))
+
+
+def test_a_runner_decides_as_a_saved_decider_says(embedder, learned, folder, tmp_path):
+    langchain = pytest.importorskip("langchain_core.decisions", reason="below 1.8")
+    from structgen.integrations.langchain import StructgenDecisions
+
+    asked = {"cat": CAT, "rain": RAIN, "team": TEAM}
+    expected = Decider.load(folder, embedder).decide("A cat.", asked)
+    configs = {"cats": {"source": embedder, "decider": folder}, "plain": embedder}
+    with Runner(configs) as runner:
+        made = runner.decide(state="A cat.", questions=asked)
+        assert dict(made.value) == dict(expected)
+        assert made.value["cat"] == learned.decide("A cat.", {"cat": CAT})["cat"]
+        with pytest.raises(RequestError, match="the decider of cats says it") as caught:
+            runner.decide(state="A cat.", questions=asked, debias="none")
+        assert caught.value.param == "debias"
+        with pytest.raises(RequestError, match="yes and no mean"):
+            runner.decide(state="A cat.", questions=asked, model="plain")
+        model = StructgenDecisions(model="cats", runner=runner)
+        noul = langchain.Noul(instructions=CAT.instructions)
+        answer = model.invoke({"state": "A cat.", "questions": {"q": noul}})
+        assert answer.nouls["q"].noul == made.value["cat"].probability
+        saved = (folder / "cat.json").read_text(encoding="utf-8")
+        other = tmp_path / "other.json"
+        other.write_text(saved.replace(embedder.name, "another"), encoding="utf-8")
+        runner.add_model("other", {"source": embedder, "decider": other})
+        with pytest.raises(OptionError, match="was made for the model another"):
+            runner.load("other")
+        assert runner.get_model_status("other") == "failed"
+
+
+def test_a_server_is_told_of_saved_deciders_when_it_starts(embedder, folder):
+    from structgen.server import Settings
+    from structgen.server.serving import runner_of
+
+    given = Settings.of({"embedders": ("cats=all-minilm-l6-v2",), "deciders": (f"cats={folder}",)})
+    with runner_of(given) as runner:
+        body = {"state": "A cat.", "questions": {"q": CAT}, "model": "cats"}
+        expected = Decider.load(folder, embedder).decide("A cat.", {"q": CAT})
+        assert dict(runner.decide(body).value) == dict(expected)
+        with pytest.raises(RequestError, match="decider"):
+            runner.decide({**body, "decider": str(folder)})
+    for path, message in ((f"dogs={folder}", "no model 'dogs'"), ("cats=no", "No such file")):
+        wrong = given.model_copy(update={"deciders": dict([path.split("=")])})
+        with pytest.raises(OptionError, match=message):
+            runner_of(wrong)
+
+
+def test_files_that_are_no_one_decider(embedder, learned, folder, tmp_path):
+    with pytest.raises(OptionError, match=r"none ends in \.json"):
+        Decider.load(tmp_path, embedder)
+    learned.save(tmp_path / "cat.json")
+    learned.save(tmp_path / "same.json")
+    with pytest.raises(OptionError, match="two files about one question"):
+        Decider.load(tmp_path, embedder)
+    Decider(embedder, abstain_below=0.9).save(tmp_path / "same.json")
+    with pytest.raises(OptionError, match=r"same\.json asks otherwise than .*cat\.json"):
+        Decider.load(tmp_path, embedder)
+    for wrong, message in (
+        ({"decider": tmp_path / "none"}, "none: No such file"),
+        ({"decider": __file__}, "is not a decider"),
+        ({"embedder": "all-minilm-l6-v2"}, "of use to a decider= only"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            ModelConfig(source=embedder, **wrong)
+    config = {"source": embedder, "decider": folder, "embedder": embedder}
+    with Runner({"cats": config}) as runner, pytest.raises(OptionError, match="goes with a text"):
+        runner.load()
 
 
 def changed(*path, to):
