@@ -36,7 +36,18 @@ def body(
     """The schema of what an operation takes or gives; see `JsonSchema.from_openapi`."""
     if part not in ("request", "response"):
         raise OptionError(f"part= is 'request' or 'response', got {part!r}.")
-    reader = _Reader(document, part)
+    try:
+        return _body(_Reader(document, part), part, operation, status, media_type)
+    except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
+        raise SchemaError(
+            f"The document is damaged: what leads to the {part} of {operation!r} has not the form "
+            f"that OpenAPI says ({error})."
+        ) from error
+
+
+def _body(
+    reader: _Reader, part: Part, operation: str, status: int | str | None, media_type: str | None
+) -> Body:
     path, at = _operation(reader, operation)
     found, where = (
         _request(reader, path, at) if part == "request" else _response(reader, at, status)

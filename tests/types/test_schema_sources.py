@@ -258,3 +258,6 @@ def test_documents_that_are_none() -> None:
     outside = json.loads(json.dumps(PETS).replace("#/components/schemas/Pet", "other.yaml#/Pet"))
     with pytest.raises(SchemaError, match="leads out of the OpenAPI document"):
         JsonSchema.from_openapi(outside, "createPet")
+    damaged = json.loads(json.dumps(PETS).replace('"application/json": {', '"a": 1, "b": {'))
+    with pytest.raises(SchemaError, match="is damaged"):
+        JsonSchema.from_openapi(damaged, "createPet", media_type="a")
