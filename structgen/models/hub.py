@@ -20,13 +20,13 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound, printable
 from structgen.storage.user_folder import inside, root
@@ -34,6 +34,7 @@ from structgen.storage.user_folder import inside, root
 from . import cache, damage
 from .progress import Progress, bytes_under, megabytes, watching
 
+_T = TypeVar("_T")
 _USUAL = ("onnx/model.onnx", "model.onnx")
 
 
@@ -81,6 +82,7 @@ _LEFT_FREE = 1 << 30  # bytes of the disk, where nobody says how large a file is
 _MOST_LISTING = 8 << 20  # bytes
 _MOST_FILES = 10_000
 _LISTING_SECONDS = 60
+_ANSWER_SECONDS = 2
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SHA1 = re.compile("[0-9a-f]{40}")
 
@@ -239,6 +241,31 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         return cache.install(name, model, source, listing.commit)
 
 
+def fetch_files(
+    place: str, files: Sequence[HubFile], folder: Path, name: str, progress: Progress
+) -> None:
+    """Fetch files whose digests are known; a hub that is silent costs two seconds.
+
+    Args:
+        place: ``org/name@commit``; the files have the same paths there.
+        files: each with its size and its SHA-256.
+        folder: where to put them.
+        name: what the model is called, for the progress.
+        progress: told the bytes as they arrive.
+
+    Raises:
+        ModelNotFound, DownloadError: as `fetch`; or nothing was heard for two seconds; or a file is
+            another than it should be.
+    """
+    repo_id, _, commit = place.partition("@")
+    listing = _Listing(commit, {file.path: file for file in files})
+    url = _url(repo_id, files[0].path, commit)
+    with _explained(repo_id):
+        _heard(lambda: _ask_first_byte(url), _ANSWER_SECONDS, f"answered for {repo_id}")
+    targets = {file.path: _inside(folder, file.path, repo_id) for file in files}
+    _fetch_files(repo_id, listing, targets, folder, name, progress)
+
+
 def describe(name: str) -> tuple[str, int, str]:
     """What the hub says of a model that is not here: the commit, the bytes to fetch, and the task.
 
@@ -296,14 +323,26 @@ def _fetch_files(
         _quiet(),
         watching(lambda: bytes_under(folder), stage, total, progress),
     ):
-        from huggingface_hub import hf_hub_url
-
-        # It is documented, but the package's types do not say that it is exported.
-        utils = importlib.import_module("huggingface_hub.utils")
-        headers = utils.build_hf_headers(library_name="structgen")
+        headers = _headers()
         for file in sorted(targets, key=lambda file: listing.files[file].size or 0):
-            url = hf_hub_url(repo_id, file, revision=listing.commit, endpoint=_endpoint())
+            url = _url(repo_id, file, listing.commit)
             download(listing.files[file], url, targets[file], headers)
+
+
+def _utils() -> Any:
+    """The client's helpers: documented, but the package's types do not say that it exports them."""
+    return importlib.import_module("huggingface_hub.utils")
+
+
+def _headers() -> dict[str, str]:
+    headers: dict[str, str] = _utils().build_hf_headers(library_name="structgen")
+    return headers
+
+
+def _url(repo_id: str, file: str, commit: str) -> str:
+    from huggingface_hub import hf_hub_url
+
+    return hf_hub_url(repo_id, file, revision=commit, endpoint=_endpoint())
 
 
 def _inside(folder: Path, path: str, repo_id: str) -> Path:
@@ -330,27 +369,9 @@ class _Listing:
 
 
 def _listing(repo_id: str) -> _Listing:
-    """What the hub has. Its own client reads such an answer whatever its size, and waits for it."""
-    heard: Future[bytes] = Future()
-
-    def ask() -> None:
-        try:
-            heard.set_result(_listed(repo_id))
-        except BaseException as error:
-            heard.set_exception(error)
-
-    log = logging.getLogger("huggingface_hub.file_download")
-    log.disabled = True  # What is wrong is raised.
-    threading.Thread(target=ask, name="structgen-listing", daemon=True).start()
-    try:
-        with _quiet():
-            info = json.loads(heard.result(_LISTING_SECONDS))
-    except FutureTimeout:
-        raise DownloadError(
-            f"The hub has not listed {repo_id} within {_LISTING_SECONDS:,} s. Try again later."
-        ) from None
-    finally:
-        log.disabled = False
+    """What the hub has of a repository."""
+    heard = _heard(lambda: _listed(repo_id), _LISTING_SECONDS, f"listed {repo_id}")
+    info = json.loads(heard)
     if not isinstance(info["sha"], str):
         raise DownloadError(f"The hub does not say which commit of {repo_id} is the newest.")
     if len(info["siblings"]) > _MOST_FILES:
@@ -361,24 +382,57 @@ def _listing(repo_id: str) -> _Listing:
     return _Listing(info["sha"], {file["rfilename"]: _hub_file(file) for file in info["siblings"]})
 
 
+def _heard(ask: Callable[[], _T], seconds: float, done: str) -> _T:
+    """An answer of the hub; its own client waits for one as long as it takes."""
+    heard: Future[_T] = Future()
+
+    def work() -> None:
+        try:
+            heard.set_result(ask())
+        except BaseException as error:
+            heard.set_exception(error)
+
+    importlib.import_module("huggingface_hub.file_download")  # That is not the hub's time.
+    log = logging.getLogger("huggingface_hub.file_download")
+    log.disabled = True  # What is wrong is raised.
+    threading.Thread(target=work, name="structgen-hub", daemon=True).start()
+    try:
+        with _quiet():
+            return heard.result(seconds)
+    except FutureTimeout:
+        raise DownloadError(
+            f"The hub has not {done} within {seconds:,} s. Try again later."
+        ) from None
+    finally:
+        log.disabled = False
+
+
 def _listed(repo_id: str) -> bytes:
     from huggingface_hub import HfApi
     from huggingface_hub.file_download import http_get
 
-    utils = importlib.import_module("huggingface_hub.utils")
-    utils.validate_repo_id(repo_id)
+    _utils().validate_repo_id(repo_id)
     url = f"{HfApi(endpoint=_endpoint()).endpoint}/api/models/{repo_id}?blobs=true"
-    headers = utils.build_hf_headers(library_name="structgen")
     said = io.BytesIO()
     sink = _Sink(said, _MOST_LISTING)
     try:
-        http_get(url, cast("BinaryIO", sink), headers=headers, _nb_retries=0)
+        http_get(url, cast("BinaryIO", sink), headers=_headers(), _nb_retries=0)
     except _TooMuch:
         raise DownloadError(
             f"The hub's listing of {repo_id} has more than {_MOST_LISTING:,} bytes."
         ) from None
     sink.flush()
     return said.getvalue()
+
+
+def _ask_first_byte(url: str) -> None:
+    """Ask for one byte of a file: the large ones are on another server, which may not answer."""
+    from huggingface_hub.file_download import http_get
+
+    sink = cast("BinaryIO", _Sink(io.BytesIO(), 1))
+    headers = {**_headers(), "Range": "bytes=0-0"}
+    with suppress(_TooMuch):  # It knows no ranges.
+        http_get(url, sink, headers=headers, expected_size=1, _nb_retries=0)
 
 
 def _hub_file(file: dict[str, Any]) -> HubFile:

@@ -34,7 +34,8 @@ class ModelInfo:
         vocabulary: how many tokens it tells apart; None: not known.
         languages: ISO 639 codes; ``"mul"``: many; empty: not known.
         licence: of the weights; ``""``: not known.
-        source: where it comes from.
+        source: where it came from, or would be fetched, the first first.
+        origin: who made it; ``""``: not known, or as the notes say.
         notes: what is not known, or was not checked.
         folder: where it is; None: it is not here.
         commit: of the repository that it came from; ``""``: from none, or not known.
@@ -50,6 +51,7 @@ class ModelInfo:
     languages: tuple[str, ...] = ()
     licence: str = ""
     source: str = ""
+    origin: str = ""
     notes: str = ""
     folder: Path | None = None
     commit: str = ""
@@ -236,7 +238,8 @@ def _of_entry(entry: Entry, there: cache.Installed | None) -> ModelInfo:
         vocabulary=entry.vocabulary,
         languages=entry.languages,
         licence=entry.licence,
-        source=entry.source,
+        source="; else ".join(entry.sources.values()) if record is None else record.source,
+        origin=entry.origin,
         notes=entry.notes,
         folder=None if there is None else there.folder,
         commit="" if record is None else record.commit,

