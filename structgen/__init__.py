@@ -170,6 +170,7 @@ def load(
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
     prefix_cache: int | None = None,
+    prefix_cache_n: int | None = None,
     deterministic: bool = False,
     chat_template: str | os.PathLike[str] | None = None,
     draft_model: str | os.PathLike[str] | TextModel | None = None,
@@ -187,6 +188,7 @@ def load(
         threads: threads that one operator may use; None: as many as there are cores.
         prefix_cache: bytes of key-value caches kept between calls, for prompts that begin alike;
             0: none is kept; None: 512 MB.
+        prefix_cache_n: most of these caches; None: as many as have room.
         deterministic: make an output the same to the bit, on this machine, whatever else runs and
             however it is made: alone or in a batch, with guesses, forced text and kept prompts or
             without. No pass runs over one token, and each output is made by itself: a token that
@@ -205,8 +207,8 @@ def load(
         DownloadError: fetching failed.
         ModelError: the folder cannot be loaded, or a provider is not installed; the error names
             those that are. Or the draft model has another vocabulary.
-        OptionError: ``prefix_cache`` is no number of bytes, ``draft_tokens`` no number of tokens,
-            or ``chat_template`` no template.
+        OptionError: ``prefix_cache`` is no number of bytes, ``prefix_cache_n`` no number of caches,
+            ``draft_tokens`` no number of tokens, or ``chat_template`` no template.
 
     Cost: about a second once the model is on disk (135M parameters), 0.1 s of it for masks.
     """
@@ -221,6 +223,7 @@ def load(
         session_options=session_options,
         threads=threads,
         prefix_cache=prefix_cache,
+        prefix_cache_n=prefix_cache_n,
         deterministic=deterministic,
         chat_template=chat_template,
         draft_model=draft_model,
@@ -245,6 +248,7 @@ async def load_async(
     session_options: Mapping[str, Any] | None = None,
     threads: int | None = None,
     prefix_cache: int | None = None,
+    prefix_cache_n: int | None = None,
     deterministic: bool = False,
     chat_template: str | os.PathLike[str] | None = None,
     draft_model: str | os.PathLike[str] | None = None,
@@ -264,6 +268,7 @@ async def load_async(
         session_options: as in `load`.
         threads: as in `load`.
         prefix_cache: as in `load`.
+        prefix_cache_n: as in `load`.
         deterministic: as in `load`.
         chat_template: as in `load`.
         draft_model: as in `load`, by its name; it runs in the same process.
@@ -290,6 +295,7 @@ async def load_async(
             session_options=session_options,
             threads=threads,
             prefix_cache=prefix_cache,
+            prefix_cache_n=prefix_cache_n,
             deterministic=deterministic,
             chat_template=chat_template,
             draft_model=draft_model,

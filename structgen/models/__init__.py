@@ -21,6 +21,7 @@ from structgen.models.cache import Installed, installed, is_language_model
 from structgen.models.catalogue import DEFAULT
 from structgen.models.health import Finding, Health, recommend
 from structgen.models.health import examine as doctor
+from structgen.models.hub import token_from
 from structgen.models.progress import Progress, reporting
 from structgen.models.shelf import ModelInfo, Usage, Verified, info, listing, usage, verify
 
@@ -46,6 +47,7 @@ __all__ = [
     "pull",
     "recommend",
     "remove",
+    "token_from",
     "usage",
     "verify",
 ]

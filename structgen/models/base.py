@@ -277,6 +277,7 @@ class LoadOptions:
     session_options: Mapping[str, Any] | None = None
     threads: int | None = None
     prefix_cache: int | None = None
+    prefix_cache_n: int | None = None
     deterministic: bool = False
     chat_template: str | os.PathLike[str] | None = None
     draft_model: Any = None

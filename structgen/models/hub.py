@@ -24,11 +24,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar, cast
 
-from structgen.errors import DownloadError, ModelError, ModelNotFound, printable
+from structgen.errors import DownloadError, ModelError, ModelNotFound, OptionError, printable
 from structgen.storage.user_folder import inside, root
 
 from . import cache, damage
@@ -189,6 +190,55 @@ _OTHER_RUNTIMES = ["*.safetensors", "*.gguf", "*.pt", "*.pth", "*.h5", "*.msgpac
 """Weights that ONNX Runtime GenAI cannot use, often beside those that it can."""
 
 
+_TOKEN: ContextVar[str | bool | None] = ContextVar("token", default=None)
+"""As huggingface_hub takes it: a token; False: none; None: ``HF_TOKEN``, or the one logged in."""
+
+
+@contextmanager
+def token_from(source: str | None) -> Iterator[None]:
+    """Fetch from the hub with a token of a source, as mistral.rs names them.
+
+    Args:
+        source: ``literal:TOKEN``, ``env:VARIABLE``, ``path:FILE``, ``cache`` (``HF_TOKEN``, or what
+            ``hf auth login`` has kept) or ``none``; None: ``cache``.
+
+    Raises:
+        OptionError: it is no source, or there is no token.
+    """
+    kind, _, value = (source or "cache").partition(":")
+    token: str | bool | None = None
+    if kind == "none":
+        token = False
+    elif kind != "cache":
+        token = _said(kind, value)
+    given = _TOKEN.set(token)
+    try:
+        yield
+    finally:
+        _TOKEN.reset(given)
+
+
+def _said(kind: str, value: str) -> str:
+    """The token of a source, of which messages show no more than the kind."""
+    found: str | None = value
+    if kind == "env":
+        found = os.environ.get(value)
+    elif kind == "path":
+        try:
+            found = Path(value).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(f"token_source='path:{value}' cannot be read: {error}.") from None
+    elif kind != "literal":
+        raise OptionError(
+            "token_source= is none of 'literal:TOKEN', 'env:VARIABLE', 'path:FILE', 'cache' and "
+            "'none'."
+        )
+    if not (found or "").strip():
+        where = "" if kind == "literal" else value
+        raise OptionError(f"token_source='{kind}:{where}' holds no token.")
+    return str(found).strip()
+
+
 def looks_like(name: str) -> bool:
     """Whether a name can be that of a repository, or of a folder in one."""
     return _NAME.fullmatch(name) is not None and ".." not in name.split("/")
@@ -335,7 +385,9 @@ def _utils() -> Any:
 
 
 def _headers() -> dict[str, str]:
-    headers: dict[str, str] = _utils().build_hf_headers(library_name="structgen")
+    headers: dict[str, str] = _utils().build_hf_headers(
+        token=_TOKEN.get(), library_name="structgen"
+    )
     return headers
 
 
@@ -395,7 +447,9 @@ def _heard(ask: Callable[[], _T], seconds: float, done: str) -> _T:
     importlib.import_module("huggingface_hub.file_download")  # That is not the hub's time.
     log = logging.getLogger("huggingface_hub.file_download")
     log.disabled = True  # What is wrong is raised.
-    threading.Thread(target=work, name="structgen-hub", daemon=True).start()
+    threading.Thread(
+        target=copy_context().run, args=(work,), name="structgen-hub", daemon=True
+    ).start()
     try:
         with _quiet():
             return heard.result(seconds)

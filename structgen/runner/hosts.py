@@ -34,6 +34,7 @@ from structgen.errors import OptionError, Overloaded
 from structgen.models import catalogue, embedding
 from structgen.models.base import LoadOptions
 from structgen.models.embedding import Embedder, Pause
+from structgen.options import OPTIONS
 from structgen.storage import KeptByBytes
 from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, owner
 
@@ -60,6 +61,7 @@ class ModelConfig:
         providers: as in `structgen.load`.
         session_options: as in `structgen.load`.
         prefix_cache: as in `structgen.load`, for each process.
+        prefix_cache_n: as in `structgen.load`, for each process.
         deterministic: as in `structgen.load`.
         chat_template: as in `structgen.load`.
         draft_model: as in `structgen.load`, by its name; loaded into each process.
@@ -75,6 +77,11 @@ class ModelConfig:
         max_silence: seconds after which a process that does not answer at all, as when its model
             hangs, is killed while requests run in it: more than a pass of the model takes. None:
             never. A loaded model has 120.
+        max_seqs: most requests that run on it at once; None: the Runner's ``max_concurrency``.
+        seed: of requests that sample and have none: the same request gets the same answer again.
+        token_source: where the token for Hugging Face comes from: ``literal:TOKEN``,
+            ``env:VARIABLE``, ``path:FILE``, ``cache`` (``HF_TOKEN``, or what ``hf auth login`` has
+            kept) or ``none``; None: ``cache``.
         memory: bytes that it takes when it is loaded; None: measured, and before that the size of
             its files.
     """
@@ -87,6 +94,7 @@ class ModelConfig:
     providers: Sequence[str] | None = None
     session_options: Mapping[str, Any] | None = None
     prefix_cache: int | None = None
+    prefix_cache_n: int | None = None
     deterministic: bool = False
     chat_template: str | os.PathLike[str] | None = None
     draft_model: str | os.PathLike[str] | None = None
@@ -98,6 +106,9 @@ class ModelConfig:
     decider: str | os.PathLike[str] | None = None
     embedder: Any = None
     max_silence: float | None = 120.0
+    max_seqs: int | None = None
+    seed: int | None = None
+    token_source: str | None = field(default=None, repr=False)
     memory: int | None = None
 
     def __post_init__(self) -> None:
@@ -112,6 +123,10 @@ class ModelConfig:
         if type(self.processes) is not int or not 1 <= self.processes <= 64:
             raise OptionError(f"processes={self.processes!r} is no whole number from 1 to 64.")
         check_seconds("max_silence", self.max_silence)
+        if self.max_seqs is not None and (type(self.max_seqs) is not int or self.max_seqs < 1):
+            raise OptionError(f"max_seqs={self.max_seqs!r} is no whole number of 1 or more.")
+        if self.seed is not None:
+            OPTIONS["seed"].read("seed", self.seed)
         if self.in_process and (self.processes > 1 or not isinstance(self.source, (str, Path))):
             raise OptionError("in_process= needs a source by name, and processes=1.")
         if self.is_loaded and self.processes > 1:
@@ -204,6 +219,7 @@ class TextHost:
     Attributes:
         models: the model in each process.
         pooling: of vectors, as its configuration says.
+        seed: of requests that have none, likewise.
         decider: how it decides, if its configuration says so.
         embedder: makes vectors for that.
     """
@@ -212,11 +228,10 @@ class TextHost:
     decider: SavedDecider | None = None
     embedder: Embedder | None = None
 
-    def __init__(
-        self, models: list[AsyncModel], *, is_own: bool, pooling: str | None = None
-    ) -> None:
+    def __init__(self, models: list[AsyncModel], config: ModelConfig, *, is_own: bool) -> None:
         self.models = models
-        self.pooling = pooling
+        self.pooling = config.pooling
+        self.seed = config.seed
         self._is_own = is_own
         self._is_here = any(model.pid == os.getpid() for model in models)
         self._generators: KeptByBytes[list[WorkerGenerator[Any]]] = KeptByBytes(
@@ -237,7 +252,7 @@ class TextHost:
         """
         source = config.source
         if isinstance(source, AsyncModel):
-            return cls([source], is_own=False, pooling=config.pooling)
+            return cls([source], config, is_own=False)
         made: list[AsyncModel] = []
         try:
             if hasattr(source, "to_async"):
@@ -254,7 +269,7 @@ class TextHost:
             for model in made:
                 await asyncio.shield(model.aclose())
             raise
-        return cls(made, is_own=True, pooling=config.pooling)
+        return cls(made, config, is_own=True)
 
     @property
     def model(self) -> AsyncModel:
@@ -516,6 +531,8 @@ async def opened(config: ModelConfig) -> Host:
     Raises:
         StructgenError: it cannot be.
     """
+    if config.token_source is not None:
+        await asyncio.to_thread(_fetch, config)
     kind = await asyncio.to_thread(kind_of, config)
     saved = await asyncio.to_thread(config.read_decider)
     if kind == "embedding":
@@ -546,7 +563,7 @@ def kind_of(config: ModelConfig) -> Kind:
     told = told_kind(config)
     if told is not None:
         return told
-    folder = models.path(config.source)
+    folder = _path(config, config.source)
     return "text" if models.is_language_model(folder) else "embedding"
 
 
@@ -573,7 +590,20 @@ def size_of(config: ModelConfig) -> int:
     if not isinstance(source, (str, os.PathLike)):
         return _size_of(source.folder)
     sources = [source] if config.draft_model is None else [source, config.draft_model]
-    return config.processes * sum(_size_of(models.path(one)) for one in sources)
+    return config.processes * sum(_size_of(_path(config, one)) for one in sources)
+
+
+def _path(config: ModelConfig, source: Any, **task: Any) -> Path:
+    """The folder of a model, fetched with the configuration's token if need be."""
+    with models.token_from(config.token_source):
+        return models.path(source, **task)
+
+
+def _fetch(config: ModelConfig) -> None:
+    """Fetch repositories with the configuration's token, of which a model's process is not told."""
+    for source in (config.source, config.draft_model):
+        if isinstance(source, str) and source not in catalogue.ENTRIES:
+            _path(config, source)
 
 
 def _size_of(folder: Path) -> int:
@@ -611,5 +641,5 @@ def _give_back() -> None:
 def _embedder(config: ModelConfig) -> Embedder:
     place = Path(config.source).expanduser()
     if not place.exists():
-        place = models.path(config.source, task="embed")
+        place = _path(config, config.source, task="embed")
     return embedding.load(place, **config.options(*_VECTORS))

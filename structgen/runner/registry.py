@@ -117,7 +117,8 @@ class Registry:
             raise OptionError(f"The model's id {id_!r} is no text.")
         if id_ in self.entries or id_ in self.aliases:
             raise OptionError(f"There is a model called {id_!r} already. Remove it first.")
-        places = Places(self._most, self._most_waiting, lambda: self._overloaded(id_), beyond=True)
+        most = config.max_seqs or self._most
+        places = Places(most, self._most_waiting, lambda: self._overloaded(id_), beyond=True)
         self.entries[id_] = Entry(id_, config, places)
         if self.default is None:
             self.default = id_
@@ -193,10 +194,11 @@ class Registry:
         """What is told to those for whom there is no place to wait."""
         entry = self.entries[id_]
         waiting = entry.places.waiting
-        seconds = max(1.0, entry.seconds * (waiting + 1) / self._most)
+        seconds = max(1.0, entry.seconds * (waiting + 1) / (entry.config.max_seqs or self._most))
         return Overloaded(
             f"{entry.places.active:,} requests for {id_} run and {waiting:,} wait, which is as "
-            f"many as may (max_concurrency, max_queue). Retry in {seconds:.0f} s.",
+            "many as may (max_concurrency or the model's max_seqs; max_queue). Retry in "
+            f"{seconds:.0f} s.",
             retry_after=seconds,
         )
 

@@ -19,10 +19,10 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, final
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar, final
 
 from structgen.decoding import check_may_fit, encode
-from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
+from structgen.errors import ModelError, ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.models.base import Model, Passes
 from structgen.workers import at_once, owner, run_errands
 
@@ -806,6 +806,38 @@ class Runner:
     ) -> EmbeddingResponse:
         """`embed`."""
         return self.embed(request, model=model_id)
+
+    def generate_image(
+        self,
+        prompt: str,
+        response_format: Any = None,
+        height: int = 720,
+        width: int = 1280,
+        model_id: str | None = None,
+        save_file: str | None = None,
+    ) -> NoReturn:
+        """Raise: the runtime has no models for it. The arguments are those of mistral.rs.
+
+        Raises:
+            ModelError: always, unless there is no such model.
+            ModelNotFound: there is no such model.
+        """
+        raise self._lacks(model_id, "make pictures (FLUX, Stable Diffusion)")
+
+    def generate_audio(self, prompt: str, model_id: str | None = None) -> NoReturn:
+        """Raise: the runtime has no models for it. The arguments are those of mistral.rs.
+
+        Raises:
+            ModelError: always, unless there is no such model.
+            ModelNotFound: there is no such model.
+        """
+        raise self._lacks(model_id, "speak (Dia, Kokoro)")
+
+    def _lacks(self, model: str | None, what: str) -> ModelError:
+        return ModelError(
+            f"{self._registry.entry(model).id} writes text or makes vectors. ONNX Runtime GenAI, "
+            f"which runs structgen's models, has no models that {what}. Ask another server for it."
+        )
 
     send_chat_completion_request_to_model = send_chat_completion_request
     send_completion_request_to_model = send_completion_request

@@ -207,7 +207,10 @@ async def work_of(host: TextHost, request: Sampled, began: float) -> Work:
         assert isinstance(request, CompletionRequest)
         prompts = [_prompt(host, place, one) for place, one in enumerate(request.prompts)]
     n = request.n or 1
-    made = n if settings_of(options, host.search_defaults).get("do_sample") else 1
+    samples = settings_of(options, host.search_defaults).get("do_sample")
+    if samples and host.seed is not None:
+        options.setdefault("seed", host.seed)
+    made = n if samples else 1
     field = _thinking_field(request)
     scores = _scores(options, n * len(prompts), host.context_length)
     return Work(host, place, generator, prompts, options, n, made, scores, asked, began, field)

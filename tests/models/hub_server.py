@@ -25,6 +25,7 @@ class Hub:
         altered: content that is sent instead of a file's own: {file: content}.
         downloads: (file, first byte asked for) of every GET for content, in order.
         requests: how many requests of any kind there were.
+        tokens: what these had for a token.
     """
 
     def __init__(self):
@@ -35,6 +36,7 @@ class Hub:
         self.altered: dict[str, bytes] = {}
         self.downloads: list[tuple[str, int]] = []
         self.requests = 0
+        self.tokens: set[str | None] = set()
         hub = self
 
         class Handler(_Handler):
@@ -70,6 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self):
         self.hub.requests += 1
+        self.hub.tokens.add(self.headers["Authorization"])
         parts = unquote(urlsplit(self.path).path).strip("/").split("/")
         api = parts[:2] == ["api", "models"]
         if api:

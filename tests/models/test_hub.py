@@ -15,10 +15,11 @@ import onnx
 import pytest
 from hub_server import COMMIT
 
-from structgen import models
-from structgen.errors import DownloadError, ModelNotFound
+from structgen import Runner, models
+from structgen.errors import DownloadError, ModelNotFound, OptionError
 from structgen.models import cache
 from structgen.models import hub as hub_module
+from structgen.runner import ModelConfig
 
 CONFIG = b'{"model": {"decoder": {"filename": "model.onnx"}}}'
 FILES = {
@@ -269,6 +270,36 @@ def test_a_refusal_without_a_token_may_be_a_wrong_name(hub):
     hub.refused["org/private"] = 401
     with pytest.raises((ModelNotFound, DownloadError), match="HF_TOKEN"):
         models.path("org/private")
+
+
+def test_a_token_comes_from_where_it_is_said(hub, monkeypatch, tmp_path):
+    hub.refused["org/private"] = 403
+    (tmp_path / "token").write_text("hf_of_a_file\n", encoding="utf-8")
+    monkeypatch.setenv("MINE", "hf_of_a_variable")
+    monkeypatch.setenv("HF_TOKEN", "hf_usual")
+    for source, token in (
+        ("literal:hf_said", "Bearer hf_said"),
+        ("env:MINE", "Bearer hf_of_a_variable"),
+        (f"path:{tmp_path / 'token'}", "Bearer hf_of_a_file"),
+        ("none", None),
+    ):
+        hub.tokens.clear()
+        with models.token_from(source), pytest.raises(DownloadError, match="403"):
+            models.path("org/private")
+        assert hub.tokens == {token}
+    for wrong in ("hf_secret", "literal:", "env:NOT_THERE", f"path:{tmp_path}", "path:no"):
+        with pytest.raises(OptionError, match="token_source=") as caught, models.token_from(wrong):
+            pass
+        assert "secret" not in str(caught.value)
+
+
+def test_a_runner_fetches_with_the_token_of_a_model(hub):
+    hub.repositories["org/model"] = {"config.json": b"{}"}
+    config = ModelConfig(source="org/model", kind="text", token_source="literal:hf_said")
+    with Runner({"it": config}) as runner, pytest.raises(ModelNotFound, match="no genai_config"):
+        runner.load()
+    assert hub.tokens == {"Bearer hf_said"}
+    assert "hf_said" not in repr(config)
 
 
 def test_a_hub_that_cannot_be_reached(hub, monkeypatch):

@@ -255,6 +255,19 @@ def test_bounds_hold_and_what_was_used_longest_ago_goes():
     assert play(pool, [4] * 8) == pool.info.sequences == 0
 
 
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_no_more_are_kept_than_a_number(most):
+    pool = SequencePool(1, 100 * CONTEXT, most)
+    Runtime.made = 0
+    for i in range(1, 5):
+        play(pool, [i] * 8)
+        assert pool.info.sequences == min(i, most)
+    assert Runtime.made == (most or 4)  # the others were recycled
+    for value in (-1, 1.5, True):
+        with pytest.raises(OptionError, match=r"prefix_cache_n=.* is not a whole number"):
+            SequencePool(1, 1, value)
+
+
 @pytest.mark.parametrize("value", [-1, 1.5, "1 GB", True])
 def test_a_budget_is_a_number_of_bytes(value):
     pool = SequencePool(1, max_bytes=100)

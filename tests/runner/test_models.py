@@ -355,6 +355,32 @@ def test_a_forked_process_is_told(several: Runner, tmp_path: Path) -> None:
     assert several.chat(messages="Hi", max_tokens=1, model="small").choices
 
 
+def test_a_model_may_have_a_seed_of_its_own(several: Runner) -> None:
+    tiny = several._registry.entry("tiny").config.source
+    config = {"source": tiny, "in_process": True, "seed": 7, "prefix_cache_n": 0}
+    asked: Any = {"prompt": "Hi", "max_tokens": 8, "temperature": 1.0}
+    with Runner({"it": config}) as runner:
+        told = runner.complete(asked).text
+        assert {runner.complete(asked).text for _ in range(2)} == {told}
+        assert runner.complete(asked, seed=7).text == told
+        assert runner.complete(asked, seed=8).text != told
+        host = runner._registry.entry(None).host
+        assert isinstance(host, TextHost)
+        assert runner.complete(prompt="Hi", max_tokens=4, temperature=0).text
+    for wrong in (-1, 1.5, "x"):
+        with pytest.raises(OptionError, match="seed"):
+            ModelConfig(source=tiny, seed=wrong)  # type: ignore[arg-type]
+
+
+def test_what_the_runtime_has_no_models_for(several: Runner) -> None:
+    with pytest.raises(ModelError, match="has no models that make pictures"):
+        several.generate_image("A cat.", height=512)
+    with pytest.raises(ModelError, match="has no models that speak"):
+        several.generate_audio("[S1] Hello.", model_id="small")
+    with pytest.raises(ModelNotFound):
+        several.generate_audio("Hello.", "nobody")
+
+
 def test_closing_ends_what_is_under_way() -> None:
     """Also what waits in line, and what a task of another loop waits for: none hangs, none is cut
     in silence."""

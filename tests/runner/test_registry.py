@@ -333,6 +333,21 @@ def test_all_who_wait_give_up_at_once(shelf: Shelf) -> None:
     run(work, max_concurrency=2, max_queue=8)
 
 
+def test_a_model_may_have_a_bound_of_its_own(shelf: Shelf) -> None:
+    async def work(models: Registry) -> None:
+        models.add("narrow", ModelConfig(source="./narrow", max_seqs=1))
+        until = asyncio.Event()
+        tasks = [asyncio.ensure_future(used(models, name, until)) for name in ["narrow", "a"] * 3]
+        await settled()
+        assert (models.entry("narrow").users, models.entry("a").users) == (1, 3)
+        until.set()
+        await asyncio.gather(*tasks)
+        with pytest.raises(OptionError, match="max_seqs=0"):
+            ModelConfig(source="./a", max_seqs=0)
+
+    run(work)
+
+
 def test_models_that_were_loaded_before_do_not_wait_for_each_other_for_ever(shelf: Shelf) -> None:
     async def work(models: Registry) -> None:
         for name in "abcd":  # so that it is known what each takes

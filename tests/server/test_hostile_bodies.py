@@ -27,7 +27,7 @@ from structgen.runner import (
     check_json,
     fields,
 )
-from structgen.runner.hosts import MAX_SCORES, TextHost
+from structgen.runner.hosts import MAX_SCORES, ModelConfig, TextHost
 from structgen.server import Settings, shapes, wire
 from structgen.server.errors import ApiError
 from structgen.server.gateway import Gateway, Keys
@@ -425,7 +425,7 @@ def test_log_probabilities_of_a_request_are_bounded(
 
 def test_log_probabilities_under_way_are_bounded_for_each_key() -> None:
     model: Any = SimpleNamespace(pid=None)
-    host = TextHost([model], is_own=False)
+    host = TextHost([model], ModelConfig(source="./it"), is_own=False)
 
     def under_way(owner: str) -> contextlib.AbstractContextManager[None]:
         STRANGER.set(Stranger(owner, 1, 1))

@@ -170,7 +170,7 @@ class TextModel:
         self._adapters: Any = None  # the runtime's set, from the first on
         self._adapter_files: dict[str, Path] = {}
         kept = PREFIX_CACHE if given.prefix_cache is None else given.prefix_cache
-        self.sequences = SequencePool(bytes_per_token, kept)
+        self.sequences = SequencePool(bytes_per_token, kept, given.prefix_cache_n)
 
     def __repr__(self) -> str:
         return (

@@ -366,17 +366,28 @@ class PoolInfo:
 class SequencePool:
     """Live sequences kept for calls to come. Thread-safe: each is in use by one call or by none.
 
-    Those used longest ago are freed when their caches take more than `max_bytes` together.
+    Those used longest ago are freed when their caches take more than `max_bytes` together, or are
+    more than a number.
     """
 
-    def __init__(self, bytes_per_token: int, max_bytes: int) -> None:
+    def __init__(self, bytes_per_token: int, max_bytes: int, most: int | None = None) -> None:
         """An empty pool.
 
         Args:
             bytes_per_token: what a token of capacity takes in a key-value cache.
             max_bytes: see `max_bytes`.
+            most: most sequences that are kept; None: as many as have room.
+
+        Raises:
+            OptionError: a bound is no whole number of 0 or more.
         """
+        if most is not None and (type(most) is not int or most < 0):
+            raise OptionError(
+                f"prefix_cache_n={most!r} is not a whole number, 0 or more.",
+                option="prefix_cache_n",
+            )
         self.max_bytes = max_bytes
+        self._most = most
         self._bytes_per_token = bytes_per_token
         self._kept: list[LiveSequence] = []  # the latest used last
         self._lock = threading.Lock()
@@ -456,7 +467,7 @@ class SequencePool:
     def shrink(self) -> None:
         """Free the sequences used longest ago until the bounds hold."""
         with self._lock:
-            while self._kept and self._n_bytes() > self.max_bytes:
+            while self._kept and not self._has_room(0, 0):
                 self._kept.pop(0).free()
 
     def clear(self, key: Hashable = None) -> None:
@@ -481,7 +492,7 @@ class SequencePool:
         """The sequence used longest ago, emptied, if the next to be given back would cost it."""
         for live in self._kept:
             n_tokens = min(n_tokens, live.context_length)
-            if self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes:
+            if self._has_room(1, n_tokens):
                 return None
             if live.key == key and live.capacity >= n_tokens:
                 self._kept.remove(live)
@@ -489,6 +500,12 @@ class SequencePool:
                 live.owner = owner
                 return live
         return None
+
+    def _has_room(self, sequences: int, n_tokens: int) -> bool:
+        """Whether so many more sequences, of so many tokens together, are within the bounds."""
+        if self._most is not None and len(self._kept) + sequences > self._most:
+            return False
+        return self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes
 
     def _n_bytes(self) -> int:
         return self._bytes_per_token * sum(live.capacity for live in self._kept)
