@@ -199,6 +199,9 @@ _MOST_BODIES = 16
 """How many bodies of the greatest size one key may have under way, or as much in smaller ones, with
 the conversations that they go on from and the answers that were not read."""
 
+_MOST_REQUESTS = 1_024
+"""Most requests of one key under way: each counts as that part of these bytes, at least."""
+
 _PART = 64 << 10
 """Bytes that are sent at once."""
 
@@ -269,23 +272,26 @@ class Gateway:
         began = time.perf_counter()
         given = headers.get("x-request-id", "")
         id_ = given if _ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
-        status = size = 0
+        status = size = held = 0
+        most_held = _MOST_BODIES * self._settings.max_body_bytes
         by: str | None = None
 
         def taken(more: int) -> None:
-            nonlocal size
+            nonlocal size, held
             if by is None:
                 return
             size += more
-            self._held[by] += more
-            if self._held[by] > _MOST_BODIES * self._settings.max_body_bytes:
+            counted = max(size, most_held // _MOST_REQUESTS)
+            whole = self._held[by] - held + counted
+            if whole > most_held:
                 raise ApiError(
                     429,
-                    f"The requests of yours that are under way have {self._held[by]:,} bytes. "
+                    f"The requests of yours that are under way have {whole:,} bytes. "
                     "Retry when some of them have ended.",
                     code="rate_limit_exceeded",
                     headers={"Retry-After": "1", "Connection": "close"},
                 )
+            self._held[by], held = whole, counted
 
         scope.setdefault("state", {})
         scope["state"] |= {"id": id_, "log": {}, "taken": taken}
@@ -313,6 +319,7 @@ class Gateway:
             try:
                 self._admit(scope, headers)
                 by = None if OWNER in scope else scope["state"].get("holder")
+                taken(0)
                 known = self._bodies.get(scope["path"], self._json)
                 most = known.most if "holder" in scope["state"] else _NO_BODY
                 body = await self._body(receive, headers, taken, most)
@@ -327,7 +334,7 @@ class Gateway:
                 if not status:
                     await told(raised).response(scope, receive, sending)
             finally:
-                self._held[by] -= size
+                self._held[by] -= held
                 if not self._held[by]:
                     del self._held[by]
                 by = None

@@ -17,7 +17,7 @@ import os
 import socket
 import sys
 import warnings
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
@@ -41,8 +41,8 @@ _SLICE = 16 << 10
 """Bytes that the parser is given at once. It takes 20 ms for two of them that are short headers."""
 
 _MOST_IDLE = 500
-"""Connections that wait for their clients to send. Of more, the one that has waited longest is
-closed: sockets are files, of which a process may often have 1,024."""
+"""Connections whose clients have not sent all of a request, or whose requests wait to be read. Of
+more, one of the address that has most is closed: sockets are files."""
 
 _MOST_FILES = 65_536
 
@@ -55,24 +55,29 @@ class Turns:
     """Connections that have something to read. In each round of the loop one of them reads.
 
     It reads a bounded number of parts, and begins one request at most. So whoever asks waits for
-    one request of each other connection, however many those have sent.
+    one request of each other address, and of each other connection of the same address, however
+    many those have sent.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[Connection] = deque()
+        self._waiting: OrderedDict[str, deque[Connection]] = OrderedDict()
 
     def add(self, one: Connection) -> None:
         """Have a connection wait for its turn."""
-        self._waiting.append(one)
-        if len(self._waiting) == 1:
+        if not self._waiting:
             one.loop.call_soon(self._next)
+        self._waiting.setdefault(one.address, deque()).append(one)
 
     def _next(self) -> None:
-        one = self._waiting[0]
+        address, line = next(iter(self._waiting.items()))
+        one = line[0]
         try:
             one.read()
         finally:
-            self._waiting.popleft()
+            line.popleft()
+            self._waiting.move_to_end(address)
+            if not line:
+                del self._waiting[address]
             if self._waiting:
                 one.loop.call_soon(self._next)
 
@@ -107,7 +112,7 @@ class Connection(H11Protocol):
             the first request, from when the client connects.
         write_seconds: within which a client has to take some of an answer that waits for it.
         turns: which connection reads next.
-        idle: those that wait for their clients to send, the longest first.
+        idle: those that are not being answered, the longest first.
     """
 
     head_seconds = 30.0
@@ -141,6 +146,11 @@ class Connection(H11Protocol):
         if self._writing is not None:
             self._writing.cancel()
         super().connection_lost(exc)
+
+    @property
+    def address(self) -> str:
+        """Of the client, or of the proxy before it."""
+        return "" if self.client is None else self.client[0]
 
     def data_received(self, data: bytes) -> None:
         """Have it read when it is this connection's turn."""
@@ -190,15 +200,20 @@ class Connection(H11Protocol):
         self._note(is_idle=True)
 
     def _note(self, *, is_idle: bool) -> None:
-        """Remember whether the client is to send; close another that has waited longest."""
+        """Remember whether nothing is answered; where there are too many of these, close one.
+
+        It is the one that has waited longest for its client to send; else the last that came.
+        """
         if not is_idle or self.transport.is_closing():
             self.idle.pop(self, None)
             return
         self.idle.setdefault(self)
         if len(self.idle) > _MOST_IDLE:
-            longest = next(iter(self.idle))
-            del self.idle[longest]
-            longest.transport.abort()
+            ((most, _),) = Counter(one.address for one in self.idle).most_common(1)
+            theirs = [one for one in self.idle if one.address == most]
+            excess = next((one for one in theirs if not one._has_turn), theirs[-1])
+            del self.idle[excess]
+            excess.transport.abort()
 
     def pause_reading(self) -> None:
         """Read nothing: an answer is to be made first, or part of a body taken."""

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from structgen import OptionError, Runner
 from structgen.runner import ChatRequest, Sessions, Traces, samples_how
-from structgen.server import Settings, create_app, serve, serving
+from structgen.server import Settings, create_app, gateway, serve, serving
 from structgen.server.gateway import Keys, owner_of, span_of
 from structgen.server.serving import _Json, _Text, connections
 from structgen.server.store import Stored
@@ -65,7 +65,8 @@ class FakeLoop:
 class FakeTransport:
     """A connection whose client reads what the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str | None = None) -> None:
+        self.address = address
         self.waiting = 0
         self.is_aborted = False
         self.closes = False
@@ -73,7 +74,7 @@ class FakeTransport:
         self.answers = 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
+        return (self.address, 1) if self.address and name == "peername" else default
 
     def get_write_buffer_size(self) -> int:
         return self.waiting
@@ -154,8 +155,9 @@ _POST = _GET.replace(b"GET", b"POST").replace(
 )
 
 
-def other(made: Any, loop: FakeLoop) -> tuple[Any, FakeTransport]:
-    one, transport = type(made)(made.config, made.server_state, {}, _loop=loop), FakeTransport()
+def other(made: Any, loop: FakeLoop, address: str | None = None) -> tuple[Any, FakeTransport]:
+    one = type(made)(made.config, made.server_state, {}, _loop=loop)
+    transport = FakeTransport(address)
     one.connection_made(transport)
     return one, transport
 
@@ -206,6 +208,38 @@ def test_of_many_that_send_nothing_the_one_that_waits_longest_is_closed(
     assert not third.is_aborted
     other(made, loop)
     assert third.is_aborted
+
+
+def test_requests_that_wait_for_their_turn_are_read(
+    connected: tuple[Any, FakeLoop, FakeTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 connections without a key had all requests of others dropped, and none answered."""
+    monkeypatch.setattr(serving, "_MOST_IDLE", 3)
+    made, loop, _ = connected
+    flood = []
+    for _ in range(10):
+        flood.append(other(made, loop, "attacker"))
+        flood[-1][0].data_received(_GET * 5)
+    assert [one.is_aborted for _, one in flood] == [False] * 2 + [True] * 8  # made is the third
+    mine, sent = other(made, loop, "mine")
+    mine.data_received(_GET)
+    for _ in range(3):
+        loop.round()
+    assert sent.answers == 1
+    while loop.soon or loop.tasks:
+        loop.round()
+    assert [one.answers for _, one in flood][:2] == [5, 5]
+
+
+def test_addresses_take_turns(connected: tuple[Any, FakeLoop, FakeTransport]) -> None:
+    made, loop, _ = connected
+    for _ in range(50):
+        other(made, loop, "attacker")[0].data_received(_GET)
+    mine, sent = other(made, loop, "mine")
+    mine.data_received(_GET)
+    for _ in range(3):
+        loop.round()
+    assert sent.answers == 1
 
 
 @pytest.mark.parametrize("before", [b"", _GET])
@@ -365,6 +399,39 @@ def test_answers_that_are_not_read_count_as_bodies_do(idle: Runner) -> None:
 
     asyncio.run(all_of_them())
     assert statuses == [200, 200, 200, 429, 429, 200, 200]
+
+
+def test_a_key_has_so_many_requests_under_way(
+    idle: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,000 that followed streams of one key had others wait for 6 s."""
+    monkeypatch.setattr(gateway, "_MOST_REQUESTS", 3)
+    app = create_app(idle, Settings(api_keys=("a", "b")))
+    statuses: list[int] = []
+
+    async def ask(key: str) -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                await asyncio.sleep(0 if message["status"] == 429 else 10)
+
+        headers = [(b"authorization", f"Bearer {key}".encode())]
+        path = {"path": "/v1/models", "raw_path": b"/v1/models", "query_string": b""}
+        await app({"type": "http", "method": "GET", **path, "headers": headers}, receive, send)
+
+    async def all_of_them() -> None:
+        tasks = [asyncio.ensure_future(ask(key)) for key in "aaaaab"]
+        while len(statuses) < len(tasks):
+            await asyncio.sleep(0.001)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(all_of_them())
+    assert sorted(statuses) == [200] * 4 + [429] * 2
 
 
 def test_headers_are_taken_once_each_for_spans() -> None:
