@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidato
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
 from structgen.runner import Choice, Many, Runner, few, in_slices, installed, request_error
+from structgen.workers import STRANGER, Stranger
 
 from .frameworks import Growing, vectors_of
 
@@ -605,6 +606,7 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
         async def told(progress: float, message: str) -> None:
             await context.session.report_progress(progress, None, message)
 
+        STRANGER.set(Stranger("mcp"))
         try:
             result = await called(runner, tool, known[tool], params.arguments or {}, told)
         except StructgenError as error:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from structgen.errors import OptionError
 from structgen.runner import MAX_VALUES
+from structgen.workers import MAX_MASK_WORK, MAX_WORK
 
 # Python 3.10 has none of its own.
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -112,8 +113,8 @@ class Settings(BaseModel):
     request_seconds: Seconds = 600.0
     compile_seconds: Seconds = 20.0
     compile_bytes: Count = 2 << 30
-    max_work: Count = 75_000
-    max_mask_work: Count = 100_000
+    max_work: Count = MAX_WORK
+    max_mask_work: Count = MAX_MASK_WORK
     drain_seconds: Seconds = 30.0
     stored_responses: Annotated[int, Field(ge=0)] = 1_000
     stored_seconds: Seconds = 30 * 86_400.0

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from .generator import WorkerGenerator
 from .model import AsyncModel, at_once, prompt_tokens, run_errands
-from .process import STRANGER, Stranger, owner
+from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, owner
 from .protocol import FORM_BYTES
 from .scheduler import Job, Scheduler, WorkJob
 
 __all__ = [
     "FORM_BYTES",
+    "MAX_MASK_WORK",
+    "MAX_WORK",
     "STRANGER",
     "AsyncModel",
     "Job",

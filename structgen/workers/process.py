@@ -477,6 +477,9 @@ CALLERS = itertools.count(1)
 """Numbers of those who ask: calls of one of them wait in one line."""
 
 
+MAX_WORK, MAX_MASK_WORK = 75_000, 100_000
+
+
 @dataclass(frozen=True, slots=True)
 class Stranger:
     """Somebody on whose behalf code runs, and whose forms nobody here has seen.
@@ -488,8 +491,8 @@ class Stranger:
     """
 
     owner: str
-    max_work: int
-    max_mask_work: int
+    max_work: int = MAX_WORK
+    max_mask_work: int = MAX_MASK_WORK
 
     @property
     def compile_options(self) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import jsonschema
@@ -23,6 +23,7 @@ from structgen import OptionError, Runner
 from structgen.cli.commands import cli
 from structgen.errors import ModelNotFound
 from structgen.integrations.mcp import FORMS, Generate, Models, serve_http, server_of
+from structgen.workers import STRANGER, Stranger
 
 TEXT, VECTORS = "smollm2-135m-instruct", "all-minilm-l6-v2"
 
@@ -89,6 +90,23 @@ def test_only_tools_that_there_are_models_for(runner: Runner) -> None:
     ):
         listed = asked(server_of(runner, models), lambda client: client.list_tools())
         assert [tool.name for tool in listed.tools] == names
+
+
+def test_calls_have_the_bounds_of_strangers() -> None:
+    """A choice of two texts of 200,000 characters had calls of others wait for 13 s."""
+    seen = []
+
+    class Asked:
+        def is_model_loaded(self, model: str) -> bool:
+            return True
+
+        async def adecide(self, **given: Any) -> Any:
+            seen.append(STRANGER.get())
+            raise OptionError("no")
+
+    made = server_of(cast(Any, Asked()), Models(("small",)))
+    assert call(made, "classify", text="a", labels=["b", "c"]).is_error
+    assert seen == [Stranger("mcp")]
 
 
 def test_text_of_every_form(server: Server[Any]) -> None:
