@@ -49,6 +49,8 @@ from .graph import (
     four_bit,
 )
 from .hugging_face import HuggingFaceCheckpoint
+from .whisper import is_whisper
+from .whisper import write as write_whisper
 
 _TURNS = (
     ("system", "You are a helpful assistant."),
@@ -265,6 +267,15 @@ def convert(
             f"{final} exists already. Remove it, or choose another folder for the converted model."
         )
     layout = _layout(target)
+    if source.is_dir() and is_whisper(source):
+        if hidden_states or context_length is not None or layout != "cpu":
+            raise ConversionError(
+                f"{source} holds Whisper, which is converted for the CPU as it is: leave "
+                "hidden_states, context_length and target out."
+            )
+        with _staged(final) as folder, understood(source):
+            write_whisper(source, folder)
+        return final
     opened = HuggingFaceCheckpoint if source.is_dir() else GgufCheckpoint
     with understood(source):
         checkpoint: Checkpoint = opened(source, context_length)

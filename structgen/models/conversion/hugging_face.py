@@ -184,7 +184,7 @@ class HuggingFaceCheckpoint(Checkpoint):
     """
 
     def __init__(self, path: Path, context_length: int | None = None) -> None:
-        self._config = _read_json(path / "config.json")
+        self._config = read_json(path / "config.json")
         self._model_type = str(self._config.get("model_type"))
         if self._model_type not in _TYPES:
             raise ConversionError(
@@ -211,14 +211,14 @@ class HuggingFaceCheckpoint(Checkpoint):
 
     def special_tokens(self) -> SpecialTokens:
         """As `Checkpoint.special_tokens`."""
-        generation = _read_json(self.path / "generation_config.json", default={})
-        tokenizer = _read_json(self.path / "tokenizer.json")
+        generation = read_json(self.path / "generation_config.json", default={})
+        tokenizer = read_json(self.path / "tokenizer.json")
         added = {
             token["content"]: int(token["id"])
             for token in tokenizer.get("added_tokens", [])
             if token.get("special")  # Gemma's `</s>` is a tag of HTML
         }
-        settings = _read_json(self.path / "tokenizer_config.json", default={})
+        settings = read_json(self.path / "tokenizer_config.json", default={})
         own = settings.get("eos_token")
         own = own.get("content") if isinstance(own, dict) else own
         ends = [
@@ -239,11 +239,11 @@ class HuggingFaceCheckpoint(Checkpoint):
 
     def write_tokenizer(self, folder: Path) -> None:
         """As `Checkpoint.write_tokenizer`: the folder's own files, the chat template put inside."""
-        (folder / "tokenizer.json").write_bytes(_read(self.path / "tokenizer.json"))
-        settings = _read_json(self.path / "tokenizer_config.json", default={})
+        (folder / "tokenizer.json").write_bytes(read_file(self.path / "tokenizer.json"))
+        settings = read_json(self.path / "tokenizer_config.json", default={})
         template = self.path / "chat_template.jinja"
         if "chat_template" not in settings and template.is_file():
-            settings["chat_template"] = _read(template).decode()
+            settings["chat_template"] = read_file(template).decode()
         text = json.dumps(settings, ensure_ascii=False, indent=1)
         (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
@@ -379,11 +379,16 @@ def _llama3_divisors(base: float, size: int, scaling: dict[str, Any]) -> tuple[f
     return tuple((1 / ((1 - share) / factor + share)).tolist())
 
 
-def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
+def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A file's JSON object; ``default``: where there is no file.
+
+    Raises:
+        ConversionError: it is missing, or no such object.
+    """
     if default is not None and not path.is_file():
         return default
     try:
-        value = json.loads(_read(path))
+        value = json.loads(read_file(path))
         if not isinstance(value, dict):
             raise ValueError("it is no object")
     except (ValueError, RecursionError) as error:
@@ -391,7 +396,12 @@ def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, A
     return value
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """A file's bytes.
+
+    Raises:
+        ConversionError: it is missing, or cannot be read.
+    """
     try:
         return contents(path)
     except FileNotFoundError as error:

@@ -1,0 +1,70 @@
+"""Whisper out of a Hugging Face folder: its graphs compute what the weights mean."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnxruntime_genai as og
+import pytest
+import tiny_whisper
+from test_convert import cosines
+
+from structgen import models
+from structgen.errors import ConversionError
+from structgen.models.progress import silent
+
+
+def test_graphs_agree_with_float32(tmp_path):
+    source = tiny_whisper.write(tmp_path / "source")
+    out = models.convert(source, tmp_path / "out", silent)
+    assert (out / "tokenizer.json").read_bytes() == (source / "tokenizer.json").read_bytes()
+    model = og.Model(str(out))
+    random = np.random.default_rng(1)
+    features = random.normal(size=(80, 3000)).astype(np.float32)
+    token_ids = random.integers(0, tiny_whisper.END, 12).astype(np.int32)
+    expected = tiny_whisper.logits(tiny_whisper.tensors(), features, token_ids)
+
+    def found(*cuts):
+        params = og.GeneratorParams(model)
+        params.set_search_options(max_length=32)
+        generator = og.Generator(model, params)
+        given = og.NamedTensors()
+        given["audio_features"] = features[None]
+        generator.set_inputs(given)
+        rows = []
+        for part in np.split(token_ids, cuts):
+            generator.append_tokens(part)
+            rows.append(np.array(generator.get_output("logits")[0], np.float32))
+        return np.concatenate(rows)
+
+    assert cosines(found(), expected).min() > 0.99
+    np.testing.assert_allclose(found(5, 8), found(), atol=0.1)  # the cache is read
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"activation_function": "relu"}, "activation_function='relu', and Whisper 'gelu'"),
+        ({"max_source_positions": 750}, "max_source_positions=750"),
+        ({"decoder_layers": 10**9}, "1000000000 layers"),
+        ({"decoder_layers": "two"}, "is damaged"),
+        ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.1."),
+        ({"d_model": None}, "is damaged"),
+    ],
+)
+def test_what_is_refused(changes, message, tmp_path):
+    source = tiny_whisper.write(tmp_path / "source", **changes)
+    with pytest.raises(ConversionError, match=message):
+        models.convert(source, tmp_path / "out", silent)
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_other_models_are_refused(tmp_path):
+    source = tiny_whisper.write(tmp_path / "source")
+    for option in ({"hidden_states": True}, {"context_length": 9}, {"target": "cuda"}):
+        with pytest.raises(ConversionError, match="converted for the CPU as it is"):
+            models.convert(source, tmp_path / "out", silent, **option)
+    (source / "config.json").write_text(json.dumps(tiny_whisper.CONFIG | {"model_type": "x"}))
+    with pytest.raises(ConversionError, match="a model of type 'x'"):
+        models.convert(source, tmp_path / "out", silent)
