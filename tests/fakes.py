@@ -15,7 +15,8 @@ from typing import Any
 import inside
 import numpy as np
 
-from structgen.models.base import ON_CPU, Allowed, DraftModel
+from structgen.media import Media
+from structgen.models.base import ON_CPU, Allowed, DraftModel, MediaPrompt, Perceived
 from structgen.sampling.processors import Logits, TokenIds
 from structgen.vocabulary.tokens import Vocabulary
 
@@ -111,8 +112,18 @@ class FakeModel:
         turns = "".join(f"[{m['role']}]{m['content']}\n" for m in messages)
         return f"{turns}[assistant]"
 
+    def perceive(self, media: Sequence[Media]) -> Perceived:
+        """Each picture is as many tokens as its number and one, the 1st a negative number."""
+        rows = [np.array([-7, *[PAD] * i], np.int32) for i in range(1, len(media) + 1)]
+        return Perceived(rows, [("<", ">")] * len(rows), inputs=media, stand_in=PAD)
+
     def start(
-        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+        self,
+        max_length: int,
+        *,
+        prefix: TokenIds | None = None,
+        adapter: str | None = None,
+        media: MediaPrompt | None = None,
     ) -> FakeSequence:
         prompt_length = None if prefix is None else self.prompt_length or len(prefix)
         sequence = FakeSequence(self, max_length, prompt_length)

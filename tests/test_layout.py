@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "structgen"
 
 STAGES = (
     "errors",
+    "media",
     "storage",
     "grammar",
     "automaton",
@@ -83,6 +84,7 @@ OPEN_MODULES = {
     "structgen.options": "a module of its own",
     "structgen.text_model": "a module of its own",
     "structgen.errors": "a module of its own",
+    "structgen.media": "a module of its own",
 }
 """Modules that other stages import directly, not through their folder's face, and why."""
 
@@ -164,6 +166,7 @@ def test_only_the_public_face_stands_beside_the_stages():
         "errors.py",
         "generator.py",
         "hypothesis.py",
+        "media.py",
         "py.typed",
         "text_model.py",
     }

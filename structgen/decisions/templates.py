@@ -150,6 +150,11 @@ def state_text(state: Any) -> str:
     elif _is_chat(state):
         turns = chat.parse(list(state))
         assert not isinstance(turns, str)
+        if chat.media_of(turns):
+            raise PromptError(
+                "The state has a picture or a sound, and questions are asked about text only. Ask "
+                "a structgen.Generator, which takes them."
+            )
         text = "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns)
     else:
         try:

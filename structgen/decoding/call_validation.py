@@ -19,9 +19,12 @@ from structgen.decoding.options import SearchOptions
 from structgen.decoding.tools import told, with_calls, with_tools
 from structgen.errors import OptionError, PromptError
 from structgen.insight import may_have_sites, suggestion
+from structgen.media import MARKS, Media, marked
 from structgen.models.base import (
+    MediaPrompt,
     Model,
     Passes,
+    Perceived,
     TokenSequence,
     after_start,
     joined,
@@ -34,8 +37,9 @@ from structgen.types import ToolsOffered
 
 def messages_of(
     model: Model, prompt: Prompt, offered: ToolsOffered | None = None, instructions: str = ""
-) -> tuple[str | list[dict[str, Any]], Sequence[Mapping[str, Any]] | None]:
-    """A prompt as it is given to the model: text, or messages and the tools for the template.
+) -> tuple[str | list[dict[str, Any]], Sequence[Mapping[str, Any]] | None, Sequence[Media]]:
+    """A prompt as it is given to the model: text, or messages and the tools for the template; and
+    the pictures and sounds for which the messages have marks.
 
     Args:
         model: the model.
@@ -48,11 +52,12 @@ def messages_of(
     """
     parsed = chat.parse(prompt)
     if isinstance(parsed, str):
-        return parsed, None
+        return parsed, None, ()
+    parsed, media = marked(parsed)
     parsed = with_calls(model, parsed)
     if instructions:
         parsed = told(model, parsed, instructions)
-    return with_tools(model, parsed, offered)
+    return *with_tools(model, parsed, offered), media
 
 
 def encode(
@@ -66,8 +71,10 @@ def encode(
     """Return the tokens of a prompt, int32 ``[n]``: those of `messages_of`, by `tokens_of`;
     ``bounded``: if it may fit."""
     offered = None if constraint is None else constraint.output.offered
-    parsed, tools = messages_of(model, prompt, offered)
-    return tokens_of(model, parsed, special_tokens, tools=tools, bounded=bounded)
+    parsed, tools, media = messages_of(model, prompt, offered)
+    seen = model.perceive(media) if media else None
+    token_ids = tokens_of(model, parsed, special_tokens, tools=tools, bounded=bounded, seen=seen)
+    return token_ids if seen is None else seen.in_prompt(token_ids)[0]
 
 
 def tokens_of(
@@ -77,8 +84,11 @@ def tokens_of(
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
     bounded: bool = True,
+    seen: Perceived | None = None,
 ) -> TokenIds:
     """Return the tokens of a prompt, int32 ``[n]``, through the chat template if it is a chat.
+
+    Picture or sound ``i`` is the one number ``-1 - i`` among them.
 
     Args:
         model: the model.
@@ -87,6 +97,7 @@ def tokens_of(
         special_tokens: where they are read in a chat: see `SearchOptions`.
         tools: those that the template tells the model of.
         bounded: whether it has to be one that may fit.
+        seen: its pictures and sounds.
 
     Raises:
         PromptError: it has no tokens, or cannot fit.
@@ -98,7 +109,11 @@ def tokens_of(
         token_ids = after_start(model.start_ids, model.encode(parsed))
     else:
         anywhere = special_tokens == "anywhere"
-        token_ids = encode_chat(model, parsed, tools=tools, anywhere=anywhere, check=check)
+        around = () if seen is None else seen.around
+        marks = {mark: mark.join(texts) for mark, texts in zip(MARKS, around, strict=False)}
+        token_ids = encode_chat(
+            model, parsed, tools=tools, anywhere=anywhere, check=check, marks=marks
+        )
     if not len(token_ids):
         raise PromptError("The prompt is empty: it has no tokens.")
     return token_ids
@@ -121,7 +136,12 @@ def encode_pieces(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
 
 
 def opening(
-    model: Model, prompt_ids: TokenIds, adapter: str | None, before: Sequence[int], room: int
+    model: Model,
+    prompt_ids: TokenIds,
+    adapter: str | None,
+    media: MediaPrompt | None,
+    before: Sequence[int],
+    room: int,
 ) -> Passes[tuple[TokenSequence, int]]:
     """Begin a sequence on a prompt and some tokens after it, pass by pass.
 
@@ -129,6 +149,7 @@ def opening(
         model: the model.
         prompt_ids: of `encode`.
         adapter: to run with, or None.
+        media: of the prompt, or None.
         before: the tokens after it.
         room: most tokens to come behind them.
 
@@ -137,7 +158,8 @@ def opening(
     """
     token_ids = joined(prompt_ids, before)
     room = min(room, model.context_length - len(token_ids))
-    sequence = model.start(len(token_ids) + room, prefix=token_ids, adapter=adapter)
+    length = len(token_ids) + room
+    sequence = model.start(length, prefix=token_ids, adapter=adapter, media=media)
     try:
         # Two tokens at least, as in a call that starts from nothing: see `models.sequences`.
         first = max(min(sequence.length, len(token_ids) - 2), 0)

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from structgen import media
 from structgen.errors import PromptError
+from structgen.media import Audio, Image
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """The roles a chat message may have."""
@@ -40,12 +42,13 @@ class ChatMessage(Protocol):
 Chat: TypeAlias = "Sequence[Message | ChatMessage]"
 """The messages of a chat."""
 
-Prompt: TypeAlias = "str | Chat"
-"""Text, given to the model as it is; or chat messages, which go through its chat template.
+Prompt: TypeAlias = "str | Chat | Sequence[str | Image | Audio]"
+"""Text, given to the model as it is; or chat messages, which go through its chat template; or texts
+and pictures or sounds, which together are a user's message.
 
 A message is a mapping with ``role`` and ``content``, or an object with those two attributes. The
-content is a str, or a list of parts ``{"type": "text", "text": ...}``, which are put together; None
-beside an assistant's ``tool_calls`` is the empty text.
+content is a str, or a list of parts: ``{"type": "text", "text": ...}``, an `Image` or `Audio`, or
+these as OpenAI's API has them. None beside an assistant's ``tool_calls`` is the empty text.
 Where the last message is the assistant's, the answer goes on from its content.
 """
 
@@ -116,7 +119,9 @@ def kind(value: Any) -> str:
 def parse(prompt: Any) -> str | list[dict[str, Any]]:
     """Check ``prompt``: text is returned as it is, messages as a list of plain dicts.
 
-    A mapping's other keys are kept, for templates that know them.
+    A mapping's other keys are kept, for templates that know them. A content is text, or where it
+    has pictures or sounds a tuple of these and of ``{"type": "text", ...}``: parsed once more it is
+    the same.
 
     Raises:
         PromptError: empty, of the wrong type, or with a message that lacks a known role or text.
@@ -135,7 +140,11 @@ def parse(prompt: Any) -> str | list[dict[str, Any]]:
         )
     if not prompt:
         raise PromptError("The prompt is an empty list. Pass at least one chat message.")
+    if any(isinstance(item, (Image, Audio)) for item in prompt):
+        parts = [media.openai_part(item) if isinstance(item, str) else item for item in prompt]
+        prompt = [{"role": "user", "content": parts}]
     messages = [_message(index, item) for index, item in enumerate(prompt)]
+    _check_number(len(media_of(messages)))
     if not any(message["content"] for message in messages):
         raise PromptError("The prompt is empty: no message has any content.")
     return messages
@@ -171,7 +180,12 @@ def _message(index: int, item: Any) -> dict[str, Any]:
             )
         if name == "content" and isinstance(value, (list, tuple)):
             value = _joined(value, where)
-        if not isinstance(value, str):
+            if not isinstance(value, str) and values.get("role", "user") != "user":
+                raise PromptError(
+                    f"{where} is of the role {values['role']!r} and has a picture or a sound. "
+                    "They are part of a user's message."
+                )
+        if not isinstance(value, str) and not (name == "content" and isinstance(value, tuple)):
             advice = f" Pass a str as {name!r}."
             if value is None and name == "content":
                 advice = (
@@ -203,22 +217,30 @@ def _check_deep(value: Any, where: str) -> None:
             _check_deep(inner, where)
 
 
-def _joined(parts: Sequence[Any], where: str) -> str:
-    """The text of content that comes in parts."""
-    texts = []
-    for index, part in enumerate(parts):
-        is_text = isinstance(part, Mapping) and part.get("type") == "text"
-        text = part.get("text") if is_text else None
-        if not isinstance(text, str):
-            found = _shape(part)
-            if isinstance(part, Mapping) and not is_text:
-                found = f"type {part.get('type')!r}"
-            raise PromptError(
-                f"{where}: part {index} of its content is not text (got {found}). Models here read "
-                'text only: pass a str, or parts such as {"type": "text", "text": "Hello"}.'
-            )
-        texts.append(text)
-    return "".join(texts)
+def _joined(parts: Sequence[Any], where: str) -> str | tuple[Any, ...]:
+    """Content that comes in parts: its text, or the parts where some are no text."""
+    found: list[str | media.Media] = []
+    n_media = 0
+    for index, one in enumerate(parts):
+        found.append(media.part(one, f"{where}: part {index} of its content"))
+        n_media += not isinstance(found[-1], str)
+        _check_number(n_media)
+    if not n_media:
+        return "".join(map(str, found))
+    return tuple(media.openai_part(one) if isinstance(one, str) else one for one in found)
+
+
+def media_of(messages: Sequence[Mapping[str, Any]]) -> list[media.Media]:
+    """The pictures and sounds of messages that were parsed."""
+    parts = [part for message in messages for part in message["content"]]
+    return [part for part in parts if isinstance(part, (Image, Audio))]
+
+
+def _check_number(n_media: int) -> None:
+    if n_media > media.MOST_MEDIA:
+        raise PromptError(
+            f"The prompt has more than {media.MOST_MEDIA} pictures and sounds. Leave some out."
+        )
 
 
 def _check_text(text: str, where: str) -> None:

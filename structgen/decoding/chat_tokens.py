@@ -28,6 +28,7 @@ because the model chose a token that could have been longer, it reads less of th
 from __future__ import annotations
 
 import bisect
+import copy
 import difflib
 import functools
 import itertools
@@ -99,6 +100,8 @@ _KEYS |= {"annotations", "audio", "prefix", "reasoning", "reasoning_content", "t
 _MOST_OTHER_KEYS = 32
 """Most keys beside these, of messages of each role, that a template is taken to read."""
 
+_NO_MARKS: Mapping[str, str] = {}
+
 _EDGES = 4
 """Most characters, for each token of the context, that could begin or end a special token."""
 
@@ -117,6 +120,7 @@ def encode_chat(
     tools: _Messages | None = None,
     anywhere: bool = False,
     check: Callable[[str], object] | None = None,
+    marks: Mapping[str, str] = _NO_MARKS,
 ) -> TokenIds:
     """Return the tokens of a chat, int32 ``[n]``.
 
@@ -127,9 +131,12 @@ def encode_chat(
         tools: what the template tells the model of.
         anywhere: read special tokens in contents, too.
         check: given what the template writes, before that is made tokens.
+        marks: the characters in contents that stand for pictures and sounds, each with what it
+            becomes in the prompt, itself among it. The one for picture ``i`` is token ``-1 - i``.
 
     Raises:
-        PromptError: the template refuses these messages, or does not read a key that they have.
+        PromptError: the template refuses these messages, leaves a mark out or repeats it, or does
+            not read a key that they have.
         Others as ``check``.
 
     Cost: that of rendering and encoding once; twice to three times as much for contents with the
@@ -139,7 +146,10 @@ def encode_chat(
     if check is not None:
         check(text)
     _check_keys(model, messages, tools, text)
-    token_ids = model.encode(text)
+    text = _with_marks(text, marks)
+    token_ids = _encoded(model, text, marks)
+    if any(mark in message["content"] for mark in marks for message in messages):
+        _check_marks(model, messages, marks, text)
     if anywhere:
         return token_ids
     names = _names(model)
@@ -154,11 +164,43 @@ def encode_chat(
             f"a prompt of {model.name}, which holds {model.context_length:,} tokens. Shorten them.",
             is_too_long=True,
         )
-    pieces = _origins(model, names, messages, tools, text)
+    pieces = _origins(model, names, messages, tools, text, marks)
     whole = "".join(piece.text for piece in pieces)
     if whole != text:
-        token_ids = model.encode(whole)
-    return _spelt(model, names, pieces, token_ids)
+        token_ids = _encoded(model, whole, marks)
+    return _spelt(model, names.with_marks(marks), pieces, token_ids)
+
+
+def _with_marks(text: str, marks: Mapping[str, str]) -> str:
+    """A rendered chat with what each mark becomes."""
+    for mark, becomes in marks.items():
+        text = text.replace(mark, becomes)
+    return text
+
+
+def _encoded(model: Model, text: str, marks: Mapping[str, str]) -> TokenIds:
+    """The tokens of a text, int32 ``[n]``: between marks each piece is encoded by itself."""
+    if not marks:
+        return model.encode(text)
+    numbers = {mark: -1 - i for i, mark in enumerate(marks)}
+    found: list[int] = []
+    for piece in re.split(f"([{''.join(marks)}])", text):
+        if piece in numbers:
+            found.append(numbers[piece])
+        elif piece:
+            found += [int(token_id) for token_id in model.encode(piece)]
+    return np.array(found, np.int32)
+
+
+def _check_marks(model: Model, messages: _Messages, marks: Mapping[str, str], text: str) -> None:
+    """Refuse a prompt that does not have each picture and sound of its messages once."""
+    for number, mark in enumerate(marks, 1):
+        n_given = sum(message["content"].count(mark) for message in messages)
+        if text.count(mark) != n_given:
+            raise PromptError(
+                f"The chat template of {model.name} writes picture or sound {number} "
+                f"{text.count(mark)} times, and not once. Put it into the last message."
+            )
 
 
 def encode_text(model: Model, pieces: Sequence[tuple[str, bool]]) -> TokenIds:
@@ -281,6 +323,15 @@ class _Names:
             if end - start > 1:  # not a character that the tokenizer does not know
                 self._add({text[start:end]: token_id})
 
+    def with_marks(self, marks: Mapping[str, str]) -> _Names:
+        """The same, and marks under negative numbers; nothing but marks are marks."""
+        if not marks:
+            return self
+        names = copy.copy(self)
+        names._add({mark: -1 - i for i, mark in enumerate(marks)})
+        names.edges = self.edges
+        return names
+
     def split(self, text: str) -> list[str]:
         """Cut a text at its names: text, name, text, …, text."""
         return self._pattern.split(text)
@@ -299,14 +350,20 @@ def _names(model: Model) -> _Names:
 
 
 def _origins(
-    model: Model, names: _Names, messages: _Messages, tools: _Messages | None, text: str
+    model: Model,
+    names: _Names,
+    messages: _Messages,
+    tools: _Messages | None,
+    text: str,
+    marks: Mapping[str, str],
 ) -> list[_Piece]:
     """The rendered chat in pieces: what the template wrote as special tokens, and all else."""
-    sure = _shadowed(model, names, messages, tools, sorted(names.edges))
+    shadowed = functools.partial(_shadowed, model, names, messages, tools, marks=marks)
+    sure = shadowed(sorted(names.edges))
     if sure is not None and "".join(piece.text for piece in sure) == text:
         return sure
     present = {name for string in _strings(messages, tools) for name in names.split(string)[1::2]}
-    closer = _shadowed(model, names, messages, tools, sorted(present, key=len, reverse=True))
+    closer = shadowed(sorted(present, key=len, reverse=True))
     # A template that takes parts of contents out could put a name together of what is left.
     pieces = closer if sure is None or _markers(sure) == _markers(closer) else sure
     if pieces is None:
@@ -328,6 +385,7 @@ def _shadowed(
     messages: _Messages,
     tools: _Messages | None,
     hidden: Sequence[str],
+    marks: Mapping[str, str],
 ) -> list[_Piece] | None:
     """Render messages with some strings replaced by numbers; put them back into what is text."""
     numbers = {part: str(secrets.randbelow(10**_DIGITS)).zfill(_DIGITS) for part in hidden}
@@ -344,10 +402,11 @@ def _shadowed(
     if tools is not None:
         tools = _mapped(tools, lambda s: hide.sub(_lookup(numbers), s))
     try:
-        rendered = _rendered(model, shadow, tools)
+        rendered = _with_marks(_rendered(model, shadow, tools), marks)
     except PromptError:
         return None
     pieces = []
+    names = names.with_marks(marks)
     for index, part in enumerate(names.split(rendered)):
         if index % 2:
             pieces.append(_Piece(part, names.ids[part]))
@@ -422,8 +481,9 @@ def _spelt(model: Model, names: _Names, pieces: Sequence[_Piece], token_ids: Tok
     def add(text: str) -> None:
         if not text:
             return
+        before = itertools.takewhile(lambda token: token >= 0, reversed(out[-_CONTEXT:]))
         try:
-            found = speller(np.array(out[-_CONTEXT:], np.int32), text.encode())
+            found = speller(np.array([*before][::-1], np.int32), text.encode())
         except VocabularyError:  # characters that the tokenizer does not know
             found = [int(token_id) for token_id in model.encode(text)]
         out.extend(token for token in found if token not in vocabulary.special_token_ids)

@@ -20,7 +20,7 @@ from typing import Any, final
 from structgen.constraint import Constraint
 from structgen.errors import IncompleteOutput
 from structgen.insight import BestValues, Confidence
-from structgen.models.base import Allowed, Model, Passes
+from structgen.models.base import Allowed, MediaPrompt, Model, Passes
 from structgen.sampling import Logits, LogitsProcessor, TokenIds, TokenMask
 from structgen.values import Judging
 
@@ -47,6 +47,7 @@ class Generation:
         prompt_ids: int32 ``[n]``, the prompt.
         max_tokens: most tokens to generate, the end of the sequence included.
         adapter: name of the adapter that the model runs with, or None.
+        media: the pictures and sounds of the prompt, or None.
         tokens: prompt and output so far, and which of them the model has seen.
         progress: the output as it stands.
     """
@@ -62,6 +63,7 @@ class Generation:
         index: int = 0,
         position: int = 0,
         checks: Judging | None = None,
+        media: MediaPrompt | None = None,
     ) -> None:
         """Check a call against the model.
 
@@ -75,6 +77,7 @@ class Generation:
             position: how many tokens of the output stand in the prompt already: those of sections
                 before this one. A seed gives each token of an output a random number of its own.
             checks: of the output type, made while it is written if ``retries`` says so.
+            media: the pictures and sounds of the prompt.
 
         Raises:
             PromptError: the prompt is longer than the context.
@@ -86,6 +89,7 @@ class Generation:
         self.max_tokens = budget(model, len(prompt_ids), search)
         check_adapter(model, search.adapter)
         self.adapter = search.adapter
+        self.media = media
         check_values(constraint, search)
         self._model = model
         self._constraint = constraint
@@ -136,7 +140,7 @@ class Generation:
                 self._drafter = Drafter(
                     small, cursor, vocabulary, speller, guesses, self._clock, room
                 )
-        self._open = partial(opening, model, prompt_ids, search.adapter)
+        self._open = partial(opening, model, prompt_ids, search.adapter, media)
         self._reused_tokens = 0
 
     # -- what there is ----------------------------------------------------------------------

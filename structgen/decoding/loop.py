@@ -51,7 +51,8 @@ def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[C
         run.check_whole()
         return
     length = len(run.prompt_ids) + run.max_tokens
-    sequence = model.start(length, prefix=run.part.tokens.row, adapter=run.adapter)
+    prefix = run.part.tokens.row
+    sequence = model.start(length, prefix=prefix, adapter=run.adapter, media=run.media)
     try:
         if not has_begun:
             run.start(reused_tokens=sequence.length)

@@ -25,7 +25,7 @@ import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, PromptError
-from structgen.models.base import Model, joined
+from structgen.models.base import MediaPrompt, Model, joined
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.values import Judging
 
@@ -62,6 +62,7 @@ class Sections:
         prompt_ids: int32 ``[n]``, the prompt with the thought opened.
         max_tokens: most tokens after it, of all sections and what stands between.
         adapter: name of the adapter that the model runs with, or None.
+        media: the pictures and sounds of the prompt, or None.
         part: the section that is being made.
     """
 
@@ -77,6 +78,7 @@ class Sections:
         draft: Drafted | None = None,
         index: int = 0,
         checks: Judging | None = None,
+        media: MediaPrompt | None = None,
     ) -> None:
         """Check a call against the model.
 
@@ -90,6 +92,7 @@ class Sections:
             draft: its draft, or None.
             index: which output of a call for several this is.
             checks: of the output type of the answer, for ``retries``.
+            media: the pictures and sounds of the prompt.
 
         Raises:
             PromptError, OptionError, BudgetTooSmall: as for a `Generation`, after the longest
@@ -103,6 +106,7 @@ class Sections:
         self._draft = draft
         self._checks = checks
         self._index = index
+        self.media = media
         self._n_prompt = len(prompt_ids)
         self.prompt_ids, self._n_opening = prompt_ids, 0
         if thoughts is not None:
@@ -179,6 +183,7 @@ class Sections:
             index=self._index,
             position=len(token_ids) - len(self.prompt_ids),
             checks=self._checks,
+            media=self.media,
         )
 
     # -- what there is ----------------------------------------------------------------------

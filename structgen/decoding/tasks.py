@@ -29,7 +29,14 @@ from structgen.errors import (
     StructgenError,
 )
 from structgen.insight import MAX_ALTERNATIVES, Site, measuring, names_of, whole_texts
-from structgen.models.base import GivenUp, Model, joined, most_characters, run_passes
+from structgen.models.base import (
+    GivenUp,
+    MediaPrompt,
+    Model,
+    joined,
+    most_characters,
+    run_passes,
+)
 from structgen.options import CancelEvent
 from structgen.sampling import LogitsProcessor, TokenIds
 from structgen.types import FREE_TEXT, ToolsOffered
@@ -67,10 +74,12 @@ class Prepared(NamedTuple):
     Attributes:
         token_ids: int32 ``[n]``.
         request: the tokens between a draft and the answer; none without a draft.
+        media: its pictures and sounds, or None.
     """
 
     token_ids: TokenIds
     request: Sequence[int]
+    media: MediaPrompt | None = None
 
 
 @final
@@ -148,7 +157,7 @@ class Task:
             return self._prepare_tokens(prompt, search)
         told = "" if self._thoughts is None else self._thoughts.instructions
         told = "\n\n".join(filter(None, (told, self._schema_hint)))
-        parsed, tools = messages_of(self.model, prompt, self._offered, told)
+        parsed, tools, media = messages_of(self.model, prompt, self._offered, told)
         if self.has_sections and not isinstance(parsed, str) and parsed[-1]["role"] == "assistant":
             raise OptionError(
                 "The last message is the assistant's, which begins the answer, and think= or "
@@ -156,8 +165,10 @@ class Task:
                 option="think",
             )
 
+        seen = self.model.perceive(media) if media else None
+
         def encoded(parsed: str | list[dict[str, Any]]) -> TokenIds:
-            return tokens_of(self.model, parsed, search.special_tokens, tools=tools)
+            return tokens_of(self.model, parsed, search.special_tokens, tools=tools, seen=seen)
 
         if not search.truncate:
             token_ids = encoded(parsed)
@@ -174,7 +185,8 @@ class Task:
 
             def fits(messages: list[dict[str, Any]]) -> bool:
                 try:
-                    return len(encoded(messages)) <= most
+                    token_ids = encoded(messages)
+                    return len(token_ids) + (0 if seen is None else seen.more(token_ids)) <= most
                 except PromptError as error:
                     if not error.is_too_long:
                         raise
@@ -182,6 +194,13 @@ class Task:
 
             parsed = without_oldest(parsed, fits)
             token_ids = encoded(parsed)
+        shown = None
+        if seen is not None:
+            places = [-1 - int(i) for i in token_ids if i < 0]
+            if places != [*range(len(media))]:  # some went with the oldest messages
+                seen = self.model.perceive([media[i] for i in places]) if places else None
+        if seen is not None:
+            token_ids, shown = seen.in_prompt(token_ids)
         request: Sequence[int] = ()
         if self._draft is not None:
             request = after_draft(self.model, parsed, tools, self._draft, search.special_tokens)
@@ -189,7 +208,7 @@ class Task:
             token_ids = self._closing.closed(token_ids)
             whole = self._closing.closed(joined(token_ids, request))
             request = whole[len(token_ids) :].tolist()
-        return Prepared(token_ids, request)
+        return Prepared(token_ids, request, shown)
 
     def _prepare_tokens(self, prompt: TokenPrompt, search: SearchOptions) -> Prepared:
         """Check a prompt that is in tokens, and cut it if that was asked for."""
@@ -247,7 +266,14 @@ class Task:
             checks = checks_for(self._checks, search, self.constraint)
         if not self.has_sections:
             return Generation(
-                model, constraint, self._processor, token_ids, search, index=index, checks=checks
+                model,
+                constraint,
+                self._processor,
+                token_ids,
+                search,
+                index=index,
+                checks=checks,
+                media=prepared.media,
             )
         draft = None
         if self._draft is not None:
@@ -269,6 +295,7 @@ class Task:
             draft=draft,
             index=index,
             checks=checks,
+            media=prepared.media,
         )
 
     @cached_property
@@ -480,7 +507,7 @@ def probabilities(
             "[generator.probabilities(prompt) for prompt in prompts]."
         )
     site = Site("$", 0, 0, texts, names_of(constraint, texts))
-    prompt_ids = task.prepare(prompt, search).token_ids
+    prompt_ids, _, media = task.prepare(prompt, search)
     check_fits(model, len(prompt_ids))
     clock = Clock(search.timeout, search.cancel)
     clock.count_from(began)
@@ -489,7 +516,7 @@ def probabilities(
         return clock.is_interrupted
 
     try:
-        open_sequence = partial(opening, model, prompt_ids, adapter)
+        open_sequence = partial(opening, model, prompt_ids, adapter, media)
         work = measuring(constraint, site, (), open_sequence, tolerance)
         found = run_passes(work, give_up)
     except GivenUp:

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from structgen.media import Media
 from structgen.models.loading import read_options
 from structgen.sampling import Logits, TokenIds
 from structgen.vocabulary import Vocabulary
@@ -160,8 +161,20 @@ class Model(Protocol):
             tools: what the template may tell the model of, each as in OpenAI's API.
         """
 
+    def perceive(self, media: Sequence[Media]) -> Perceived:
+        """Read pictures and sounds.
+
+        Raises:
+            PromptError: the model takes none of this kind, or cannot read one of them.
+        """
+
     def start(
-        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+        self,
+        max_length: int,
+        *,
+        prefix: TokenIds | None = None,
+        adapter: str | None = None,
+        media: MediaPrompt | None = None,
     ) -> TokenSequence:
         """Begin a sequence.
 
@@ -171,6 +184,8 @@ class Model(Protocol):
                 of them already, from a call before: its ``length`` says how many. None: it is
                 empty.
             adapter: name of the adapter to run with; None: the model as it is.
+            media: the pictures and sounds of its prompt. Such a sequence holds nothing of a call
+                before.
         """
 
     @property
@@ -183,7 +198,7 @@ class Model(Protocol):
 
     @property
     def most_rows(self) -> int:
-        """Most rows of a batch."""
+        """Most rows of a batch; 1 where it takes pictures or sounds."""
 
     def start_batch(
         self,
@@ -205,6 +220,60 @@ class Model(Protocol):
         Returns:
             None where these rows cannot be run together.
         """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Perceived:
+    """What a model makes of pictures and sounds, before they stand in a prompt.
+
+    Attributes:
+        token_ids: the tokens of each, int32 ``[n]``, as the runtime wants them; negative ones stand
+            for no token of the vocabulary.
+        around: the text that comes before each, and after it.
+        inputs: the runtime's tensors, of all of them together.
+        stand_in: the token that negative ones are shown as.
+    """
+
+    token_ids: Sequence[TokenIds]
+    around: Sequence[tuple[str, str]]
+    inputs: Any
+    stand_in: int = 0
+
+    def more(self, token_ids: TokenIds) -> int:
+        """How many tokens a prompt gets more with those that its text, as below, has."""
+        return sum(len(self.token_ids[-1 - i]) - 1 for i in token_ids.tolist() if i < 0)
+
+    def in_prompt(self, token_ids: TokenIds) -> tuple[TokenIds, MediaPrompt]:
+        """A prompt with them in their places.
+
+        Args:
+            token_ids: of its text, int32 ``[n]``, with a negative number where each is to stand.
+
+        Returns:
+            Its tokens, int32 ``[n]``, all of the vocabulary; and what the model runs.
+        """
+        places = np.flatnonzero(token_ids < 0)
+        pieces = []
+        start = 0
+        for place, own in zip(places, self.token_ids, strict=True):
+            pieces += [token_ids[start:place], own]
+            start = place + 1
+        first = np.concatenate(pieces).astype(np.int32)
+        shown = np.where(first < 0, np.int32(self.stand_in), first)
+        return np.concatenate([shown, token_ids[start:]]), MediaPrompt(first, self.inputs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MediaPrompt:
+    """A prompt's pictures and sounds, as the model runs them: in one pass, which begins it.
+
+    Attributes:
+        token_ids: int32 ``[n]``, the tokens up to the last of them, as the runtime wants them.
+        inputs: of `Perceived`.
+    """
+
+    token_ids: TokenIds
+    inputs: Any
 
 
 Passes: TypeAlias = Generator[None, None, T]
@@ -320,6 +389,9 @@ over one). Passes over more than 64 tokens are no faster, and give the same scor
 ON_GPU = Pace(longest_pass=1024, token=0.01, row=0.02, rows=32)
 """H200, such a model in 16 bits: steps of 2.3, 3.0 and 3.6 ms for 1, 8 and 32 rows; a pass over 8
 tokens takes 1.07 times as long as one over 1."""
+
+ON_MEDIA = Pace(longest_pass=64, token=1.0, row=1.0, rows=1)
+"""Models that read pictures or sounds: the runtime cannot rewind them, so nothing is guessed."""
 
 ON_CUDA_GRAPH = Pace(longest_pass=1024, token=1.0, row=1.0, rows=1)
 """The same as a CUDA graph, which only passes over one token are: 1.0 ms, and 2.3 for one over two.

@@ -18,6 +18,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import SearchOptions, Several, chat
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError, PromptError, StructgenError
+from structgen.media import openai_part
 from structgen.options import OPTIONS
 from structgen.types import OutputType
 
@@ -86,7 +87,7 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def messages_of(prompt: Any) -> list[dict[str, Any]]:
-    """The messages of a prompt: a text is what a user says.
+    """The messages of a prompt: a text is what a user says. Pictures and sounds go along.
 
     Raises:
         PromptError: it is empty or malformed, or ends with an answer that is to go on.
@@ -99,7 +100,12 @@ def messages_of(prompt: Any) -> list[dict[str, Any]]:
             "The last message is the assistant's, and servers begin a new one after it. End with "
             "a message of the user's or of a tool's."
         )
-    return parsed
+    return [
+        {**message, "content": [openai_part(one) for one in message["content"]]}
+        if chat.media_of([message])
+        else message
+        for message in parsed
+    ]
 
 
 def arguments_of(

@@ -546,7 +546,7 @@ class Biased(FakeModel):
         super().__init__(context_length=1000)
         self.odds = odds
 
-    def start(self, max_length, *, prefix=None, adapter=None):
+    def start(self, max_length, *, prefix=None, **options):
         sequence = BiasedSequence(self, max_length, None if prefix is None else len(prefix))
         self.started.append(sequence)
         return sequence

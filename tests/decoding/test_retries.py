@@ -84,7 +84,7 @@ class Likes(FakeModel):
         self.likes = {end.encode(): scores for end, scores in likes.items()}
 
     def start(
-        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+        self, max_length: int, *, prefix: TokenIds | None = None, **options: Any
     ) -> FakeSequence:
         sequence = Liking(self, max_length, None if prefix is None else len(prefix))
         self.started.append(sequence)
@@ -385,7 +385,7 @@ class Fickle(FakeModel):
         self.seed = seed
 
     def start(
-        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+        self, max_length: int, *, prefix: TokenIds | None = None, **options: Any
     ) -> FakeSequence:
         return FickleSequence(self, max_length, None if prefix is None else len(prefix))
 

@@ -34,7 +34,7 @@ def chat_with(*calls: dict[str, Any], text: str = "") -> list[dict[str, Any]]:
 
 
 def rendered(model: TextModel, messages: list[dict[str, Any]]) -> str:
-    parsed, tools = messages_of(model, messages)
+    parsed, tools, _ = messages_of(model, messages)
     assert isinstance(parsed, list)
     return model.apply_chat_template(parsed, tools=tools)
 
@@ -132,7 +132,7 @@ def test_results_cannot_write_control_tokens(model: TextModel) -> None:
 
 def test_chats_without_calls_are_left_alone(model: TextModel) -> None:
     messages = [{"role": "user", "content": "Hello"}]
-    assert messages_of(model, messages) == (messages, None)
+    assert messages_of(model, messages) == (messages, None, ())
     with pytest.raises(PromptError):
         messages_of(model, [{"role": "tool"}])
 

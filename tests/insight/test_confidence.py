@@ -128,7 +128,7 @@ def test_a_field_is_summed_from_where_all_its_alternatives_were_open():
     exact = Confidence(
         generator.constraint,
         result.token_ids,
-        partial(opening, model, model.encode("hi"), None),
+        partial(opening, model, model.encode("hi"), None, None),
         is_whole=True,
         tolerance=0,
     )

@@ -33,18 +33,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import ModelError, PromptError
+from structgen.errors import ModelError, PromptError, counted
+from structgen.media import Image, Media
 from structgen.models.base import (
     MASK_INPUT,
     ON_CPU,
     ON_CUDA_GRAPH,
     ON_GPU,
+    ON_MEDIA,
     PREFIXES_OF,
     Allowed,
     DraftModel,
     LoadOptions,
+    MediaPrompt,
     Pace,
     Passes,
+    Perceived,
     after_start,
     passes,
     run_passes,
@@ -56,6 +60,7 @@ from structgen.vocabulary import Vocabulary
 
 from . import runtime
 from .folders import graph_name, read_config
+from .media import MediaReader
 from .runtime import og
 from .sequences import (
     MOST_ROWS,
@@ -102,6 +107,19 @@ PREFIX_CACHE = 512 << 20
 """Bytes of key-value caches that are kept of calls by default: 11,000 tokens of SmolLM2, 21,000 of
 Qwen2.5 0.5B."""
 
+_THOSE_THAT_SEE = (
+    "Load a folder that ONNX Runtime GenAI runs with pictures, such as "
+    "microsoft/Phi-3.5-vision-instruct-onnx; those of Qwen2.5-VL, Gemma 3 and Phi-4-multimodal are "
+    "others."
+)
+
+
+def _named(media: Sequence[Media]) -> str:
+    n_pictures = sum(isinstance(one, Image) for one in media)
+    counts = (n_pictures, "picture"), (len(media) - n_pictures, "sound")
+    return " and ".join(counted(n, noun) for n, noun in counts if n)
+
+
 # A folder's own settings must not make the runtime refuse a sequence, nor choose another token than
 # the likeliest. What of the second kind a version lacks, it cannot be asked to leave.
 _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
@@ -126,6 +144,7 @@ class TextModel:
         draft: the model that guesses what this one writes, if it was loaded with one.
         has_cuda_graph: whether it runs as a CUDA graph, which takes one sequence at a time.
         has_mask: whether its graph adds a mask to the scores, so that the runtime can choose.
+        reader: reads pictures and sounds; None: it takes text only.
         og_model: the runtime's model object. With `has_mask`, what is made of it wants a mask too.
         og_tokenizer: the runtime's tokenizer object.
         sequences: what is kept of calls, for prompts that begin alike; see
@@ -147,8 +166,10 @@ class TextModel:
         has_mask: bool = False,
         has_cuda_graph: bool = False,
         draft: DraftModel | None = None,
+        reader: MediaReader | None = None,
     ) -> None:
         self.draft = draft
+        self.reader = reader
         self.device = str(getattr(og_model, "device_type", "CPU"))
         self.has_cuda_graph = has_cuda_graph
         given = options or LoadOptions()
@@ -225,13 +246,27 @@ class TextModel:
                 "Check roles and their order, or pass the prompt as one string."
             ) from error
 
+    def perceive(self, media: Sequence[Media]) -> Perceived:
+        """Read pictures and sounds: as `structgen.models.base.Model.perceive`."""
+        if self.reader is None:
+            raise PromptError(
+                f"{self.name} reads text only, and the prompt has {_named(media)}. "
+                f"{_THOSE_THAT_SEE}"
+            )
+        return self.reader.perceive(media)
+
     def start(
-        self, max_length: int, *, prefix: TokenIds | None = None, adapter: str | None = None
+        self,
+        max_length: int,
+        *,
+        prefix: TokenIds | None = None,
+        adapter: str | None = None,
+        media: MediaPrompt | None = None,
     ) -> TextSequence:
         """Begin a sequence: as `structgen.models.base.Model.start`."""
         room, owner = min(max_length, self.context_length), PREFIXES_OF.get()
         live, least = None, 0
-        if prefix is not None:
+        if prefix is not None and self.reader is None:
             live, least = self.sequences.take(prefix, adapter, room, owner)
         if live is None:
             live = LiveSequence(
@@ -244,6 +279,8 @@ class TextModel:
                 key=adapter,
                 least=least,
                 owner=owner,
+                rewinds=self.reader is None,
+                media=media,
             )
         n_expected = 0 if prefix is None else len(prefix)
         return TextSequence(live, max_length, self.sequences.give, n_expected)
@@ -253,12 +290,15 @@ class TextModel:
         """What passes cost, by the kind of device it runs on."""
         if self.has_cuda_graph:
             return ON_CUDA_GRAPH
+        if self.reader is not None:
+            return ON_MEDIA
         return ON_CPU if self.device == "CPU" else ON_GPU
 
     @property
     def most_rows(self) -> int:
         """Most sequences that the runtime takes side by side."""
-        return 1 if self.has_cuda_graph or self.deterministic else MOST_ROWS
+        alone = self.has_cuda_graph or self.deterministic or self.reader is not None
+        return 1 if alone else MOST_ROWS
 
     def start_batch(
         self,
@@ -391,8 +431,10 @@ class TextModel:
         sequence: Any = None
         out: list[FloatArray] = []
         for row in some:
-            if out:
+            if out and self.reader is None:
                 sequence.rewind_to(0)
+            elif out:
+                sequence = None
             parts = []
             for part in passes(row, self.pace.longest_pass):
                 yield

@@ -33,6 +33,7 @@ from .folders import (
     start_ids,
     token_bytes,
 )
+from .media import MediaReader
 from .model import TextModel
 from .runtime import og
 from .sequences import MaskBytes, all_allowed
@@ -40,6 +41,9 @@ from .sequences import MaskBytes, all_allowed
 ModelT = TypeVar("ModelT", bound=TextModel)
 
 _DEFAULTS = LoadOptions()
+
+_OTHER_PARTS = {"vision", "speech"}
+"""What the configuration of a model that reads pictures or sounds has beside its decoder."""
 
 _TEMPLATE_BYTES = 1_000_000  # the longest in use have some 20,000
 
@@ -90,7 +94,13 @@ def load(
         # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
         read_ahead(folder)
         meanwhile(vocabulary)
-    masked = masked_graph(folder, config)
+    takes_media = bool(_OTHER_PARTS & config["model"].keys())
+    if takes_media and (options.deterministic or small is not None):
+        raise OptionError(
+            f"{folder.name} reads pictures or sounds, and the runtime cannot rewind such models. "
+            "Leave deterministic= and draft_model= out."
+        )
+    masked = None if takes_media else masked_graph(folder, config)
     template = None if options.chat_template is None else _template(options.chat_template)
     try:
         og_model = og.Model(_session_config(folder, names, options_of, others, masked))
@@ -98,6 +108,7 @@ def load(
             masked = None
             og_model = og.Model(_session_config(folder, names, options_of, others))
         og_tokenizer = og.Tokenizer(og_model)
+        reader = MediaReader(og_model, folder.name, vocabulary) if takes_media else None
         search_defaults = _search_defaults(og_model, config)
         mask = all_allowed(vocabulary.size) if masked else None
         bytes_per_token = _bytes_per_token(og_model, config, mask)
@@ -131,6 +142,7 @@ def load(
         has_mask=masked is not None,
         has_cuda_graph=_has_cuda_graph(config, names, options_of),
         draft=draft,
+        reader=reader,
     )
 
 

@@ -43,7 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ModelError, OptionError
-from structgen.models.base import ON_CPU, Allowed, n_shared
+from structgen.models.base import ON_CPU, Allowed, MediaPrompt, n_shared
 from structgen.sampling import Logits, TokenIds
 
 # Room for new tokens that a sequence starts with; past it everything is run once more. Long enough
@@ -91,6 +91,8 @@ class LiveSequence:
         chosen: the token that it has written behind those it holds.
         mask: where the graph has one.
         is_running: whether a pass began and has not ended, also by an error.
+        rewinds: whether the runtime can take tokens back; else it begins anew.
+        media: the pictures and sounds of its first tokens, which are one pass.
     """
 
     def __init__(
@@ -105,10 +107,14 @@ class LiveSequence:
         key: Hashable = None,
         least: int = 0,
         owner: Hashable = None,
+        rewinds: bool = True,
+        media: MediaPrompt | None = None,
     ) -> None:
         """An empty sequence. See above; ``has_mask``: whether the graph has a mask."""
         self.key = key
         self.owner = owner
+        self.rewinds = rewinds
+        self.media = media
         self.least = least
         self.new = new
         self.context_length = context_length
@@ -130,8 +136,8 @@ class LiveSequence:
 
     @property
     def is_sound(self) -> bool:
-        """Whether what is noted here is what the runtime holds: no error struck in between."""
-        return self.generator is not None and not self.is_running
+        """Whether another call can use it: no error struck in between, and it can be rewound."""
+        return self.generator is not None and not self.is_running and self.rewinds
 
     def free(self) -> None:
         """Free the key-value cache."""
@@ -160,19 +166,38 @@ class LiveSequence:
             self.chosen = None
         if rewinds:
             # Scores do not outlive a rewind: what is wanted is run again, two tokens at least.
-            first = max(min(first, self.length - max(n_scored, 2)), 0)
-            self.generator.rewind_to(first)
+            first = max(min(first, self.length - max(n_scored, 2)), 0) if self.rewinds else 0
+            if self.rewinds:
+                self.generator.rewind_to(first)
+            elif self.held:
+                self.generator = None  # its memory first, or both are there at once
+                self.generator = self.new(self.capacity, self.mask)
         self.exact = min(self.exact, first)
         if self.exact == first and (self.length > first + 1 or not first):
             self.exact = self.length
+        if self.media is not None and not first:
+            first = self._run_media(n_scored)
         # All scores of a pass are in memory together: much at once only where it is asked for.
         while self.length - first > self.longest_pass + max(n_scored, 2):
             self.generator.append_tokens(self.ids[0, first : first + self.longest_pass])
             first += self.longest_pass
-        self.generator.append_tokens(self.ids[0, first : self.length])
-        self.last_pass = self.length - first
+        if first < self.length:
+            self.generator.append_tokens(self.ids[0, first : self.length])
+            self.last_pass = self.length - first
         self.held = self.valid = self.length
         self.is_running = False
+
+    def _run_media(self, n_scored: int) -> int:
+        """Run the first tokens, with their pictures and sounds; how many these are."""
+        assert self.media is not None
+        token_ids = self.media.token_ids
+        self.generator.set_inputs(self.media.inputs)
+        if self.length - len(token_ids) < max(n_scored, 2):  # then it is one pass
+            rest = self.ids[0, len(token_ids) : self.length]
+            token_ids = np.concatenate([token_ids, rest])
+        self.generator.append_tokens(token_ids)
+        self.last_pass = len(token_ids)
+        return len(token_ids)
 
     def grow(self, needed: int, room: int) -> None:
         """Replace the runtime's sequence by an empty one with room for more."""
@@ -334,7 +359,8 @@ class TextSequence:
             live.grow(max(end, self._expected), self._max_length)
         live.ids[0, live.length : end] = token_ids
         live.length = end
-        live.run(1, allowed)
+        if live.media is None or end >= len(live.media.token_ids):
+            live.run(1, allowed)
 
     @property
     def _open(self) -> LiveSequence:

@@ -1,0 +1,407 @@
+"""Pictures and sounds in prompts: what they are, how they are read, and the bounds they keep.
+
+It owns `Image` and `Audio`, the parts of a message's content in OpenAI's form, and the marks that
+stand for them in text while a chat goes through its template. It knows no model: how pictures and
+sounds become tokens is the business of `structgen.models.genai`.
+
+What is read is foreign: its size is looked at before its bytes are, and how many pixels a picture
+has is read from its header, never by decoding it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import os
+import struct
+import wave
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+from structgen.errors import PromptError
+
+MOST_BYTES = 20 << 20
+"""Most bytes of a picture or a sound."""
+
+MOST_PIXELS = 50_000_000
+"""Most pixels of a picture: what it takes decoded is three bytes each, at least."""
+
+MOST_RATIO = 200
+"""Most times that a picture may be as long as it is wide, or the other way round: models scale the
+short side up to a patch, and the long side with it."""
+
+MOST_MEDIA = 32
+"""Most pictures and sounds in a prompt."""
+
+_FIRST_MARK = 0xFDD0  # the first of 32 code points that are no characters, for use inside programs
+MARKS = [chr(_FIRST_MARK + i) for i in range(MOST_MEDIA)]
+"""What stands for each picture or sound of a prompt in text: no text has these."""
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Image:
+    """A picture in a prompt: PNG, JPEG, GIF or WebP, kept as its bytes.
+
+    ``generator(["What is this?", Image("photo.jpg")])``; or a part of a message's content.
+
+    Attributes:
+        data: the bytes of the file.
+        media_type: ``image/png``, ``image/jpeg``, ``image/gif`` or ``image/webp``.
+        size: its width and height, by its header.
+    """
+
+    data: bytes = field(repr=False)
+    media_type: str
+    size: tuple[int, int]
+
+    def __init__(self, source: Any) -> None:
+        """Take a picture.
+
+        Args:
+            source: the path of a file; its bytes; a ``data:`` URI; a picture of Pillow's; or a
+                NumPy array of uint8, ``[height, width]``, ``[height, width, 3]`` or with 4
+                channels.
+
+        Raises:
+            PromptError: it is none of these, cannot be read, or is larger than it may be.
+        """
+        if hasattr(source, "__array_interface__") and hasattr(source, "dtype"):
+            data = _png_of(source)
+        elif callable(getattr(source, "save", None)) and hasattr(source, "getbands"):
+            file = io.BytesIO()
+            (source if source.mode in _PNG_MODES else source.convert("RGB")).save(file, "PNG")
+            data = file.getvalue()
+        else:
+            data = _bytes_of(source, "Image", "a picture of Pillow's or a NumPy array")
+        kind, size = _header(data)
+        _check_size(*size)
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "media_type", f"image/{kind}")
+        object.__setattr__(self, "size", size)
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Audio:
+    """A sound in a prompt, kept as the bytes of its file.
+
+    Attributes:
+        data: the bytes of the file.
+    """
+
+    data: bytes = field(repr=False)
+
+    def __init__(self, source: Any, rate: int | None = None) -> None:
+        """Take a sound.
+
+        Args:
+            source: the path of a file; its bytes; a ``data:`` URI; or a NumPy array of samples
+                from -1 to 1, ``[n]``.
+            rate: samples a second, of an array.
+
+        Raises:
+            PromptError: it is none of these, cannot be read, or is larger than it may be.
+        """
+        if hasattr(source, "__array_interface__") and hasattr(source, "dtype"):
+            data = _wav_of(source, rate)
+        else:
+            data = _bytes_of(source, "Audio", "a NumPy array of samples")
+        object.__setattr__(self, "data", data)
+
+    def __repr__(self) -> str:
+        return f"Audio({len(self.data):,} bytes)"
+
+
+Media: TypeAlias = "Image | Audio"
+"""A picture or a sound."""
+
+
+def data_uri(media_type: str, data: bytes) -> str:
+    """The bytes of a file as a ``data:`` URI."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+# -- sources ----------------------------------------------------------------------------------
+
+
+def _bytes_of(source: Any, what: str, others: str) -> bytes:
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = source if isinstance(source, bytes) else bytes(source)
+    elif isinstance(source, str) and source[:5].lower() == "data:":
+        data = _of_uri(source, what)
+    elif isinstance(source, str) and source[:8].lower().startswith(("http://", "https://")):
+        raise PromptError(
+            f"{what} fetches nothing from the network. Fetch it yourself and pass its bytes."
+        )
+    elif isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        try:
+            if not path.is_file():  # a pipe would be waited for
+                raise PromptError(f"{what}: there is no file {os.fspath(path)!r}.")
+            with path.open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+        except (OSError, ValueError) as error:
+            raise PromptError(f"{what}: {os.fspath(path)!r} cannot be read: {error}.") from error
+    else:
+        raise PromptError(
+            f"{what} takes a path, bytes, a data: URI, {others}, and got {type(source).__name__}."
+        )
+    if len(data) > MOST_BYTES:
+        raise PromptError(f"{what}: it has more than {MOST_BYTES:,} bytes.")
+    if not data:
+        raise PromptError(f"{what}: it is empty.")
+    return data
+
+
+def _of_uri(uri: str, what: str) -> bytes:
+    head, comma, body = uri.partition(",")
+    if not comma or not head.lower().endswith(";base64"):
+        raise PromptError(
+            f"{what}: a data: URI is written data:TYPE;base64,DATA. Got {uri[:40]!r}."
+        )
+    return decoded(body, what)
+
+
+def decoded(text: str, what: str) -> bytes:
+    """The bytes of a text in base64.
+
+    Raises:
+        PromptError: it is none, or has too many.
+    """
+    if len(text) > MOST_BYTES * 4 // 3 + 4:
+        raise PromptError(f"{what}: it has more than {MOST_BYTES:,} bytes.")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PromptError(f"{what}: its data is not base64: {error}.") from error
+
+
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
+
+
+def _png_of(array: Any) -> bytes:
+    """An array of pixels as a PNG file."""
+    shape = tuple(array.shape)
+    channels = shape[2] if len(shape) == 3 else 1
+    if str(array.dtype) != "uint8" or len(shape) not in (2, 3) or channels not in (1, 3, 4):
+        raise PromptError(
+            f"Image: the array is {array.dtype} of shape {shape}. Pass uint8 of [height, width], "
+            "[height, width, 3] or [height, width, 4]."
+        )
+    height, width = shape[:2]
+    _check_size(width, height)
+    rows = array.reshape(height, width * channels)
+    raw = b"".join(b"\0" + row.tobytes() for row in rows)
+    kind = {1: 0, 3: 2, 4: 6}[channels]
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)),
+        (b"IDAT", zlib.compress(raw, 1)),
+        (b"IEND", b""),
+    )
+    return _PNG + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )
+
+
+def _wav_of(array: Any, rate: int | None) -> bytes:
+    """An array of samples as a WAV file."""
+    if type(rate) is not int or rate < 1:
+        raise PromptError(f"Audio: an array needs rate=, its samples a second; got {rate!r}.")
+    if len(array.shape) != 1 or array.dtype.kind != "f":
+        raise PromptError(
+            f"Audio: the array is {array.dtype} of shape {tuple(array.shape)}. Pass floats from "
+            "-1 to 1, of shape [n]."
+        )
+    if 2 * len(array) > MOST_BYTES:
+        raise PromptError(f"Audio: it has more than {MOST_BYTES:,} bytes.")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(rate)
+        out.writeframes((array.clip(-1, 1) * 32767).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+# -- headers ----------------------------------------------------------------------------------
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of JPEG that are followed by a size
+
+
+def _check_size(width: int, height: int) -> None:
+    if not width or not height:
+        raise PromptError(f"Image: it has {width:,} x {height:,} pixels.")
+    if width * height > MOST_PIXELS:
+        raise PromptError(
+            f"Image: it has {width:,} x {height:,} pixels, and at most {MOST_PIXELS:,} are taken. "
+            "Make it smaller."
+        )
+    if max(width, height) > MOST_RATIO * min(width, height):
+        raise PromptError(
+            f"Image: it has {width:,} x {height:,} pixels, and the long side may be at most "
+            f"{MOST_RATIO} times the short one. Cut it."
+        )
+
+
+def _header(data: bytes) -> tuple[str, tuple[int, int]]:
+    """The kind of a picture, and its width and height."""
+    size: tuple[int, int] | None = None
+    kind = ""
+    try:
+        if data.startswith(_PNG):
+            kind = "png"
+            if data[12:16] == b"IHDR":
+                size = struct.unpack(">II", data[16:24])
+        elif data.startswith(b"\xff\xd8"):
+            kind, size = "jpeg", _jpeg_size(data)
+        elif data[:6] in (b"GIF87a", b"GIF89a"):
+            kind, size = "gif", struct.unpack("<HH", data[6:10])
+        elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+            kind, size = "webp", _webp_size(data)
+    except struct.error:
+        size = None
+    if not kind:
+        raise PromptError(
+            "Image: it is neither PNG nor JPEG, nor GIF nor WebP. Convert it, or open it with "
+            "Pillow and pass that picture."
+        )
+    if size is None:
+        raise PromptError(f"Image: its {kind.upper()} header is damaged.")
+    return kind, size
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 4 <= len(data):
+        if data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        if marker == 0xFF:  # padding
+            at += 1
+        elif marker in _FRAMES:
+            height, width = struct.unpack(">HH", data[at + 5 : at + 9])
+            return width, height
+        elif marker == 0x01 or 0xD0 <= marker <= 0xD7:  # without a length
+            at += 2
+        elif marker in (0xD9, 0xDA):  # the end, or pixels before any size
+            return None
+        else:
+            at += 2 + max(int.from_bytes(data[at + 2 : at + 4], "big"), 2)
+    return None
+
+
+def _webp_size(data: bytes) -> tuple[int, int] | None:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, height = data[24:27], data[27:30]
+        return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
+    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        width, height = struct.unpack("<HH", data[26:30])
+        return width & 0x3FFF, height & 0x3FFF
+    if kind == b"VP8L" and data[20:21] == b"\x2f":
+        (bits,) = struct.unpack("<I", data[21:25])
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    return None
+
+
+# -- parts of contents ------------------------------------------------------------------------
+
+
+def part(value: Any, where: str) -> str | Media:
+    """One part of a message's content: text, a picture or a sound.
+
+    Args:
+        value: an `Image` or `Audio`; or as in OpenAI's API ``{"type": "text", "text": …}``,
+            ``{"type": "image_url", "image_url": {"url": "data:…"}}`` or
+            ``{"type": "input_audio", "input_audio": {"data": …, "format": …}}``.
+        where: what messages call it.
+
+    Raises:
+        PromptError: it is none of these.
+    """
+    if isinstance(value, (Image, Audio)):
+        return value
+    found = f"a {type(value).__name__}"
+    if isinstance(value, Mapping):
+        kind = value.get("type")
+        given = value.get(kind) if isinstance(kind, str) else None
+        if kind == "text" and isinstance(given, str):
+            return given
+        if kind == "image_url":
+            return Image(_url(given, where))
+        if kind == "input_audio" and isinstance(given, Mapping):
+            data = given.get("data")
+            if isinstance(data, str):
+                return Audio(decoded(data, "Audio"))
+        found = f"keys {sorted(map(str, value))}" if value else "an empty mapping"
+        if kind not in (None, "text"):
+            found = f"type {kind!r}"
+    raise PromptError(
+        f"{where} is not text (got {found}), and no picture or sound. Pass a str as the content, "
+        'or parts such as {"type": "text", "text": "Hello"}, structgen.media.Image("photo.jpg") '
+        'and {"type": "image_url", "image_url": {"url": "data:..."}}.'
+    )
+
+
+def _url(given: Any, where: str) -> str:
+    """The ``data:`` URI of a picture in OpenAI's form, or in mistral.rs's, without the mapping."""
+    url = given.get("url") if isinstance(given, Mapping) else given
+    if isinstance(url, str) and url[:5].lower() == "data:":
+        return url
+    raise PromptError(
+        f"{where} has the type 'image_url', and its url is no data: URI. Fetch the picture and "
+        "pass structgen.media.Image(its bytes)."
+    )
+
+
+def openai_part(one: str | Media | dict[str, Any]) -> dict[str, Any]:
+    """A part as OpenAI's API has it; one that is as it is."""
+    if isinstance(one, str):
+        return {"type": "text", "text": one}
+    if isinstance(one, dict):
+        return one
+    if isinstance(one, Image):
+        return {"type": "image_url", "image_url": {"url": data_uri(one.media_type, one.data)}}
+    data = base64.b64encode(one.data).decode()
+    kind = "wav" if one.data[:4] == b"RIFF" else "mp3"
+    return {"type": "input_audio", "input_audio": {"data": data, "format": kind}}
+
+
+def marked(
+    messages: Sequence[Mapping[str, Any]],
+) -> tuple[list[dict[str, Any]], tuple[Media, ...]]:
+    """Messages whose contents are text, with a mark for each picture and sound; and these.
+
+    Args:
+        messages: of `structgen.decoding.chat.parse`.
+
+    Raises:
+        PromptError: there are pictures or sounds, and a text has a mark.
+    """
+    found: list[Media] = []
+    texts: list[dict[str, Any]] = []
+    for message in messages:
+        content = message["content"]
+        if not isinstance(content, str):
+            pieces = []
+            for one in content:
+                if isinstance(one, (Image, Audio)):
+                    pieces.append(MARKS[len(found)])
+                    found.append(one)
+                else:
+                    pieces.append(one["text"])
+            content = "".join(pieces)
+        texts.append({**message, "content": content})
+    if found and sum(str(text).count(mark) for text in texts for mark in MARKS) > len(found):
+        raise PromptError(
+            "The prompt has pictures or sounds, and a text in it has a code point from U+FDD0 to "
+            "U+FDEF, which stand for no characters. Remove it."
+        )
+    return texts, tuple(found)

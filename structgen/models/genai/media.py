@@ -1,0 +1,132 @@
+"""Pictures and sounds as the runtime's multimodal processors read them.
+
+Owns which families of models take what, the markers that stand for it in their prompts, and how
+the tokens of each picture are found in what a processor gives. A processor is never given the text
+of a prompt, in which it would read special tokens wherever they are spelt: it gets markers alone,
+and `Perceived.in_prompt` puts their tokens among those of the text.
+
+What the runtime does, read in 0.18 and relied on here:
+
+* All pictures are run with the first tokens of a sequence, in one pass, or not at all.
+* Such models cannot be rewound: ``rewind_to`` raises for Phi-3 vision, and leaves the caches of the
+  others as they are. A sequence is begun anew instead.
+* Pictures are decoded by its own libraries: PNG and JPEG.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.errors import PromptError
+from structgen.media import Image, Media
+from structgen.models.base import Perceived
+from structgen.vocabulary import Vocabulary
+
+from .runtime import og
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How pictures stand in the prompts of some models.
+
+    Attributes:
+        marker: what the processor takes for a picture, which may have its number.
+        ends: the special tokens that begin and end what it writes for one; empty: it writes one
+            token many times.
+        token: that token; None: negative numbers.
+        around: the text that the models have been taught before a picture and after it.
+    """
+
+    marker: str
+    ends: tuple[str, str] | tuple[()] = ()
+    token: str | None = None
+    around: tuple[str, str] = ("", "")
+
+
+_QWEN = Family(
+    "<|vision_start|><|image_pad|><|vision_end|>", ends=("<|vision_start|>", "<|vision_end|>")
+)
+PICTURES: Mapping[str, Family] = {
+    "phi3v": Family("<|image_{number}|>", around=("", "\n")),
+    "phi4mm": Family("<|image_{number}|>", token="<|endoftext10|>"),
+    "qwen2_5_vl": _QWEN,
+    "qwen3_vl": _QWEN,
+    "fara": _QWEN,
+    "gemma3": Family(
+        "<start_of_image>", ends=("<start_of_image>", "<end_of_image>"), around=("\n\n", "\n\n")
+    ),
+}
+"""By the type of a model in ``genai_config.json``."""
+
+
+@final
+class MediaReader:
+    """Reads pictures and sounds for one model. Safe to share by threads."""
+
+    def __init__(self, og_model: og.Model, name: str, vocabulary: Vocabulary) -> None:
+        """For a model; ``name`` is what messages call it."""
+        self._processor = og_model.create_multimodal_processor()
+        self._family = PICTURES.get(str(og_model.type))
+        self._name = name
+        self._names = vocabulary.named_tokens
+        self._lock = threading.Lock()
+
+    def perceive(self, media: Sequence[Media]) -> Perceived:
+        """See `structgen.models.base.Model.perceive`."""
+        pictures = [one for one in media if isinstance(one, Image)]
+        if self._family is None or len(pictures) < len(media):
+            raise PromptError(f"{self._name} takes no sounds.")
+        family = self._family
+        for picture in pictures:
+            if picture.media_type not in ("image/png", "image/jpeg"):
+                raise PromptError(
+                    f"The picture is {picture.media_type}, and models that run here read PNG and "
+                    "JPEG. Open it with Pillow and pass that picture."
+                )
+        markers = [family.marker.format(number=i) for i in range(1, len(pictures) + 1)]
+        try:
+            with self._lock:
+                images = og.Images.open_bytes(*[picture.data for picture in pictures])
+                found = self._processor("\n".join(markers), images=images)
+            token_ids = np.asarray(found["input_ids"].as_numpy(), np.int32).reshape(-1)
+            del found["input_ids"]
+        except Exception as error:
+            raise PromptError(f"{self._name} cannot read the pictures: {error}.") from error
+        spans = self._spans(token_ids)
+        if len(spans) != len(pictures):
+            raise PromptError(
+                f"{self._name} made {len(spans)} pictures of {len(pictures)}: its processor does "
+                "not go with its tokenizer."
+            )
+        return Perceived(
+            token_ids=[token_ids[start:end] for start, end in spans],
+            around=[family.around] * len(spans),
+            inputs=found,
+            stand_in=self._stand_in,
+        )
+
+    @property
+    def _stand_in(self) -> int:
+        """A special token to show in place of none."""
+        return self._names.get("<|image|>", 0)
+
+    def _spans(self, token_ids: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
+        """Where the pictures begin and end in what the processor gives."""
+        assert self._family is not None
+        if self._family.ends:
+            first, last = (self._names.get(name, -1) for name in self._family.ends)
+            starts = np.flatnonzero(token_ids == first)
+            ends = np.flatnonzero(token_ids == last) + 1
+        else:
+            is_own = token_ids < 0
+            if self._family.token is not None:
+                is_own = token_ids == self._names.get(self._family.token, -1)
+            edges = np.diff(np.concatenate([[False], is_own, [False]]).astype(np.int8))
+            starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+        return [(int(a), int(b)) for a, b in zip(starts, ends, strict=False)]
