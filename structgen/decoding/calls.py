@@ -45,11 +45,13 @@ class Calls(ABC, Generic[T_co]):
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
-        self, prompt: Prompt, **options: Unpack[CallOptions]
-    ) -> str: ...
+        self, prompt: Prompts, **options: Unpack[CallOptions]
+    ) -> list[str]: ...
 
     @overload
-    def __call__(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[str]: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> str: ...
 
     @overload
     def __call__(self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
@@ -84,12 +86,12 @@ class Calls(ABC, Generic[T_co]):
         return self._outputs(prompt, options, lambda run: run.sure_result().text)
 
     @overload
+    def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
     def parse(  # type: ignore[overload-overlap]
         self, prompt: Prompt, **options: Unpack[CallOptions]
     ) -> T_co: ...
-
-    @overload
-    def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
 
     @overload
     def parse(self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
@@ -108,13 +110,13 @@ class Calls(ABC, Generic[T_co]):
 
     @overload
     def result(  # type: ignore[overload-overlap]
-        self, prompt: Prompt, **options: Unpack[CallOptions]
-    ) -> GenerationResult[T_co]: ...
-
-    @overload
-    def result(
         self, prompt: Prompts, **options: Unpack[CallOptions]
     ) -> list[GenerationResult[T_co]]: ...
+
+    @overload
+    def result(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> GenerationResult[T_co]: ...
 
     @overload
     def result(self, prompt: Prompt | Prompts, **options: Unpack[ManyOptions]) -> list[Any]: ...
@@ -189,11 +191,13 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
 
     @overload
     async def __call__(  # type: ignore[overload-overlap]
-        self, prompt: Prompt, **options: Unpack[CallOptions]
-    ) -> str: ...
+        self, prompt: Prompts, **options: Unpack[CallOptions]
+    ) -> list[str]: ...
 
     @overload
-    async def __call__(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[str]: ...
+    async def __call__(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> str: ...
 
     @overload
     async def __call__(
@@ -218,12 +222,12 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
         return await self._outputs(prompt, options, lambda result: result.text, is_sure=True)
 
     @overload
+    async def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
+
+    @overload
     async def parse(  # type: ignore[overload-overlap]
         self, prompt: Prompt, **options: Unpack[CallOptions]
     ) -> T_co: ...
-
-    @overload
-    async def parse(self, prompt: Prompts, **options: Unpack[CallOptions]) -> list[T_co]: ...
 
     @overload
     async def parse(
@@ -241,13 +245,13 @@ class AsyncTypedGenerator(ABC, Generic[T_co]):
 
     @overload
     async def result(  # type: ignore[overload-overlap]
-        self, prompt: Prompt, **options: Unpack[CallOptions]
-    ) -> GenerationResult[T_co]: ...
-
-    @overload
-    async def result(
         self, prompt: Prompts, **options: Unpack[CallOptions]
     ) -> list[GenerationResult[T_co]]: ...
+
+    @overload
+    async def result(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: Unpack[CallOptions]
+    ) -> GenerationResult[T_co]: ...
 
     @overload
     async def result(

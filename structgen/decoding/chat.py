@@ -42,7 +42,10 @@ class ChatMessage(Protocol):
 Chat: TypeAlias = "Sequence[Message | ChatMessage]"
 """The messages of a chat."""
 
-Prompt: TypeAlias = "str | Chat | Sequence[str | Image | Audio]"
+Parts: TypeAlias = "list[str | Image | Audio] | tuple[str | Image | Audio, ...]"
+"""Texts and pictures or sounds."""
+
+Prompt: TypeAlias = "str | Chat | Parts"
 """Text, given to the model as it is; or chat messages, which go through its chat template; or texts
 and pictures or sounds, which together are a user's message.
 
@@ -64,7 +67,7 @@ class TokenPrompt:
     token_ids: tuple[int, ...]
 
 
-Prompts: TypeAlias = "list[str] | tuple[str, ...] | Sequence[Chat] | list[Prompt]"
+Prompts: TypeAlias = "list[str] | tuple[str, ...] | Sequence[Chat | Parts] | list[Prompt]"
 """Several prompts. (A ``Sequence[Prompt]`` would be any str, too.)"""
 
 
