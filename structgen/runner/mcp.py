@@ -38,6 +38,7 @@ from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
 from structgen.vocabulary import Vocabulary
 
+from .fields import MAX_VALUES, check_values
 from .loops import in_thread
 from .tools import Tool, ToolFailure, as_text, check_seconds
 
@@ -58,6 +59,7 @@ _LOOK_SECONDS = 1.0
 _LINES_KEPT = 10  # of what a server wrote to its standard error
 _LONGEST_LINE = 500  # characters that are kept of each
 _TOO_LONG = "an answer of more than {:,} bytes"
+_TOO_MANY = f"an answer of more than {MAX_VALUES:,} values"  # `mcp` takes 20 us for each, in C
 
 
 class _Unreadable(Exception):
@@ -302,6 +304,8 @@ def _why_unreadable(message: object) -> str | None:
             return None  # a program that prints
         if len(given) > _MOST_BYTES:
             return _TOO_LONG.format(_MOST_BYTES)
+        if given == f"{{{_TOO_MANY}":
+            return _TOO_MANY
     why = printable(first["msg"])
     if "recursion" in why:
         why += " (values are nested too deep; have the tool return flatter ones)"
@@ -335,8 +339,18 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
         yield file
 
 
+def _has_many(text: str) -> bool:
+    """Whether a message has too many values."""
+    try:
+        check_values(text, MAX_VALUES)
+    except ValueError:
+        return True
+    return False
+
+
 class _Lines(codecs.IncrementalDecoder):
-    """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped.
+    """Decodes UTF-8 by whole lines. A line that is too long ends early; its rest is dropped. In
+    place of one with too many values stands that it has.
 
     ``mcp`` reads a program's output by an encoding that can be named, and would keep what has no
     end. What is no UTF-8 would end its reader.
@@ -358,9 +372,9 @@ class _Lines(codecs.IncrementalDecoder):
             self._is_cut = True
             self._held += b"\n"
             end = len(self._held)
-        text = self._held[:end].decode(errors="replace")
+        lines = self._held[:end].decode(errors="replace").split("\n")
         del self._held[:end]
-        return text
+        return "\n".join(f"{{{_TOO_MANY}" if _has_many(line) else line for line in lines)
 
 
 def _lines_codec(name: str) -> codecs.CodecInfo | None:
@@ -403,12 +417,18 @@ class _Bounded:
                 pass
 
             async def __aiter__(self) -> AsyncIterator[bytes]:
-                size = 0
+                size, held = 0, bytearray()
                 async for piece in whole:
                     size += len(piece)
                     if size > most:
                         raise _Unreadable(_TOO_LONG.format(most))
-                    yield piece
+                    if most == _MOST_STREAM:
+                        yield piece
+                    else:
+                        held += piece
+                if _has_many(held.decode(errors="replace")):
+                    raise _Unreadable(_TOO_MANY)
+                yield bytes(held)
 
             async def aclose(self) -> None:
                 await whole.aclose()

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import inside
 import pytest
 from mcp.server.mcpserver import MCPServer
+from pydantic import TypeAdapter, ValidationError
 
 from structgen import OptionError
 from structgen.errors import ToolServerError
@@ -468,6 +469,29 @@ def test_an_answer_over_http_is_bounded(long_answers: str, monkeypatch: pytest.M
     with McpServer.http(long_answers) as server:
         assert "MCP server" in str(run(server, "say").error)
         assert "more than 1,048,576 bytes" in str(run(server, "say").error)
+
+
+def test_an_answer_of_many_values_is_not_read(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9 MB with 300,000 parts stopped all threads for 7 s, and took 600 MB."""
+    monkeypatch.setattr(mcp, "MAX_VALUES", 1_000)
+    monkeypatch.setattr(Long, "result", {"content": [{"type": "text", "text": "a,[{"}] * 300})
+    with McpServer.http(long_answers) as server:
+        assert run(server, "say").content.startswith("a,[{\na,[{")
+    monkeypatch.setattr(Long, "result", {"content": [{"type": "text", "text": "a"}] * 400})
+    with McpServer.http(long_answers) as server:
+        assert run(server, "say").error is not None
+        assert "more than 100,000 values" in str(run(server, "say").error)
+    lines = mcp._Lines().decode(b'{"a":["%s",1]}\n{"b":[%s1]}\n[' % (b"," * 5_000, b"1," * 1_000))
+    assert [line[:9] for line in lines.split("\n")] == ['{"a":[",,', "{an answe", ""]
+    assert mcp._why_unreadable(unread(lines.split("\n")[1])) == mcp._TOO_MANY
+
+
+def unread(line: str) -> ValidationError:
+    with pytest.raises(ValidationError) as raised:
+        TypeAdapter(dict[str, Any]).validate_json(line)
+    return raised.value
 
 
 def test_a_compressed_answer_over_http_is_refused(
