@@ -127,17 +127,17 @@ def pull(name: str) -> None:
     show_default=True,
     help="What it is to run on.",
 )
-def convert(
-    source: Path, out: Path, hidden_states: bool, context_length: int | None, target: str
-) -> None:
+@click.option(
+    "--dtype",
+    type=click.Choice(["int8", "int4", "fp16"]),
+    help="How weights are stored.  [default: 4 bits where that loses nothing, else 8]",
+)
+def convert(source: Path, out: Path, **options: Any) -> None:
     """Convert SOURCE into the model folder OUT, and print that.
 
     SOURCE is a GGUF file, or a Hugging Face folder with safetensors.
     """
-    folder = models.convert(
-        source, out, hidden_states=hidden_states, context_length=context_length, target=target
-    )
-    click.echo(folder)
+    click.echo(models.convert(source, out, **options))
 
 
 @shelf.command()

@@ -10,6 +10,7 @@ folders, `conversion`, `genai` and `embedding`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -47,6 +48,7 @@ __all__ = [
     "pull",
     "recommend",
     "remove",
+    "requantized",
     "token_from",
     "usage",
     "verify",
@@ -62,6 +64,7 @@ def path(
     *,
     task: Literal["generate", "embed"] | None = None,
     target: str = "cpu",
+    dtype: str | None = None,
 ) -> Path:
     """Folder of a model, fetched and converted first if need be.
 
@@ -76,6 +79,7 @@ def path(
             repository's language model, or the embedder of one that has none.
         target: what weights of the catalogue that have to be converted are converted for: see
             `convert`. For each target the cache holds a folder of its own.
+        dtype: how these are rounded: see `convert`. For each the cache holds one, too.
 
     Raises:
         ModelNotFound: there is no such folder, name or repository; or it holds no model, or
@@ -89,7 +93,7 @@ def path(
     local = _local(name, task)
     if local is not None:
         return local
-    return pull(os.fspath(name), progress, task=task, target=target)
+    return pull(os.fspath(name), progress, task=task, target=target, dtype=dtype)
 
 
 def check(
@@ -154,6 +158,7 @@ def pull(
     *,
     task: Literal["generate", "embed"] | None = None,
     target: str = "cpu",
+    dtype: str | None = None,
 ) -> Path:
     """Fetch a model of the catalogue or a Hugging Face repository into the cache.
 
@@ -164,6 +169,7 @@ def pull(
         progress: as in `path`.
         task: as in `path`.
         target: as in `path`.
+        dtype: as in `path`.
 
     Returns:
         The model's folder in the cache.
@@ -184,6 +190,8 @@ def pull(
     place = catalogue.cache_name(name)
     if target != "cpu" and entry is not None and entry.gguf is not None:
         place = f"{place}@{target}"
+    if dtype is not None and entry is not None and entry.gguf is not None:
+        place = f"{place}@{dtype}"
     folder = cache.find(place)
     if folder is not None:
         return folder
@@ -191,7 +199,7 @@ def pull(
         fetch.sources(entry)  # Before anything is shown: is there one?
     with reporting(progress) as report:
         if entry is not None and not entry.repository:
-            return fetch.fetch(entry, place, target, report)
+            return fetch.fetch(entry, place, target, report, dtype)
         return hub.fetch(place, report, task if entry is None else entry.task)
 
 
@@ -216,6 +224,7 @@ def convert(
     hidden_states: bool = False,
     context_length: int | None = None,
     target: str = "cpu",
+    dtype: str | None = None,
 ) -> Path:
     """Convert weights into a folder for ONNX Runtime GenAI.
 
@@ -234,6 +243,10 @@ def convert(
             those for short texts, and with the others when more is asked for.
         target: what it is to run on: ``"cpu"``, or ``"cuda"`` with activations of 16 bits, which
             Gemma's do not fit. ``"dml"`` is refused.
+        dtype: how weights are stored. ``"int8"``: all in 8 bits; ``"int4"``: those of feed-forward
+            layers, which are most, in 4 bits, rounded where they are not that already;
+            ``"fp16"``: in floats of 16 bits, which the CPU holds as 32. None: 4 bits where that
+            loses nothing, else 8.
 
     Returns:
         The folder.
@@ -254,7 +267,44 @@ def convert(
         hidden_states=hidden_states,
         context_length=context_length,
         target=target,
+        dtype=dtype,
     )
+
+
+def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cpu") -> Path:
+    """The folder of a model whose weights are stored otherwise, converted first if need be.
+
+    Args:
+        source: a name of the catalogue, or weights as `convert` takes them.
+        dtype: as in `convert`.
+        target: as in `convert`.
+
+    Returns:
+        The folder, in the cache.
+
+    Raises:
+        OptionError: ``source`` is neither: a folder that was converted holds no weights to convert.
+        ModelNotFound, DownloadError, ConversionError: as `path`.
+    """
+    place = Path(source).expanduser()
+    entry = None if place.exists() else catalogue.ENTRIES.get(os.fspath(source))
+    if entry is not None and entry.gguf is not None:
+        return path(entry.name, target=target, dtype=dtype)
+    files = [place] if place.suffix == ".gguf" else sorted(place.glob("*.safetensors"))
+    if not files or not all(file.is_file() for file in files):
+        raise OptionError(
+            f"{os.fspath(source)} is no source of weights. Pass source=: a GGUF file, a folder "
+            "with safetensors, or a name of the catalogue that is converted from a GGUF file."
+        )
+    seen = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    digest = hashlib.sha256(repr((seen, target)).encode()).hexdigest()[:8]
+    name = f"{place.stem}-{digest}@{dtype}"
+    with reporting(None) as report, cache.installing(name, report) as work:
+        folder = cache.find(name)
+        if folder is not None:
+            return folder
+        made = convert(place, work / "converted", report, target=target, dtype=dtype)
+        return cache.install(name, made, f"converted from {place}")
 
 
 def add_mask(folder: str | os.PathLike[str]) -> Path:

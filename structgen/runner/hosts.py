@@ -258,7 +258,7 @@ class TextHost:
             if hasattr(source, "to_async"):
                 made.append(source.to_async(batch_size=config.batch_size))
             else:
-                options = LoadOptions(**config.options(*(x.name for x in fields(LoadOptions))))
+                options = load_options(config)
                 process = config.options("batch_size", "in_process", "max_silence")
                 for _ in range(config.processes):
                     made.append(await AsyncModel.load(source, options, **process))
@@ -591,6 +591,11 @@ def size_of(config: ModelConfig) -> int:
         return _size_of(source.folder)
     sources = [source] if config.draft_model is None else [source, config.draft_model]
     return config.processes * sum(_size_of(_path(config, one)) for one in sources)
+
+
+def load_options(config: ModelConfig) -> LoadOptions:
+    """How a text model is loaded."""
+    return LoadOptions(**config.options(*(one.name for one in fields(LoadOptions))))
 
 
 def _path(config: ModelConfig, source: Any, **task: Any) -> Path:

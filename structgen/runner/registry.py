@@ -17,7 +17,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 from structgen.errors import ModelError, ModelNotFound, OptionError, Overloaded
@@ -44,6 +44,9 @@ class Entry:
         users: requests that run on it.
         wanted: requests that wait until it is loaded.
         used: when it was last used, by a counter.
+        leaving: requests that run on what it was before a `Registry.swap`.
+        swaps: whether one is under way.
+        weights: what it was converted from, where the configuration does not say.
         task: what loads it.
         places: of its requests, the Runner's ``max_concurrency``.
         seconds: how long its requests take, on average.
@@ -60,6 +63,9 @@ class Entry:
     users: int = 0
     wanted: int = 0
     used: int = 0
+    leaving: int = 0
+    swaps: bool = False
+    weights: Any = None
     task: asyncio.Task[None] | None = None
     seconds: float = 1.0
     is_removed: bool = False
@@ -184,7 +190,10 @@ class Registry:
                 try:
                     yield host
                 finally:
-                    entry.users -= 1
+                    if host is entry.host or not entry.leaving:
+                        entry.users -= 1
+                    else:
+                        entry.leaving -= 1
                     entry.used = next(self._clock)
                     self._tell()
             finally:
@@ -328,6 +337,47 @@ class Registry:
             await host.close()
         finally:
             entry.status, entry.held = "unloaded", 0
+            self._tell()
+
+    async def swap(self, entry: Entry, source: Any) -> None:
+        """Have a model be of another source, which is loaded first; requests under way end on the
+        old one.
+
+        Raises:
+            ModelError: its configuration has changed meanwhile, or there is no room for both.
+            StructgenError: the other cannot be loaded: the model stays as it is.
+        """
+        before, need = entry.config, 0
+        config = replace(before, source=source)
+        if entry.status != "loaded":
+            await self.unload(entry)
+            entry.config, entry.bytes = config, None
+            return
+        if self._budget is not None:
+            need = await asyncio.to_thread(size_of, config)
+            async with self._making_room:
+                await self._make_room(entry, entry.held + need)
+                entry.held += need
+        try:
+            host = await opened(config)
+        except BaseException:
+            entry.held = max(entry.held - need, 0)
+            raise
+        old = entry.host
+        if entry.status != "loaded" or entry.config is not before or old is None:
+            entry.held = max(entry.held - need, 0)
+            await host.close()
+            raise ModelError(f"{entry.id} was unloaded or changed meanwhile. Try again.")
+        entry.host, entry.config = host, config
+        entry.leaving, entry.users = entry.users, 0
+        try:
+            while entry.leaving:
+                await self._wait()
+        finally:
+            await asyncio.shield(asyncio.ensure_future(old.close()))
+            entry.bytes = max(host.memory, need)
+            if entry.host is host:
+                entry.held = entry.bytes
             self._tell()
 
     async def remove(self, entry: Entry) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar, fi
 
 from structgen.decoding import check_may_fit, encode
 from structgen.errors import ModelError, ModelNotFound, OptionError, RequestError, StructgenError
+from structgen.models import requantized
 from structgen.models.base import Model, Passes
 from structgen.workers import at_once, owner, run_errands
 
@@ -30,7 +31,7 @@ from . import answers, vectors
 from .agent import Asked, Conversations, counted, plain
 from .answers import explain
 from .fields import Request
-from .hosts import EmbeddingHost, Host, ModelConfig, TextHost
+from .hosts import EmbeddingHost, Host, ModelConfig, TextHost, load_options
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
 from .registry import Entry, Registry, Status
 from .requests import (
@@ -358,6 +359,59 @@ class Runner:
         return self._registry.remove(self._registry.entry(model))
 
     remove, aremove = _both(_remove)
+
+    async def _requantize(
+        self,
+        model: str | None,
+        dtype: str,
+        *,
+        source: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Convert a model's weights again, to be stored otherwise, and have requests get that.
+
+        The model answers meanwhile, as before. Requests that are under way at the end end as they
+        began. What was converted is kept in the cache of models.
+
+        Args:
+            model: id or alias of the model; None: the default.
+            dtype: ``"int8"``, ``"int4"`` or ``"fp16"``: see `structgen.models.convert`.
+            source: the weights: a GGUF file, or a folder with safetensors; None: those of the name
+                of the catalogue that the model was loaded by.
+
+        Raises:
+            ModelNotFound: there is no such model.
+            OptionError: there are no weights to convert, the model makes vectors, or it was loaded
+                by somebody else.
+            ConversionError: the weights cannot be converted.
+            ModelError: the model was unloaded or changed meanwhile, or memory has no room for both.
+            StructgenError: as for `load`.
+
+        Cost: fetching the weights of a name of the catalogue, and a minute for 500M parameters, in
+        a thread of this process.
+        """
+        entry = self._registry.entry(model)
+        config = entry.config
+        weights = source or entry.weights or config.source
+        is_named = isinstance(config.source, (str, os.PathLike)) and isinstance(
+            weights, (str, os.PathLike)
+        )
+        if not is_named or isinstance(entry.host, EmbeddingHost) or config.kind == "embedding":
+            raise OptionError(
+                f"{entry.id} cannot be requantized: it has to be a text model that the Runner "
+                "loads by its name or folder."
+            )
+        if entry.swaps:
+            raise OptionError(f"{entry.id} is being requantized already. Wait for that to end.")
+        entry.swaps = True
+        try:
+            convert = partial(requantized, weights, dtype, target=load_options(config).target)
+            folder = await asyncio.to_thread(convert)
+            await self._registry.swap(entry, folder)
+            entry.weights = weights
+        finally:
+            entry.swaps = False
+
+    requantize, arequantize = _both(_requantize)
 
     # -- tokens -----------------------------------------------------------------------------
 
@@ -806,6 +860,10 @@ class Runner:
     ) -> EmbeddingResponse:
         """`embed`."""
         return self.embed(request, model=model_id)
+
+    def send_re_isq(self, dtype: str, model_id: str | None = None) -> None:
+        """`requantize`; ``dtype`` as there."""
+        self.requantize(model_id, dtype)
 
     def generate_image(
         self,

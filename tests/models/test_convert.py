@@ -255,6 +255,38 @@ def test_other_targets_are_refused(target, family, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("family", "target"), [("llama", "cpu"), ("qwen2", "cuda")])
+def test_weights_are_stored_as_is_asked(family, target, tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=family)
+    ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
+    (expected,) = Reference(path).logits([ids])
+    sizes, found = {}, {}
+    for dtype in (None, "int8", "int4", "fp16"):
+        folder = convert(path, tmp_path / str(dtype), silent, dtype=dtype, target=target)
+        sizes[dtype] = (folder / "model.onnx.data").stat().st_size
+        kinds = {node.op_type for node in ir.load(folder / "model.onnx").graph}
+        assert ("MatMulNBits" in kinds, "FusedMatMul" in kinds) == (
+            dtype != "fp16",
+            dtype == "fp16",
+        )
+        config = json.loads((folder / "genai_config.json").read_text("utf-8"))
+        config["model"]["decoder"]["session_options"]["provider_options"] = []  # the CPU runs both
+        (folder / "genai_config.json").write_text(json.dumps(config))
+        found[dtype] = cosines(all_logits(og.Model(str(folder)), ids), expected).min()
+    assert sizes["int4"] < sizes["int8"] == sizes[None] < sizes["fp16"]
+    assert found["int4"] > 0.9
+    assert found["int8"] == found[None] > 0.99
+    assert found["fp16"] > 0.9999
+
+
+def test_weights_that_cannot_be_stored_so(tmp_path):
+    path = tiny_gguf.write(tmp_path / "tiny.gguf")
+    with pytest.raises(ConversionError, match="dtype='int2' is none of int8, int4, fp16"):
+        convert(path, tmp_path / "out", silent, dtype="int2")
+    with pytest.raises(ValueError, match="float16 has no room for"):
+        graph.half(np.full((2, 32), 1e6, np.float32))
+
+
 def test_four_bit_weights_are_kept_and_need_fewer_bytes(tmp_path):
     sizes = {}
     for kind in ("Q4_0", "Q5_0"):

@@ -372,6 +372,36 @@ def test_a_model_may_have_a_seed_of_its_own(several: Runner) -> None:
             ModelConfig(source=tiny, seed=wrong)  # type: ignore[arg-type]
 
 
+def test_a_model_is_requantized_while_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "cache"))
+    folder = tiny_model(tmp_path)
+    asked: Any = {"prompt": "Hi", "max_tokens": 8, "temperature": 0}
+    with Runner({"it": {"source": folder, "in_process": True}}) as runner:
+        whole = runner.complete(asked)
+        with pytest.raises(OptionError, match=r"tiny-random is no source of weights. Pass source="):
+            runner.requantize("it", "int4")
+        runner.requantize("it", "fp16", source=tmp_path / "tiny.gguf")
+        made = runner.get_model_info("it")["source"]
+        assert Path(made).parent == tmp_path / "cache" / "models"
+        assert Path(made).name.endswith("@fp16")
+        assert runner.complete(asked).system_fingerprint != whole.system_fingerprint
+        runner.send_re_isq("int8", "it")  # the weights are known by now
+        assert "int8" in runner.get_model_info("it")["source"]
+        assert runner.complete(asked).text == whole.text
+        with pytest.raises(ModelError, match="dtype='Q4K'"):
+            runner.send_re_isq("Q4K")
+        runner.reload()
+        assert runner.complete(asked).text == whole.text
+
+
+def test_what_cannot_be_requantized(several: Runner) -> None:
+    several.load("vectors")
+    with pytest.raises(OptionError, match="vectors cannot be requantized"):
+        several.requantize("vectors", "int8")
+
+
 def test_what_the_runtime_has_no_models_for(several: Runner) -> None:
     with pytest.raises(ModelError, match="has no models that make pictures"):
         several.generate_image("A cat.", height=512)

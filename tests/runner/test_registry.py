@@ -333,6 +333,49 @@ def test_all_who_wait_give_up_at_once(shelf: Shelf) -> None:
     run(work, max_concurrency=2, max_queue=8)
 
 
+def test_another_source_is_served_when_it_is_loaded_and_the_old_one_to_its_end(
+    shelf: Shelf,
+) -> None:
+    async def work(models: Registry) -> None:
+        entry, until = models.entry("a"), asyncio.Event()
+        await models.swap(entry, "./early")  # not loaded yet: the next load is of that
+        running = [asyncio.ensure_future(used(models, "a", until)) for _ in range(2)]
+        await settled()
+        old = entry.host
+        held = shelf.held["new"] = asyncio.Event()
+        swapping = asyncio.ensure_future(models.swap(entry, "./new"))
+        await settled()
+        assert await used(models, "a") == "early"
+        held.set()
+        await settled()
+        assert await used(models, "a") == "new"
+        assert not swapping.done()
+        assert not old.is_closed  # type: ignore[union-attr]
+        until.set()
+        assert await asyncio.gather(*running) == ["early", "early"]
+        await swapping
+        assert old.is_closed  # type: ignore[union-attr]
+        assert (entry.users, entry.leaving, entry.held, entry.status) == (0, 0, 10, "loaded")
+        # What cannot be loaded, or has no room beside the old one, changes nothing.
+        shelf.failing.add("bad")
+        with pytest.raises(ModelError, match="bad is broken"):
+            await models.swap(entry, "./bad")
+        await used(models, "b")
+        assert entry.held == 10
+        assert await used(models, "a") == "new"
+        held = shelf.held["late"] = asyncio.Event()
+        swapping = asyncio.ensure_future(models.swap(entry, "./late"))
+        await settled()
+        await models.unload(entry)
+        held.set()
+        with pytest.raises(ModelError, match="unloaded or changed"):
+            await swapping
+        assert await used(models, "a") == "new"
+        assert models._held(models.entry("c")) <= 20
+
+    run(work, memory_budget=20)
+
+
 def test_a_model_may_have_a_bound_of_its_own(shelf: Shelf) -> None:
     async def work(models: Registry) -> None:
         models.add("narrow", ModelConfig(source="./narrow", max_seqs=1))

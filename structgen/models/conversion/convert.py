@@ -43,10 +43,12 @@ from .graph import (
     INPUTS,
     OUTPUTS,
     GraphBuilder,
-    QuantizedMatrix,
+    Matrix,
     Target,
     eight_bit,
     four_bit,
+    half,
+    to_four_bits,
 )
 from .hugging_face import HuggingFaceCheckpoint
 from .whisper import is_whisper
@@ -243,6 +245,7 @@ def convert(
     hidden_states: bool = False,
     context_length: int | None = None,
     target: str = "cpu",
+    dtype: str | None = None,
 ) -> Path:
     """Convert a GGUF file or a Hugging Face folder; see `structgen.models.convert`.
 
@@ -267,11 +270,13 @@ def convert(
             f"{final} exists already. Remove it, or choose another folder for the converted model."
         )
     layout = _layout(target)
+    if dtype is not None and dtype not in _DTYPES:
+        raise ConversionError(f"dtype={dtype!r} is none of {', '.join(filter(None, _DTYPES))}.")
     if source.is_dir() and is_whisper(source):
-        if hidden_states or context_length is not None or layout != "cpu":
+        if hidden_states or context_length is not None or layout != "cpu" or dtype is not None:
             raise ConversionError(
                 f"{source} holds Whisper, which is converted for the CPU as it is: leave "
-                "hidden_states, context_length and target out."
+                "hidden_states, context_length, target and dtype out."
             )
         with _staged(final) as folder, understood(source):
             write_whisper(source, folder)
@@ -286,7 +291,7 @@ def convert(
             "onnxruntime_genai.models.builder`."
         )
     with reporting(progress) as report, _staged(final) as folder:
-        _write(checkpoint, folder, report, hidden_states, layout)
+        _write(checkpoint, folder, report, hidden_states, layout, dtype)
     return final
 
 
@@ -302,8 +307,14 @@ def _layout(target: str) -> Target:
 
 
 def _write(
-    checkpoint: Checkpoint, folder: Path, report: Progress, hidden_states: bool, target: Target
+    checkpoint: Checkpoint,
+    folder: Path,
+    report: Progress,
+    hidden_states: bool,
+    target: Target,
+    dtype: str | None,
 ) -> None:
+    usual, feed_forward = _DTYPES[dtype]
     shape = checkpoint.shape
     stage, n_steps = f"Converting {checkpoint.path.name}", shape.n_layers + 2
     report(stage, 0, n_steps)
@@ -313,7 +324,7 @@ def _write(
     graph = GraphBuilder(shape, folder, target)
     embedding = checkpoint.embedding()
     calibration = Calibration(shape, embedding, sequences)
-    graph.embed(eight_bit(embedding))
+    graph.embed(usual(embedding))
     del embedding
     report(stage, 1, n_steps)
     for layer in range(shape.n_layers):
@@ -321,14 +332,14 @@ def _write(
         smooth(weights, shape, calibration.advance(weights))
         graph.layer(
             weights,
-            qkv=eight_bit(np.concatenate([weights.q, weights.k, weights.v])),
-            o=eight_bit(weights.o),
-            gate_up=_narrowest(np.concatenate([weights.gate, weights.up])),
-            down=_narrowest(weights.down),
+            qkv=usual(np.concatenate([weights.q, weights.k, weights.v])),
+            o=usual(weights.o),
+            gate_up=feed_forward(np.concatenate([weights.gate, weights.up])),
+            down=feed_forward(weights.down),
             qkv_bias=_stacked(weights),
         )
         report(stage, layer + 2, n_steps)
-    head = None if shape.is_tied else eight_bit(checkpoint.head())
+    head = None if shape.is_tied else usual(checkpoint.head())
     graph.head(checkpoint.final_norm(), head, hidden_states=hidden_states)
     graph.save()
     (folder / "genai_config.json").write_text(config, encoding="utf-8")
@@ -366,9 +377,18 @@ def _stacked(weights: LayerWeights) -> FloatArray | None:
     return np.concatenate([np.zeros(n, np.float32) if b is None else b for b, n in parts])
 
 
-def _narrowest(weight: FloatArray) -> QuantizedMatrix:
+def _narrowest(weight: FloatArray) -> Matrix:
     matrix = four_bit(weight)
     return eight_bit(weight) if matrix is None else matrix
+
+
+_DTYPES: dict[str | None, tuple[Callable[[FloatArray], Matrix], ...]] = {
+    None: (eight_bit, _narrowest),
+    "int8": (eight_bit, eight_bit),
+    "int4": (eight_bit, to_four_bits),
+    "fp16": (half, half),
+}
+"""How weights are rounded, by what is asked for: all, and those of the feed-forward layers."""
 
 
 def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:

@@ -22,7 +22,10 @@ with one float32 scale and one integer zero point a block. Two ways lead into it
   Q4_1 and Q4_K do) and keeps them to the last bit. Rounding them to a second 4-bit grid instead, as
   a general quantiser must, would add as much noise as the first quantisation did: for SmolLM2-135M
   the top token then differs at 30% of all positions.
-- `eight_bit` rounds anything, with an error too small to matter.
+- `eight_bit` rounds anything, with an error too small to matter, `to_four_bits` with one that
+  shows.
+
+Weights of 16 bits (`HalfMatrix`) are multiplied by ``FusedMatMul``, on the CPU as float32.
 
 Knows nothing of files that are read, or of tokenizers.
 """
@@ -75,6 +78,47 @@ class QuantizedMatrix:
     values: ByteArray
     scales: FloatArray
     zero_points: ByteArray | None
+
+
+@dataclass(frozen=True)
+class HalfMatrix:
+    """A matrix that is not quantised.
+
+    Attributes:
+        values: float16 ``(n_outputs, n_inputs)``.
+    """
+
+    values: npt.NDArray[np.float16]
+
+
+def half(weight: FloatArray) -> HalfMatrix:
+    """Round a float32 ``(outputs, inputs)`` matrix to floats of 16 bits.
+
+    Raises:
+        ValueError: a number is larger than these go.
+    """
+    with np.errstate(over="ignore"):
+        values = weight.astype(np.float16)
+    if not np.isfinite(values).all():
+        raise ValueError("holds weights that float16 has no room for")
+    return HalfMatrix(values)
+
+
+def to_four_bits(weight: FloatArray) -> QuantizedMatrix:
+    """Round a float32 ``(outputs, inputs)`` matrix to 4 bits; kept exactly where it can be."""
+    exact = four_bit(weight)
+    if exact is not None:
+        return exact
+    levels, steps, zero_points = _round_to_four_bits(weight)
+    return QuantizedMatrix(
+        bits=4,
+        n_outputs=len(weight),
+        n_inputs=weight.shape[1],
+        n_means=0,
+        values=_pack(levels),
+        scales=np.ascontiguousarray(steps, dtype=np.float32),
+        zero_points=_pack(zero_points.astype(np.uint8)),
+    )
 
 
 def eight_bit(weight: FloatArray) -> QuantizedMatrix:
@@ -187,6 +231,8 @@ def _pack(levels: ByteArray) -> ByteArray:
         levels = np.concatenate([levels, np.zeros_like(levels[..., :1])], axis=-1)
     return np.ascontiguousarray(levels[..., 0::2] | (levels[..., 1::2] << 4))
 
+
+Matrix = QuantizedMatrix | HalfMatrix
 
 Target = Literal["cpu", "cuda"]
 
@@ -335,19 +381,27 @@ class GraphBuilder:
         # which the next norm adds in passing.
         self._hidden: ir.Value
         self._delta: ir.Value | None = None
-        self._table: tuple[QuantizedMatrix, list[ir.Value]]
+        self._table: tuple[Matrix, list[ir.Value]]
 
-    def embed(self, table: QuantizedMatrix) -> None:
-        """Look token ids up in a quantised ``(vocab_size, hidden_size)`` table."""
+    def embed(self, table: Matrix) -> None:
+        """Look token ids up in a ``(vocab_size, hidden_size)`` table."""
         name = "/model/embed_tokens"
         weights = self._weights(
             "model.embed_tokens" if not self._shape.is_tied else "lm_head", table
         )
         self._table = table, weights
+        self._hidden = self._looked_up(name, table, weights)
+        if self._shape.embedding_scale != 1:
+            self._hidden = self._times(f"{name}/Mul", self._hidden, self._shape.embedding_scale)
+
+    def _looked_up(self, name: str, table: Matrix, weights: list[ir.Value]) -> ir.Value:
+        if isinstance(table, HalfMatrix):
+            found = self._one("Gather", f"{name}/Gather", weights[0], self._input_ids, axis=0)
+            return self._widened(name, found)
         # The head's three-dimensional blocks, seen as the rows that the gather expects.
         rows = np.array([table.n_outputs, table.n_inputs * table.bits // 8], np.int64)
         shape = self._constant("model.embed_tokens.shape", rows)
-        self._hidden = self._one(
+        return self._one(
             "GatherBlockQuantized",
             f"{name}/GatherBlockQuantized",
             self._one("Reshape", f"{name}/Reshape", weights[0], shape),
@@ -359,17 +413,15 @@ class GraphBuilder:
             gather_axis=0,
             quantize_axis=1,
         )
-        if self._shape.embedding_scale != 1:
-            self._hidden = self._times(f"{name}/Mul", self._hidden, self._shape.embedding_scale)
 
     def layer(
         self,
         weights: LayerWeights,
         *,
-        qkv: QuantizedMatrix,
-        o: QuantizedMatrix,
-        gate_up: QuantizedMatrix,
-        down: QuantizedMatrix,
+        qkv: Matrix,
+        o: Matrix,
+        gate_up: Matrix,
+        down: Matrix,
         qkv_bias: FloatArray | None = None,
     ) -> None:
         """Add the next transformer block.
@@ -404,9 +456,7 @@ class GraphBuilder:
         self._delta = delta
         self._n_layers += 1
 
-    def head(
-        self, norm: FloatArray, head: QuantizedMatrix | None, *, hidden_states: bool = False
-    ) -> None:
+    def head(self, norm: FloatArray, head: Matrix | None, *, hidden_states: bool = False) -> None:
         """Add the last norm and the output projection.
 
         Args:
@@ -470,7 +520,9 @@ class GraphBuilder:
             base_dir=self._folder,
         )
 
-    def _weights(self, name: str, matrix: QuantizedMatrix) -> list[ir.Value]:
+    def _weights(self, name: str, matrix: Matrix) -> list[ir.Value]:
+        if isinstance(matrix, HalfMatrix):
+            return [self._constant(f"{name}.weight", matrix.values)]
         weights = [
             self._constant(f"{name}.qweight", matrix.values),
             self._constant(f"{name}.scales", matrix.scales),
@@ -499,6 +551,12 @@ class GraphBuilder:
     ) -> ir.Value:
         """What a node gives that has one output."""
         return self._node(op_type, name, inputs, 1, domain, **attributes)[0]
+
+    def _widened(self, name: str, value: ir.Value) -> ir.Value:
+        """Numbers of 16 bits as the operators take them."""
+        if self._dtype != _FLOAT:
+            return value
+        return self._one("Cast", f"{name}/Cast", value, to=_FLOAT)
 
     def _describe(self, value: ir.Value, name: str, shape: Sequence[str | int]) -> None:
         """Turn an intermediate value into a graph output."""
@@ -558,12 +616,21 @@ class GraphBuilder:
         self,
         name: str,
         x: ir.Value,
-        matrix: QuantizedMatrix,
+        matrix: Matrix,
         weights: list[ir.Value] | None = None,
         bias: FloatArray | None = None,
     ) -> ir.Value:
         if weights is None:
             weights = self._weights(_initializer(name), matrix)
+        if isinstance(matrix, HalfMatrix):
+            wide = self._widened(name, weights[0])
+            product = self._one(
+                "FusedMatMul", f"{name}/MatMul", x, wide, domain=_MICROSOFT, transB=1
+            )
+            if bias is None:
+                return product
+            addend = self._constant(f"{_initializer(name)}.bias", bias)
+            return self._one("Add", f"{name}/Add", product, addend)
         inputs: list[ir.Value | None] = [x, *weights]
         if bias is not None:
             inputs += [None] * (5 - len(inputs))
