@@ -88,33 +88,56 @@ class Image:
 @final
 @dataclass(frozen=True, init=False)
 class Audio:
-    """A sound in a prompt, kept as the bytes of its file.
+    """A sound in a prompt: WAV, MP3 or FLAC, kept as the bytes of its file.
+
+    ``Generator(whisper, Literal["yes", "no"])([Audio("answer.wav")])``.
 
     Attributes:
         data: the bytes of the file.
+        media_type: ``audio/wav``, ``audio/mpeg`` or ``audio/flac``.
+        language: which language is spoken.
+        translate: whether to write English instead of what is said.
     """
 
     data: bytes = field(repr=False)
+    media_type: str
+    language: str | None = None
+    translate: bool = False
 
-    def __init__(self, source: Any, rate: int | None = None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        rate: int | None = None,
+        *,
+        language: str | None = None,
+        translate: bool = False,
+    ) -> None:
         """Take a sound.
 
         Args:
             source: the path of a file; its bytes; a ``data:`` URI; or a NumPy array of samples
                 from -1 to 1, ``[n]``.
             rate: samples a second, of an array.
+            language: which language is spoken, as ``"de"``, for Whisper; None: it finds out, which
+                takes one more pass of its encoder.
+            translate: whether Whisper is to write English instead.
 
         Raises:
             PromptError: it is none of these, cannot be read, or is larger than it may be.
         """
+        if not isinstance(language, (str, type(None))) or not isinstance(translate, bool):
+            raise PromptError(
+                f"Audio: language={language!r} has to be a str such as 'en', and "
+                f"translate={translate!r} a bool."
+            )
         if hasattr(source, "__array_interface__") and hasattr(source, "dtype"):
             data = _wav_of(source, rate)
         else:
             data = _bytes_of(source, "Audio", "a NumPy array of samples")
         object.__setattr__(self, "data", data)
-
-    def __repr__(self) -> str:
-        return f"Audio({len(self.data):,} bytes)"
+        object.__setattr__(self, "media_type", f"audio/{_sound_kind(data)}")
+        object.__setattr__(self, "language", language)
+        object.__setattr__(self, "translate", translate)
 
 
 Media: TypeAlias = "Image | Audio"
@@ -311,6 +334,21 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
+_OTHER_SOUNDS = {b"OggS": "Ogg", b"\x1aE\xdf\xa3": "WebM", b"FORM": "AIFF", b"#!AM": "AMR"}
+
+
+def _sound_kind(data: bytes) -> str:
+    """The kind of a sound; how long it is, its decoder asks."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return "wav"
+    if data[:4] == b"fLaC":
+        return "flac"
+    if data[:3] == b"ID3" or (data[:1] == b"\xff" and data[1:2] >= b"\xe0"):
+        return "mpeg"
+    kind = _OTHER_SOUNDS.get(data[:4], "MP4" if data[4:8] == b"ftyp" else "of no known kind")
+    raise PromptError(f"Audio: it is {kind}, and WAV, MP3 and FLAC are read. Convert it.")
+
+
 # -- parts of contents ------------------------------------------------------------------------
 
 
@@ -370,7 +408,7 @@ def openai_part(one: str | Media | dict[str, Any]) -> dict[str, Any]:
     if isinstance(one, Image):
         return {"type": "image_url", "image_url": {"url": data_uri(one.media_type, one.data)}}
     data = base64.b64encode(one.data).decode()
-    kind = "wav" if one.data[:4] == b"RIFF" else "mp3"
+    kind = one.media_type.removeprefix("audio/").replace("mpeg", "mp3")
     return {"type": "input_audio", "input_audio": {"data": data, "format": kind}}
 
 

@@ -45,9 +45,9 @@ Chat: TypeAlias = "Sequence[Message | ChatMessage]"
 Parts: TypeAlias = "list[str | Image | Audio] | tuple[str | Image | Audio, ...]"
 """Texts and pictures or sounds."""
 
-Prompt: TypeAlias = "str | Chat | Parts"
+Prompt: TypeAlias = "str | Chat | Parts | Image | Audio"
 """Text, given to the model as it is; or chat messages, which go through its chat template; or texts
-and pictures or sounds, which together are a user's message.
+and pictures or sounds, which together are a user's message; or one of these.
 
 A message is a mapping with ``role`` and ``content``, or an object with those two attributes. The
 content is a str, or a list of parts: ``{"type": "text", "text": ...}``, an `Image` or `Audio`, or
@@ -134,6 +134,8 @@ def parse(prompt: Any) -> str | list[dict[str, Any]]:
             raise PromptError("The prompt is empty. Pass some text, or a list of chat messages.")
         _check_text(prompt, "The prompt")
         return prompt
+    if isinstance(prompt, (Image, Audio)):
+        prompt = [prompt]
     if isinstance(prompt, Mapping):
         raise PromptError("The prompt is a single message. Put it into a list: [message].")
     if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):

@@ -230,13 +230,13 @@ class Perceived:
         token_ids: the tokens of each, int32 ``[n]``, as the runtime wants them; negative ones stand
             for no token of the vocabulary.
         around: the text that comes before each, and after it.
-        inputs: the runtime's tensors, of all of them together.
+        inputs: makes the runtime's tensors, of all of them together, which it takes away.
         stand_in: the token that negative ones are shown as.
     """
 
     token_ids: Sequence[TokenIds]
     around: Sequence[tuple[str, str]]
-    inputs: Any
+    inputs: Callable[[], Any]
     stand_in: int = 0
 
     def more(self, token_ids: TokenIds) -> int:
@@ -273,7 +273,7 @@ class MediaPrompt:
     """
 
     token_ids: TokenIds
-    inputs: Any
+    inputs: Callable[[], Any]
 
 
 Passes: TypeAlias = Generator[None, None, T]

@@ -12,6 +12,9 @@ import numpy as np
 import tiny_safetensors
 from tiny_gguf import byte_alphabet
 
+from structgen import models
+from structgen.models.progress import silent
+
 SPECIALS = (
     *("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", "<|fr|>", "<|translate|>"),
     *("<|transcribe|>", "<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"),
@@ -101,6 +104,12 @@ def write(folder, seed=0, **changes):
     (folder / "config.json").write_text(json.dumps(CONFIG | changes))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer()))
     return folder
+
+
+def converted(folder, seed=0):
+    """A folder of the runtime's."""
+    write(folder / "source", seed)
+    return models.convert(folder / "source", folder / "tiny-whisper", silent)
 
 
 # -- what the weights mean ------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class MediaReader:
         return Perceived(
             token_ids=[token_ids[start:end] for start, end in spans],
             around=[family.around] * len(spans),
-            inputs=found,
+            inputs=lambda: found,
             stand_in=self._stand_in,
         )
 

@@ -37,6 +37,7 @@ from .media import MediaReader
 from .model import TextModel
 from .runtime import og
 from .sequences import MaskBytes, all_allowed
+from .whisper import TEMPLATE, Whisper
 
 ModelT = TypeVar("ModelT", bound=TextModel)
 
@@ -94,24 +95,27 @@ def load(
         # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
         read_ahead(folder)
         meanwhile(vocabulary)
-    takes_media = bool(_OTHER_PARTS & config["model"].keys())
+    is_whisper = config["model"].get("type") == "whisper"
+    takes_media = is_whisper or bool(_OTHER_PARTS & config["model"].keys())
     if takes_media and (options.deterministic or small is not None):
         raise OptionError(
             f"{folder.name} reads pictures or sounds, and the runtime cannot rewind such models. "
             "Leave deterministic= and draft_model= out."
         )
     masked = None if takes_media else masked_graph(folder, config)
-    template = None if options.chat_template is None else _template(options.chat_template)
+    given = TEMPLATE if is_whisper else options.chat_template
+    template = None if given is None else _template(given)
     try:
         og_model = og.Model(_session_config(folder, names, options_of, others, masked))
         if masked and not _takes_masks(og_model, vocabulary.size):
             masked = None
             og_model = og.Model(_session_config(folder, names, options_of, others))
         og_tokenizer = og.Tokenizer(og_model)
-        reader = MediaReader(og_model, folder.name, vocabulary) if takes_media else None
+        reads = Whisper if is_whisper else MediaReader
+        reader = reads(og_model, folder.name, vocabulary) if takes_media else None
         search_defaults = _search_defaults(og_model, config)
         mask = all_allowed(vocabulary.size) if masked else None
-        bytes_per_token = _bytes_per_token(og_model, config, mask)
+        bytes_per_token = 0 if takes_media else _bytes_per_token(og_model, config, mask)
     except Exception as error:
         said, hint = str(error), ""
         if "provider option" in said:
@@ -238,6 +242,8 @@ def from_onnx_genai(
             f"{type(og_model).__name__} and {type(og_tokenizer).__name__}. "
             "To load a folder or a catalogue name, call structgen.load."
         )
+    if og_model.type == "whisper":
+        raise ModelError("Whisper is loaded from its folder: structgen.load(folder).")
     try:
         width = int(_after_one_token(og_model).get_logits().shape[-1])
     except Exception as error:

@@ -191,7 +191,7 @@ class LiveSequence:
         """Run the first tokens, with their pictures and sounds; how many these are."""
         assert self.media is not None
         token_ids = self.media.token_ids
-        self.generator.set_inputs(self.media.inputs)
+        self.generator.set_inputs(self.media.inputs())
         if self.length - len(token_ids) < max(n_scored, 2):  # then it is one pass
             rest = self.ids[0, len(token_ids) : self.length]
             token_ids = np.concatenate([token_ids, rest])

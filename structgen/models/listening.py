@@ -1,0 +1,165 @@
+"""Transcripts of sounds: their segments, and the windows of a long sound one after another.
+
+Knows no model: what is said in a window is handed in. So whoever has the model in another process
+goes through the windows there, and shows each one's segments before the next is heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from structgen.sampling import TokenIds
+
+Samples: TypeAlias = npt.NDArray[np.float32]
+"""Samples of one channel from -1 to 1, float32 ``[n]``."""
+
+RATE = 16_000
+"""Samples a second."""
+
+_LOUDEST = 32_767
+
+WINDOW = 30
+"""Seconds that Whisper hears at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sentence or so of a transcript.
+
+    Attributes:
+        start: seconds from the beginning of the sound.
+        end: the same.
+        text: what is said.
+        token_ids: its tokens, time stamps among them.
+        temperature: what it was written with.
+        logprob: mean log probability of a token of its window.
+        compression_ratio: how much smaller its window's text becomes when it is compressed.
+        no_speech: probability that nothing is said in its window.
+    """
+
+    start: float
+    end: float
+    text: str
+    token_ids: tuple[int, ...]
+    temperature: float
+    logprob: float
+    compression_ratio: float
+    no_speech: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What is said in a sound, or its translation.
+
+    Attributes:
+        text: all of it.
+        language: which language is spoken: ``en``.
+        seconds: how long the sound is.
+        segments: the text in its parts, with their times.
+    """
+
+    text: str
+    language: str
+    seconds: float
+    segments: Sequence[Segment]
+
+    def srt(self) -> str:
+        """The transcript as subtitles in SubRip's format."""
+        return "".join(
+            f"{number}\n{_clock(one.start, ',')} --> {_clock(one.end, ',')}\n{_line(one.text)}\n\n"
+            for number, one in enumerate(self.segments, 1)
+        )
+
+    def vtt(self) -> str:
+        """The transcript as subtitles in the WebVTT format."""
+        cues = (
+            f"{_clock(one.start, '.')} --> {_clock(one.end, '.')}\n{_line(one.text)}\n\n"
+            for one in self.segments
+        )
+        return "WEBVTT\n\n" + "".join(cues)
+
+
+class Heard(NamedTuple):
+    """What was heard in a window.
+
+    Attributes:
+        language: which language is spoken.
+        segments: with their times in the window.
+        seconds: how many of its seconds are done with: the next window begins there.
+    """
+
+    language: str
+    segments: Sequence[Segment]
+    seconds: float
+
+
+class Window(NamedTuple):
+    """What is to be heard next.
+
+    Attributes:
+        samples: 30 seconds at most.
+        language: which language is spoken; None: not known yet.
+        translate: whether to write English instead of what is said.
+        before: tokens of what was said before.
+        temperature: as for `structgen.TextModel.transcribe`.
+    """
+
+    samples: Samples
+    language: str | None
+    translate: bool
+    before: TokenIds
+    temperature: float
+
+
+@final
+class Listening:
+    """The windows of a sound. `window` is the next one until `add` is told what was heard in it."""
+
+    def __init__(self, samples: Samples, first: Window) -> None:
+        """For a sound; all but the samples of ``first`` holds for each window."""
+        self._samples = (samples * _LOUDEST).astype(np.int16)  # half as much to keep and to send
+        self._window = first
+        self._at = 0
+        self._segments: list[Segment] = []
+
+    @property
+    def window(self) -> Window | None:
+        """What is to be heard next; None: all was heard."""
+        rest = self._samples[self._at : self._at + WINDOW * RATE]
+        if not len(rest):
+            return None
+        return self._window._replace(samples=rest / np.float32(_LOUDEST))
+
+    def add(self, heard: Heard) -> Iterable[Segment]:
+        """Take what was heard in the window; its segments with their times in the sound."""
+        start = self._at / RATE
+        found = [
+            replace(one, start=start + one.start, end=start + one.end) for one in heard.segments
+        ]
+        self._segments += found
+        self._window = self._window._replace(language=heard.language)
+        self._at += max(round(heard.seconds * RATE), RATE)
+        return found
+
+    @property
+    def transcript(self) -> Transcript:
+        """What was heard so far."""
+        text = "".join(one.text for one in self._segments).strip()
+        seconds = len(self._samples) / RATE
+        return Transcript(text, self._window.language or "en", seconds, tuple(self._segments))
+
+
+def _line(text: str) -> str:
+    """Text that ends no cue and begins none."""
+    return " ".join(text.split()).replace("-->", "->")
+
+
+def _clock(seconds: float, point: str) -> str:
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest:02}{point}{thousandths:03}"

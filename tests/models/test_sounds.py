@@ -1,0 +1,400 @@
+"""Sounds: what is read of files and within which bounds, and what Whisper makes of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Annotated, Literal
+
+import numpy as np
+import pytest
+import sounds
+import tiny_whisper
+from engine.walks import seeds
+from pydantic import BaseModel, Field, field_validator
+
+import structgen
+from structgen import Generator, Regex
+from structgen.decoding import Task
+from structgen.decoding.options import parse
+from structgen.errors import ModelError, OptionError, PromptError
+from structgen.media import Audio
+from structgen.models.genai import sound
+from structgen.models.genai.whisper import _Written
+from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
+
+STAMP = tiny_whisper.FIRST_STAMP
+ID = tiny_whisper.ID
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory):
+    return structgen.load(tiny_whisper.converted(tmp_path_factory.mktemp("whisper")))
+
+
+@pytest.fixture(scope="module")
+def tone():
+    return Audio(sounds.wav(sounds.tone()))
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_widths_of_wav(width):
+    found = sound.decoded(sounds.wav(sounds.tone(), width=width))
+    assert np.abs(found - sounds.tone()).max() < 2 / 2 ** (8 * width - 1) + 1e-6
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 48_000, 96_000])
+def test_rates_become_one(rate):
+    found = sound.decoded(sounds.wav(sounds.tone(3, rate), rate))
+    assert len(found) == 48_000
+    assert np.abs(found - sounds.tone(3))[800:-800].max() < 1e-3
+
+
+def test_two_channels_become_one():
+    both = np.stack([sounds.tone(), np.zeros(16_000, np.float32)], axis=1)
+    assert np.abs(sound.decoded(sounds.wav(both)) - sounds.tone() / 2).max() < 1e-3
+
+
+def test_flac_and_mp3():
+    found = sound.decoded(sounds.flac([1000, -2000, 3000]))
+    assert np.array_equal(np.rint(found * 32768), np.repeat([1000, -2000, 3000], 4096))
+    tagged = b"ID3\x04\0\0\0\0\x01\x02" + bytes(130) + sounds.mp3(50)
+    assert np.array_equal(sound.decoded(tagged), sound.decoded(sounds.mp3(50)))
+    assert len(sound.decoded(tagged)) == pytest.approx(50 * 1152 / 44_100 * 16_000, abs=2)
+
+
+def test_what_is_no_number_is_silence():
+    data = bytearray(sound.wav(np.zeros(1000, np.float32)))
+    data[44:52] = np.array([np.nan, np.inf], "<f4").tobytes()
+    assert np.array_equal(sound.decoded(bytes(data)), np.zeros(1000))
+
+
+LONG = [
+    ("fLaC", sounds.flac([0] * 2000, size=65_535)),  # 20 kB for two hours
+    ("fLaC in two channels", sounds.flac([0] * 1100, size=65_535, rate=96_000, channels=2)),
+    ("8 kbit/s", sounds.mp3(26_000, b"\xff\xe3\x18\xc4")),
+]
+
+
+@pytest.mark.parametrize("data", [data for _, data in LONG], ids=[name for name, _ in LONG])
+def test_what_becomes_too_long_is_not_decoded(data, monkeypatch):
+    monkeypatch.setattr(sound, "_decoder", lambda: pytest.fail("it was decoded"))
+    with pytest.raises(PromptError, match=r"Audio: it has [\d,]+ seconds, and at most 1,800"):
+        sound.decoded(data)
+
+
+def test_many_places_that_may_be_frames_are_not_all_looked_at():
+    began = time.process_time()
+    with pytest.raises(PromptError, match="too many frames"):
+        sound.decoded(sounds.flac([0]) + b"\xff\xf8" * 1_000_000)
+    with pytest.raises(PromptError):
+        sound.decoded(sounds.mp3(1) + b"\xff\xfb\x90\xc4" * 300_000)
+    assert time.process_time() - began < 10
+
+
+def test_counted_frames_are_never_too_few():
+    random = np.random.default_rng(3)
+    whole = [sounds.flac(range(40), size=300), sounds.mp3(40), sounds.wav(sounds.tone(0.2))]
+    n_decoded = 0
+    for turn in seeds(60):
+        data = bytearray(whole[turn % 3])
+        for _ in range(random.integers(1, 6)):
+            at = int(random.integers(0, len(data)))
+            kind = random.integers(0, 3)
+            if kind == 0:
+                data[at] ^= 1 << int(random.integers(0, 8))
+            elif kind == 1:
+                del data[at : at + int(random.integers(1, 400))]
+            else:
+                data[at:at] = data[: int(random.integers(1, 400))]
+        try:
+            samples, about = sound.decoded(bytes(data)), sound._about(bytes(data))
+        except PromptError:
+            continue
+        n_decoded += 1
+        assert len(samples) <= about.n_frames * sound.RATE / about.rate + 1
+    assert n_decoded > len(seeds(60)) / 5
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"RIFF\0\0\0\0WAVE", "its WAV header is damaged"),
+        (sounds.wav(sounds.tone())[:30], "its header is damaged"),
+        (sounds.wav(sounds.tone())[:44], "it has no samples"),
+        (sounds.wav(sounds.tone(1, 4_000), 4_000), "4,000 samples a second"),
+        (sounds.wav(np.zeros((9, 3), np.float32)), "it has 3 channels"),
+        (sounds.wav(sounds.tone()).replace(b"\x10\0\0\0\x01\0", b"\x10\0\0\0\x02\0"), "of kind 2"),
+        (b"fLaC" + bytes(60), "its FLAC header is damaged"),
+        (sounds.flac([])[:40], "its FLAC header is damaged"),
+        (sounds.flac([]), "it has no samples"),
+        (b"\xff\xff\xff\xff" * 9, "its MP3 header is damaged"),
+        (b"\xff\xfb", "its MP3 header is damaged"),
+    ],
+)
+def test_damage_is_told(data, message):
+    with pytest.raises(PromptError, match=message):
+        sound.decoded(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"OggS" + bytes(40), "it is Ogg, and WAV, MP3 and FLAC are read"),
+        (bytes(4) + b"ftypM4A " + bytes(20), "it is MP4"),
+        (b"\x1aE\xdf\xa3" + bytes(20), "it is WebM"),
+        (b"FORM" + bytes(20), "it is AIFF"),
+        (b"hello, I am a text", "it is of no known kind"),
+        (np.zeros((2, 2), np.float32), r"the array is float32 of shape \(2, 2\)"),
+        (np.zeros(9, np.int16), "the array is int16"),
+    ],
+)
+def test_other_sounds_are_refused_by_name(data, message):
+    with pytest.raises(PromptError, match=message):
+        Audio(data, 16_000)
+
+
+def test_sources(tmp_path):
+    data = sounds.wav(sounds.tone())
+    (tmp_path / "tone.wav").write_bytes(data)
+    uri = f"data:audio/wav;base64,{base64.b64encode(data).decode()}"
+    for source in (data, tmp_path / "tone.wav", str(tmp_path / "tone.wav"), uri, bytearray(data)):
+        assert Audio(source).data == data
+    assert np.abs(sound.decoded(Audio(sounds.tone(), 16_000).data) - sounds.tone()).max() < 1e-3
+    assert Audio(data, language="de", translate=True).language == "de"
+    with pytest.raises(PromptError, match="language=5 has to be a str"):
+        Audio(data, language=5)
+
+
+# -- prompts --------------------------------------------------------------------------------------
+
+
+def test_typed_transcripts(whisper, tone):
+    assert Generator(whisper, Literal["yes", "no"])(tone) in ("yes", "no")
+    found = whisper([tone], list[int], max_new_tokens=40)
+    assert all(type(one) is int for one in found)
+    number = Generator(whisper, Regex(r"\d{4}"))
+    assert number(tone).isdigit()
+    assert number(tone) == "".join(number.stream(tone))
+    text = Generator(whisper)(tone, max_new_tokens=20)
+    assert "<|" not in text  # special tokens are barred
+    assert text == Generator(whisper)([tone], max_new_tokens=20)
+
+
+def test_what_is_heard_matters(whisper, tone):
+    choice = Generator(whisper, Literal["a", "b", "c", "d"])
+    heard = [choice.probabilities(Audio(sounds.wav(sounds.tone(1, 16_000, p)))) for p in (200, 3e3)]
+    assert heard[0] != heard[1]
+    assert choice.probabilities(tone) == choice.probabilities([tone])
+
+
+def test_openais_parts(whisper, tone):
+    data = base64.b64encode(tone.data).decode()
+    part = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "the"}, part]}]
+    number = Generator(whisper, Regex(r"\d{4}"))
+    assert number(messages) == number(["the", tone])
+
+
+def test_several_outputs_each_hear(whisper, tone):
+    number = Generator(whisper, Regex(r"\d{3}"))
+    assert len(number(tone, n=2, temperature=1.0)) == 2
+    assert number.batch([[tone], [tone]]) == [number(tone)] * 2
+
+
+class Code(BaseModel):
+    number: Annotated[int, Field(ge=0, le=999)]
+
+    @field_validator("number")
+    @classmethod
+    def _seven(cls, number):
+        assert number % 7 == 0
+        return number
+
+
+def test_a_value_that_is_refused_is_rewritten(whisper, tone):
+    found = Generator(whisper, Code).result(tone, retries=20)
+    assert found.value.number % 7 == 0
+    assert found.usage.retries  # the runtime cannot rewind: the sound was heard again
+
+
+def test_the_prompt_says_language_and_task(whisper, tone):
+    def tokens(audio, *texts):
+        return Task(whisper, None, None).prepare([*texts, audio], parse({})).token_ids.tolist()
+
+    start = [ID["<|startoftranscript|>"]]
+    german = Audio(tone.data, language="de")
+    assert tokens(german) == [
+        *start,
+        *(ID[name] for name in ("<|de|>", "<|transcribe|>", "<|notimestamps|>")),
+    ]
+    english = tokens(Audio(tone.data, language="fr", translate=True))
+    assert english[1:3] == [ID["<|fr|>"], ID["<|translate|>"]]
+    assert tokens(tone)[1] in whisper.reader.languages.values()
+    before = tokens(german, "the t")
+    assert before[0] == ID["<|startofprev|>"]
+    assert before[1:-4] == whisper.encode("the t").tolist()
+
+
+def test_what_whisper_does_not_take(whisper, tone):
+    for prompt, message in (
+        ("the", "hears, and the prompt has no sound"),
+        ([tone, tone], "takes one sound"),
+        ([Audio(tone.data, language="xx")], "does not know the language 'xx'. It knows de, en, fr"),
+        ([Audio(sounds.wav(sounds.tone(31)))], "has 31 seconds, and tiny-whisper hears 30 at once"),
+    ):
+        with pytest.raises(PromptError, match=message):
+            whisper(prompt)
+    with pytest.raises(ModelError, match="cannot embed"):
+        whisper.embed("the")
+
+
+# -- transcripts ----------------------------------------------------------------------------------
+
+
+def test_a_long_sound_is_heard_window_by_window(whisper):
+    long = Audio(sounds.wav(np.concatenate([sounds.tone(20, pitch=p) for p in (200, 3e3)])))
+    found = whisper.transcribe(long, temperature=0.5)
+    assert found.seconds == 40
+    assert found.language in ("de", "en", "fr")
+    assert found.text == "".join(one.text for one in found.segments).strip()
+    for one in found.segments:
+        assert 0 <= one.start <= one.end <= 40
+        assert one.temperature == 0.5
+        assert one.compression_ratio > 0 > one.logprob
+        assert 0 <= one.no_speech <= 1
+    assert found.segments[-1].end > 30
+
+
+def test_words_of_a_prompt_and_the_language_are_heeded(whisper, tone):
+    german = Audio(tone.data, language="de")
+    plain = whisper.transcribe(german, temperature=0.3)
+    assert plain.language == "de"
+    assert plain == whisper.transcribe(german, temperature=0.3)  # chance is the same each time
+    assert whisper.transcribe(german, prompt="<|endoftext|> the", temperature=0.3) != plain
+
+
+def test_what_transcribe_refuses(whisper, tone):
+    with pytest.raises(PromptError, match=r"takes a structgen\.media\.Audio, and got"):
+        whisper.transcribe("tone.wav")
+    with pytest.raises(OptionError, match="temperature=2"):
+        whisper.transcribe(tone, temperature=2)
+    with pytest.raises(PromptError, match="does not know the language 'xx'"):
+        whisper.transcribe(Audio(tone.data, language="xx"))
+
+
+def stamps(whisper, *tokens):
+    """The segments that tokens stand for: floats are times, strings texts."""
+    ids = []
+    for one in tokens:
+        ids += (
+            [STAMP + round(one / 0.02)] if isinstance(one, float) else whisper.encode(one).tolist()
+        )
+    written = _Written("en", tuple(ids), 0.0, -0.5, 1.0, 0.1)
+    found, done = whisper.reader._segments(written, 20.0)
+    return [(one.start, one.end, one.text) for one in found], done
+
+
+def test_segments_and_where_the_next_window_begins(whisper):
+    assert stamps(whisper, 0.0, "a", 2.0, 2.0, "b", 4.0) == (
+        [(0.0, 2.0, "a"), (2.0, 4.0, "b")],
+        20.0,  # after the last stamp nothing is said
+    )
+    assert stamps(whisper, 0.0, "a", 2.0, 2.0, "b") == ([(0.0, 2.0, "a")], 2.0)
+    assert stamps(whisper, 0.0, "a", 2.0, 2.0) == ([(0.0, 2.0, "a")], 2.0)
+    assert stamps(whisper, 1.0, "a") == ([(1.0, 20.0, "a")], 20.0)
+    assert stamps(whisper, 1.0, "a", 30.0) == ([(1.0, 20.0, "a")], 20.0)  # no longer than it is
+    assert stamps(whisper, 1.0, " ", 3.0) == ([], 20.0)
+    assert stamps(whisper) == ([], 20.0)
+
+
+def allowed(whisper, *tokens):
+    """Which of the end, a letter, and the times 0, 2, 4 and 6 s may come after some tokens."""
+    scores = np.zeros(whisper.vocabulary.size, np.float32)
+    scores[:STAMP] += 20  # stamps are not so likely that one has to come
+    ruled = whisper.reader._ruled(scores, list(tokens))
+    places = [tiny_whisper.END, 5, *(STAMP + 50 * t for t in (0, 2, 4, 6))]
+    assert not np.isfinite(ruled[tiny_whisper.END + 1 : STAMP]).any()
+    return [bool(np.isfinite(ruled[i])) for i in places]
+
+
+def test_rules_of_time_stamps(whisper):
+    zero, two, four = STAMP, STAMP + 100, STAMP + 200
+    assert allowed(whisper) == [False, False, True, False, False, False]  # it begins within 1 s
+    assert allowed(whisper, zero) == [True, True, False, False, False, False]
+    assert allowed(whisper, zero, 5) == [True, True, False, True, True, True]
+    assert allowed(whisper, zero, 5, two) == [True, False, False, True, True, True]
+    assert allowed(whisper, zero, 5, two, two) == [True, True, False, False, False, False]
+    assert allowed(whisper, zero, 5, two, two, 6) == [True, True, False, False, True, True]
+    assert allowed(whisper, zero, 5, two, four, 6) == [True, True, False, False, False, True]
+
+
+def test_a_stamp_comes_where_all_together_are_likelier_than_any_text(whisper):
+    scores = np.zeros(whisper.vocabulary.size, np.float32)
+    scores[5] = 3  # e^3 is less than 1,400 times 1
+    ruled = whisper.reader._ruled(scores, [STAMP, 7])
+    assert np.isinf(ruled[:STAMP]).all()
+    assert np.isfinite(ruled[STAMP + 1 :]).all()
+
+
+def test_windows_go_on_where_a_sentence_ended():
+    samples = np.linspace(-1, 1, 50 * 16_000, dtype=np.float32)
+    first = Window(samples[:0], None, False, np.empty(0, np.int32), 0.0)
+    listening = Listening(samples, first)
+
+    def segment(start, end):
+        return Segment(start, end, f" {start}", (), 0.0, -0.1, 1.0, 0.0)
+
+    assert len(listening.window.samples) == 30 * 16_000
+    assert np.abs(listening.window.samples - samples[: 30 * 16_000]).max() < 1e-4
+    listening.add(Heard("de", [segment(0.0, 4.0), segment(4.0, 27.5)], 27.5))
+    window = listening.window
+    assert window.language == "de"
+    assert len(window.samples) == round(22.5 * 16_000)
+    (found,) = listening.add(Heard("de", [segment(1.0, 2.0)], 0.0))
+    assert (found.start, found.end) == (28.5, 29.5)
+    assert len(listening.window.samples) == round(21.5 * 16_000)  # a second, so that it ends
+    listening.add(Heard("de", [], 21.5))
+    assert listening.window is None
+    assert listening.transcript.text == "0.0 4.0 1.0"
+    assert [one.end for one in listening.transcript.segments] == [4.0, 27.5, 29.5]
+
+
+def test_subtitles():
+    lines = (" Hello,\n you --> there", " Bye.")
+    parts = [Segment(i * 3599.5, i * 3599.5 + 0.25, text, (), 0, 0, 0, 0)
+             for i, text in enumerate(lines)]  # fmt: skip
+    transcript = Transcript("", "en", 4000.0, parts)
+    assert transcript.srt() == (
+        "1\n00:00:00,000 --> 00:00:00,250\nHello, you -> there\n\n"
+        "2\n00:59:59,500 --> 00:59:59,750\nBye.\n\n"
+    )
+    assert transcript.vtt() == (
+        "WEBVTT\n\n00:00:00.000 --> 00:00:00.250\nHello, you -> there\n\n"
+        "00:59:59.500 --> 00:59:59.750\nBye.\n\n"
+    )
+
+
+# -- models ---------------------------------------------------------------------------------------
+
+
+def test_other_models_say_which_to_load(model, tone):
+    with pytest.raises(PromptError, match=r"reads text only, and the prompt has 1 sound. Load Wh"):
+        model([tone])
+    with pytest.raises(ModelError, match=r"transcribes nothing\. Load Whisper"):
+        model.transcribe(tone)
+
+
+def test_a_folder_without_its_tokens_is_told(tmp_path):
+    folder = tiny_whisper.converted(tmp_path)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["added_tokens"] = tokenizer["added_tokens"][:-1]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ModelError, match=r"has no token <\|notimestamps\|>"):
+        structgen.load(folder)
+    with pytest.raises(OptionError, match="cannot rewind"):
+        structgen.load(folder, deterministic=True)
