@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import json
 import os
 import struct
 import wave
@@ -366,18 +367,22 @@ def part(value: Any, where: str) -> str | Media:
     """
     if isinstance(value, (Image, Audio)):
         return value
-    found = f"a {type(value).__name__}"
+    name = type(value).__name__
+    found = f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
     if isinstance(value, Mapping):
         kind = value.get("type")
         given = value.get(kind) if isinstance(kind, str) else None
         if kind == "text" and isinstance(given, str):
             return given
-        if kind == "image_url":
+        if kind == "image_url" and given is not None:
+            _check_keys(value, {"type", "image_url"}, where)
             return Image(_url(given, where))
         if kind == "input_audio" and isinstance(given, Mapping):
+            _check_keys(value, {"type", "input_audio"}, where)
+            _check_keys(given, {"data", "format"}, where)
             data = given.get("data")
             if isinstance(data, str):
-                return Audio(decoded(data, "Audio"))
+                return Audio(decoded(data, where))
         found = f"keys {sorted(map(str, value))}" if value else "an empty mapping"
         if kind not in (None, "text"):
             found = f"type {kind!r}"
@@ -390,13 +395,27 @@ def part(value: Any, where: str) -> str | Media:
 
 def _url(given: Any, where: str) -> str:
     """The ``data:`` URI of a picture in OpenAI's form, or in mistral.rs's, without the mapping."""
-    url = given.get("url") if isinstance(given, Mapping) else given
+    url = given
+    if isinstance(given, Mapping):
+        _check_keys(given, {"url", "detail"}, where)
+        url = given.get("url")
+        if given.get("detail") not in (None, "auto", "high"):
+            raise PromptError(
+                f"{where}: detail={given['detail']!r} is not supported. A model's own processor "
+                "decides how much it sees. Pass a smaller picture, and leave detail out."
+            )
     if isinstance(url, str) and url[:5].lower() == "data:":
         return url
     raise PromptError(
         f"{where} has the type 'image_url', and its url is no data: URI. Fetch the picture and "
         "pass structgen.media.Image(its bytes)."
     )
+
+
+def _check_keys(given: Mapping[str, Any], known: set[str], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise PromptError(f"{where}: {name!r} is not supported. Leave it out.")
 
 
 def openai_part(one: str | Media | dict[str, Any]) -> dict[str, Any]:
@@ -437,7 +456,8 @@ def marked(
                     pieces.append(one["text"])
             content = "".join(pieces)
         texts.append({**message, "content": content})
-    if found and sum(str(text).count(mark) for text in texts for mark in MARKS) > len(found):
+    whole = json.dumps(texts, ensure_ascii=False, default=str) if found else ""
+    if sum(map(whole.count, MARKS)) > len(found):
         raise PromptError(
             "The prompt has pictures or sounds, and a text in it has a code point from U+FDD0 to "
             "U+FDEF, which stand for no characters. Remove it."

@@ -206,6 +206,13 @@ def decide(
     "--cors-origin", "cors_origins", multiple=True, metavar="URL", help="Web pages that may ask."
 )
 @click.option(
+    "--image-host",
+    "image_hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A host that pictures may be fetched from; give several.",
+)
+@click.option(
     "--sessions",
     type=click.Path(dir_okay=False, path_type=Path),
     help="An SQLite file for what is kept, so that it outlives the server.",

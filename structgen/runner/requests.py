@@ -12,17 +12,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
+    Discriminator,
     Field,
+    PlainSerializer,
     PrivateAttr,
     StrictBool,
     StrictInt,
     StrictStr,
+    Tag,
     ValidationInfo,
+    WithJsonSchema,
     WrapValidator,
     create_model,
     field_validator,
@@ -30,7 +34,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from structgen.errors import OptionError, RequestError
+from structgen.errors import OptionError, PromptError, RequestError
+from structgen.media import Audio, Image, openai_part, part
 from structgen.options import FIELDS, OPTIONS
 
 from .fields import (
@@ -50,10 +55,64 @@ from .fields import (
 
 
 class TextPart(Part):
-    """A part of a message's content. Only texts are supported."""
+    """A part of a message's content that is text."""
 
     type: Literal["text"] = "text"
     text: StrictStr
+
+
+def _kind_of(part: Any) -> str:
+    return "media-part" if isinstance(part, (Image, Audio)) else "text-part"
+
+
+_MEDIA_SCHEMA = {
+    "oneOf": [
+        {
+            "type": "object",
+            "required": ["type", "image_url"],
+            "properties": {
+                "type": {"const": "image_url"},
+                "image_url": {
+                    "type": "object",
+                    "required": ["url"],
+                    "properties": {
+                        "url": {"type": "string"},
+                        "detail": {"enum": ["auto", "high"]},
+                    },
+                    "additionalProperties": False,
+                },
+            },
+            "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "required": ["type", "input_audio"],
+            "properties": {
+                "type": {"const": "input_audio"},
+                "input_audio": {
+                    "type": "object",
+                    "required": ["data"],
+                    "properties": {"data": {"type": "string"}, "format": {"type": "string"}},
+                    "additionalProperties": False,
+                },
+            },
+            "additionalProperties": False,
+        },
+    ]
+}
+"""How JSON has a picture or a sound."""
+
+ContentPart: TypeAlias = Annotated[
+    Annotated[TextPart, Tag("text-part")]
+    | Annotated[
+        Any,
+        PlainSerializer(openai_part),
+        WithJsonSchema(_MEDIA_SCHEMA),
+        Tag("media-part"),
+    ],
+    Discriminator(_kind_of),
+]
+"""A part of a message's content: a text, a picture or a sound."""
 
 
 class CalledFunction(Part):
@@ -86,7 +145,8 @@ class Message(Part):
 
     Attributes:
         role: who says it; ``developer`` is ``system``.
-        content: text, or parts of text, which are put together.
+        content: text; or parts, which are put together: texts, and in a user's message pictures and
+            sounds.
         name: who says it by name, for templates that know names.
         tool_calls: calls in an earlier answer of the assistant's.
         tool_call_id: which call this is the result of, with the role ``tool``.
@@ -95,7 +155,7 @@ class Message(Part):
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: StrictStr | Many[TextPart] | None = None
+    content: StrictStr | Many[ContentPart] | None = None
     name: StrictStr | None = None
     tool_calls: Many[MessageToolCall] | None = None
     tool_call_id: StrictStr | None = None
@@ -107,20 +167,27 @@ class Message(Part):
 
     @field_validator("content", mode="before")
     @classmethod
-    def _only_text(cls, content: Any) -> Any:
-        if isinstance(content, (list, tuple)):
-            for index, part in enumerate(content):
-                kind = part.get("type") if isinstance(part, Mapping) else None
-                if isinstance(kind, str) and kind != "text":
-                    raise Wrong(
-                        f"parts of type {kind!r} are not supported: models read text. Pass "
-                        '{"type": "text", "text": ...}.',
-                        index,
-                        "type",
-                        is_supported=False,
-                    )
-            return list(content)
-        return content
+    def _read_media(cls, content: Any) -> Any:
+        if not isinstance(content, (list, tuple)):
+            return content
+        parts = list(content)
+        for index, one in enumerate(parts):
+            kind = one.get("type") if isinstance(one, Mapping) else None
+            if not isinstance(kind, str) or kind == "text":
+                continue
+            if kind not in ("image_url", "input_audio"):
+                raise Wrong(
+                    f"parts of type {kind!r} are not supported. Known are 'text', 'image_url' and "
+                    "'input_audio'.",
+                    index,
+                    "type",
+                    is_supported=False,
+                )
+            try:
+                parts[index] = part(one, "this part")
+            except PromptError as error:
+                raise Wrong(str(error), index, kind) from None
+        return parts
 
     @model_validator(mode="after")
     def _is_whole(self) -> Message:
@@ -130,19 +197,33 @@ class Message(Part):
             raise Wrong("only a message with the role 'tool' has it.", "tool_call_id")
         if self.content is None and not self.tool_calls:
             raise Wrong("there is none. Pass a text.", "content")
+        if self.role != "user" and self.has_media:
+            raise Wrong("a picture or a sound is part of a user's message.", "content")
         return self
 
     @property
+    def has_media(self) -> bool:
+        """Whether there is a picture or a sound among what is said."""
+        return isinstance(self.content, list) and not all(
+            isinstance(part, TextPart) for part in self.content
+        )
+
+    @property
     def text(self) -> str:
-        """What is said."""
+        """What is said, without pictures and sounds."""
         if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
+            return "".join(part.text for part in self.content if isinstance(part, TextPart))
         return self.content or ""
 
     def for_template(self) -> dict[str, Any]:
         """The message as chat templates take it."""
         role = "system" if self.role == "developer" else self.role
         message: dict[str, Any] = {"role": role, "content": self.text}
+        if self.has_media:
+            message["content"] = [
+                openai_part(one.text) if isinstance(one, TextPart) else one
+                for one in self.content or ()
+            ]
         for name in ("name", "tool_call_id", "reasoning_content"):
             value = getattr(self, name)
             if value is not None:

@@ -90,12 +90,24 @@ def messages_in(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 continue
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
         else:
-            message = {"role": item["role"], "content": _joined(item["content"])}
+            message = {"role": item["role"], "content": _content(item["content"])}
         if thought and message["role"] == "assistant":
             message["reasoning_content"] = thought
         thought = None
         found.append(message)
     return found
+
+
+def _content(content: Any) -> Any:
+    """The content of a message: its text, or its parts where some are pictures."""
+    if isinstance(content, str) or all(part["type"] != "input_image" for part in content):
+        return _joined(content)
+    return [
+        {"type": "image_url", "image_url": {"url": part["image_url"]}}
+        if part["type"] == "input_image"
+        else {"type": "text", "text": text_of(part)}
+        for part in content
+    ]
 
 
 def _joined(content: Any) -> str:

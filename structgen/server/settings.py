@@ -53,6 +53,9 @@ class Settings(BaseModel):
         cors_origins: web pages of which origins may ask.
         allowed_hosts: names by which the server may be asked for; none: any, or those of this
             machine where it listens to no other and there are no keys.
+        image_hosts: hosts that pictures may be fetched from, by name, with a port where it is not
+            the usual one; none: pictures come in requests. A host of a private network is asked
+            where its address is named, too.
         requests_per_minute: for each key, or each address where there are no keys; None: no limit.
         max_body_bytes: most bytes of a request.
         max_body_values: most values in the JSON of a request, its names not counted.
@@ -101,6 +104,7 @@ class Settings(BaseModel):
     api_key_file: Path | None = None
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
+    image_hosts: tuple[str, ...] = ()
     requests_per_minute: Count | None = None
     max_body_bytes: Count = 4 << 20
     max_body_values: Count = MAX_VALUES
@@ -129,7 +133,7 @@ class Settings(BaseModel):
     log_prompts: bool = False
     traces: bool = False
 
-    @field_validator("api_keys", "cors_origins", "allowed_hosts", mode="before")
+    @field_validator("api_keys", "cors_origins", "allowed_hosts", "image_hosts", mode="before")
     @classmethod
     def _separated(cls, given: Any) -> Any:
         """A text is a list with commas, as environment variables have it."""

@@ -148,6 +148,14 @@ Part: TypeAlias = Annotated[InputText | OutputText | InputJson, ByType()]
 """A part of a message."""
 
 
+class InputImage(Body):
+    """A picture: a ``data:`` URI, or the address of one on a host that the server may ask."""
+
+    type: Literal["input_image"]
+    image_url: StrictStr
+    detail: Literal["auto", "high"] | None = None
+
+
 class MessageItem(Body):
     """A message."""
 
@@ -157,6 +165,12 @@ class MessageItem(Body):
     content: StrictStr | Many[Part]
     status: Status | None = None
     phase: Literal["commentary", "final_answer"] | None = None
+
+
+class SeenItem(MessageItem):
+    """A message that may have pictures."""
+
+    content: StrictStr | Many[Annotated[InputText | OutputText | InputJson | InputImage, ByType()]]  # type: ignore[assignment]
 
 
 class CallItem(Body):
@@ -194,6 +208,11 @@ InputItem: TypeAlias = Annotated[
     MessageItem | CallItem | CallOutputItem | ReasoningItem, ByType(untyped="role")
 ]
 """An item."""
+
+ResponseItem: TypeAlias = Annotated[
+    SeenItem | CallItem | CallOutputItem | ReasoningItem, ByType(untyped="role")
+]
+"""An item that may have pictures."""
 
 
 # -- the Responses API -----------------------------------------------------------------------------
@@ -269,7 +288,7 @@ Metadata = Annotated[dict[Short, Short], WrapValidator(in_slices)]
 class ResponsesBody(Body):
     """What is asked, but for the fields that are those of chats: the Runner checks these."""
 
-    input: StrictStr | Many[InputItem] | None = None
+    input: StrictStr | Many[ResponseItem] | None = None
     instructions: StrictStr | None = None
     max_output_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     text: TextSettings | None = None

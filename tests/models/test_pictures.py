@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from typing import Literal
 
+import numpy as np
 import onnxruntime_genai as og
 import pytest
 from models import tiny_vision
 from models.tiny_vision import png
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 import structgen
 from structgen import Regex
 from structgen.decoding.options import parse
 from structgen.errors import PromptError
-from structgen.media import Image
+from structgen.media import Audio, Image, data_uri
 
 FAMILIES = ("phi3v", "qwen2_5_vl")
 MARKERS = {
@@ -36,7 +39,7 @@ def runtimes_own(model, text: str, pictures: list[bytes], n: int = 8) -> list[in
     images = og.Images.open_bytes(*pictures) if pictures else None
     given = {} if images is None else {"images": images}
     params = og.GeneratorParams(model.og_model)
-    params.set_search_options(max_length=8192, do_sample=False)
+    params.set_search_options(max_length=tiny_vision.CONTEXT[model.og_model.type], do_sample=False)
     generator = og.Generator(model.og_model, params)
     generator.set_inputs(processor(text, **given))
     found = []
@@ -105,3 +108,152 @@ def test_text_prompts_of_such_models_are_as_the_runtimes(seeing):
 def test_a_text_model_says_what_to_load(model):
     with pytest.raises(PromptError, match=r"smollm2.* reads text only, and the prompt has 1 pic"):
         model(["x", Image(RED)])
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory):
+    return structgen.load(tiny_vision.qwen2_5_vl(tmp_path_factory.mktemp("vision") / "qwen"))
+
+
+def chat_of(picture: bytes, text: str = "What is this?") -> list[dict]:
+    return [{"role": "user", "content": [Image(picture), {"type": "text", "text": text}]}]
+
+
+def test_the_tokens_that_follow_a_picture_stand_where_they_do_in_one_pass(qwen):
+    prompt = structgen.Generator(qwen)._task.prepare(["a", Image(RED), "bcd"], parse({}))
+    more = np.random.default_rng(1).integers(20, 200, 12).astype(np.int32)
+    found = []
+    for cuts in ([1] * 12, [12], [3, 1, 5, 3]):
+        sequence = qwen.start(len(prompt.token_ids) + 40, media=prompt.media)
+        sequence.append(prompt.token_ids[:5])  # as a prompt that is cut into passes
+        sequence.append(prompt.token_ids[5:])
+        for start, end in itertools.pairwise([0, *itertools.accumulate(cuts)]):
+            sequence.append(more[start:end])
+        found.append(sequence.logits()[0])
+    # There is no way back: all of it is run once more.
+    sequence.rewind(len(prompt.token_ids) + 6)
+    sequence.append(more[6:])
+    found.append(sequence.logits()[0])
+    found.append(sequence.recent_logits(len(more) + 2)[-1])
+    for scores in found[1:]:
+        assert np.abs(scores - found[0]).max() < 1e-4
+
+
+class Seen(BaseModel):
+    colour: Literal["red", "blue"]
+    sure: bool
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"forced": False},
+        {"batch_size": 4, "n": 1},
+        {"logprobs": True, "top_logprobs": 2},
+        {"best": True},
+        {"trace": True},
+        {"speculate": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_options_give_with_pictures_what_they_give_with_text(qwen, options):
+    generator = structgen.Generator(qwen, Seen)
+    expected = generator(chat_of(RED))
+    found = generator.result(chat_of(RED), **options)
+    found = found[0] if isinstance(found, list) else found
+    assert found.text == expected or options == {"best": True}
+    assert Seen.model_validate_json(found.text)
+    assert found.confidence["$.colour"].probability > 0
+    assert "".join(generator.stream(chat_of(RED))) == expected
+
+
+def test_several_prompts_and_samples(qwen):
+    generator = structgen.Generator(qwen, Seen)
+    one, other = chat_of(RED), chat_of(BLUE)
+    assert generator([one, other, one]) == [generator(one), generator(other), generator(one)]
+    samples = generator.result(one, n=5, temperature=50.0, seed=4)
+    assert len({sample.text for sample in samples}) > 1
+    labels = structgen.Generator(qwen, Literal["red", "blue"])
+    first, second = labels.probabilities(one), labels.probabilities(other)
+    assert first != second
+    assert labels.probabilities(one) == first
+
+
+def test_checks_that_refuse_values_take_them_back(qwen):
+    class Sure(Seen):
+        @field_validator("sure")
+        @classmethod
+        def _is(cls, value: bool) -> bool:
+            if value is not wanted:
+                raise ValueError("the other")
+            return value
+
+    for wanted in (True, False):
+        assert qwen(chat_of(RED), Sure, retries=5).sure is wanted
+
+
+def test_the_oldest_pictures_go_with_their_messages(qwen):
+    context = qwen.context_length
+    turns = []
+    for i in range(4):
+        turns += [chat_of(RED if i % 2 else BLUE, "x" * (context // 3))[0]]
+        turns.append({"role": "assistant", "content": "ok"})
+    generator = structgen.Generator(qwen, Regex("[a-z]{8}"))
+    assert generator(turns[:-1], truncate=True) == generator(turns[2:-1], truncate=True)
+    last = turns[-4:-1]
+    prompt = generator._task.prepare(turns[:-1], parse({"truncate": True}))
+    alone = generator._task.prepare(last, parse({"truncate": True}))
+    n_pads = prompt.token_ids.tolist().count(tiny_vision.PAD)
+    assert n_pads >= alone.token_ids.tolist().count(tiny_vision.PAD) > 0
+    with pytest.raises(PromptError, match="holds 512"):
+        generator(turns[:-1])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (["x", *[Image(RED)] * 33], "more than 32 pictures"),
+        (["\ufdd0", Image(RED)], "U.FDD0"),
+        (
+            [{"role": "system", "content": [Image(RED)]}, chat_of(RED)[0]],
+            "part of a user's message",
+        ),
+        (["x", Audio(b"RIFF")], "takes no sounds"),
+        (["x", Image(png()[:60])], "cannot read the pictures"),
+        ([Image(RED), 3], "part 1 .* an int"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(qwen, prompt, message):
+    with pytest.raises(PromptError, match=message):
+        structgen.Generator(qwen).result(prompt, max_new_tokens=3)
+
+
+def test_marks_are_text_in_prompts_without_pictures(qwen):
+    generator = structgen.Generator(qwen)
+    prompt = generator._task.prepare([{"role": "user", "content": "\ufdd0"}], parse({}))
+    assert "\ufdd0" in qwen.decode(prompt.token_ids)
+
+
+def test_a_model_in_another_process_sees_the_same(qwen):
+    expected = [structgen.Generator(qwen, Seen)(chat_of(one)) for one in (RED, BLUE)]
+
+    async def ask() -> list[str]:
+        async with qwen.to_async() as model:
+            generator = structgen.Generator(model, Seen)
+            return [await generator(chat_of(one)) for one in (RED, BLUE, RED)]
+
+    found = asyncio.run(ask())
+    assert found == [*expected, expected[0]]
+
+
+def test_a_runner_takes_openais_form_and_that_of_mistral_rs(qwen):
+    uri = data_uri("image/png", RED)
+    text = {"type": "text", "text": "What is this?"}
+    expected = structgen.Generator(qwen, Seen)(chat_of(RED))
+    ways = [{"type": "image_url", "image_url": {"url": uri}}]
+    ways += [{"type": "image_url", "image_url": uri}, Image(RED)]
+    with structgen.Runner({"eyes": str(qwen.folder)}) as runner:
+        for way in ways:
+            messages = [{"role": "user", "content": [way, text]}]
+            answer = runner.chat({"messages": messages, "output_type": Seen, "temperature": 0})
+            assert answer.text == expected

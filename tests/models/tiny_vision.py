@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from PIL import Image as Pillow
 
 HIDDEN = 16
-CONTEXT = 8192
+CONTEXT = {"phi3v": 8192, "qwen2_5_vl": 512}
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -244,7 +244,7 @@ def _folder(
             "bos_token_id": 1,
             "eos_token_id": IDS["<|im_end|>"],
             "pad_token_id": 0,
-            "context_length": CONTEXT,
+            "context_length": CONTEXT[kind],
             "vocab_size": SIZE,
             "image_token_id": PAD,
             "vision_start_token_id": IDS["<|vision_start|>"],
@@ -282,7 +282,7 @@ def _folder(
                 **(more or {}),
             },
         },
-        "search": {"max_length": CONTEXT, "past_present_share_buffer": False},
+        "search": {"max_length": CONTEXT[kind], "past_present_share_buffer": False},
     }
     (folder / "genai_config.json").write_text(json.dumps(config))
     steps = [

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from structgen import OptionError, RequestError, Runner
+from structgen.media import Image
 from structgen.options import OPTIONS
 from structgen.runner import vectors
 from structgen.runner.constraints import wanted
@@ -45,6 +46,8 @@ def refused(**fields: Any) -> RequestError:
     return caught.value
 
 
+PIXEL = np.zeros((1, 1), np.uint8)
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"foo": 1}, "foo"),
     ({"seeds": 1}, "seeds"),
@@ -57,11 +60,24 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
-        "messages[0].content[0].type",
+        "messages[0].content[0].image_url",
     ),
     (
         {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+        "messages[0].content[0].input_audio",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "file"}]}]},
         "messages[0].content[0].type",
+    ),
+    ({"messages": [{"role": "system", "content": [Image(PIXEL)]}]}, "messages[0].content"),
+    (
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": "x", "a": 1}]}
+            ]
+        },
+        "messages[0].content[0].image_url",
     ),
     (
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "b": 1}]}]},

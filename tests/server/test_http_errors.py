@@ -42,8 +42,12 @@ def schema(given: Any) -> Any:
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "robot", "content": ""}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        ({"messages": [{"role": "user", "content": [{"type": "file"}]}]},
          "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {
+            "url": "https://example.com/x.png"}}]}]}, "messages[0].content[0].image_url.url"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {
+            "url": "data:image/png;base64,AAAA"}}]}]}, "messages[0].content[0].image_url"),
         ({"messages": [{"role": "user", "content": "a b " * 9000}]}, "messages"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 1, "response_format": schema({"const": "a long constant"})}, "max_tokens"),

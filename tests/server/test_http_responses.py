@@ -232,8 +232,15 @@ def test_in_the_background(client: openai.OpenAI) -> None:
         ({"input": [{"type": []}]}, "input[0].type"),
         ({"input": [{"role": {}, "content": "x"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": "x", "id": 1}]}, "input[0].id"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]},
          "input[0].content[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+         "input[0].content[0].image_url"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+         "input"),
+        ({"input": [{"role": "user", "content": [
+            {"type": "input_image", "image_url": "http://localhost/x.png"}]}]},
+         "input[0].content[0].image_url"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {
             "properties": {"x": {"pattern": "(a)\\1"}}}}}},

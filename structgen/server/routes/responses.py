@@ -32,6 +32,7 @@ from ..items import (
     usage_of,
 )
 from ..openapi import answers, body
+from ..pictures import with_pictures
 from ..settings import Settings
 from ..shapes import CHAT_FIELDS, Deleted, InputItemList, ResponseAnswer, ResponsesBody
 from ..store import Job, Jobs, Store, Stored
@@ -378,9 +379,10 @@ def _jobs(request: Request) -> Jobs:
 async def create(request: Request) -> Any:
     """Answer an input, and keep the answer, so that a later request can continue from it."""
     given = await json_object(request)
+    is_large = await with_pictures(request, given)
     before, settings = await _before(request, given), settings_of(request)
     asked, stored = await aside(
-        request, lambda: turn_of(given, before, settings), is_large=bool(before)
+        request, lambda: turn_of(given, before, settings), is_large=is_large or bool(before)
     )
     chat = asked.request
     await tried(request, asked)

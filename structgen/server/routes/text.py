@@ -23,6 +23,7 @@ from structgen.runner import (
 
 from ..exchange import DONE, EventStream, Told, answered, begun, event, sent, settings_of
 from ..openapi import answers, body
+from ..pictures import with_pictures
 from ..shapes import CHAT_FIELDS, INPUT, TEXT_FIELDS
 from ..wire import PYTHON_ONLY, Asked, aside, asked, json_object
 
@@ -102,7 +103,8 @@ async def _answered(
 ) -> Response:
     """The answer to a request for text of some kind, whole or piece by piece."""
     given, settings = await json_object(request), settings_of(request)
-    work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings))
+    is_large = await with_pictures(request, given)
+    work: Asked[Any] = await aside(request, lambda: asked(kind, given, settings), is_large=is_large)
     await tried(request, work)
     if work.streams:
         return await streamed(request, stream(work.request), work.told)

@@ -1,0 +1,188 @@
+"""Pictures that requests name by address: fetched from hosts that the server was told of.
+
+Owns which addresses those are, and the bounds of fetching: bytes, seconds, and where a name may
+lead. A name is looked up once, what it leads to is checked, and that is what is connected to; so no
+later answer of the name server counts. Knows nothing of what pictures are: `structgen.media` reads
+the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from fastapi import Request
+
+from structgen.media import MOST_BYTES, MOST_MEDIA, data_uri
+
+from .settings import Settings
+from .wire import refused
+
+_SECONDS = 15.0
+"""Most that the pictures of a request may take together."""
+
+_MOST_REDIRECTS = 3
+_CHUNK = 64 << 10
+_PORTS = {"http": 80, "https": 443}
+
+
+async def with_pictures(request: Request, body: dict[str, Any]) -> bool:
+    """Put ``data:`` URIs in the place of addresses in a body; whether there were any.
+
+    Raises:
+        ApiError: one is of no host that was named, or cannot be fetched.
+    """
+    found = [*_addresses(body)]
+    if not found:
+        return False
+    if len(found) > MOST_MEDIA:
+        raise refused(f"There are more than {MOST_MEDIA} pictures.", found[0][2], "invalid_value")
+    settings: Settings = request.app.state.settings
+    end = time.monotonic() + _SECONDS
+    for holder, key, param in found:
+        links: list[socket.socket] = []
+        work = asyncio.to_thread(fetched, holder[key], settings.image_hosts, end, links)
+        try:
+            data = await asyncio.wait_for(work, max(end - time.monotonic(), 0))
+        except asyncio.TimeoutError:
+            raise refused(
+                f"{param}: the picture did not come within {_SECONDS:g} seconds.",
+                param,
+                "invalid_value",
+            ) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise refused(f"{param}: {error}", param, "invalid_value") from None
+        finally:  # the thread may still wait for a host that says a byte now and then
+            for link in links:
+                with contextlib.suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)
+        holder[key] = data_uri("application/octet-stream", data)
+    return True
+
+
+def _addresses(body: Mapping[str, Any]) -> Iterator[tuple[Any, str, str]]:
+    """Where in a body addresses of pictures stand: in what, under which key, and its path."""
+    for field in ("messages", "input"):
+        for i, message in enumerate(_list(body.get(field))):
+            content = message.get("content") if isinstance(message, dict) else None
+            for j, part in enumerate(_list(content)):
+                if not isinstance(part, dict) or part.get("type") not in _KINDS:
+                    continue
+                param = f"{field}[{i}].content[{j}].image_url"
+                holder, key = part, "image_url"
+                if isinstance(part.get(key), dict):
+                    holder, key, param = part[key], "url", f"{param}.url"
+                url = holder.get(key)
+                if isinstance(url, str) and url[:8].lower().startswith(("http://", "https://")):
+                    yield holder, key, param
+
+
+_KINDS = ("image_url", "input_image")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socket]) -> bytes:
+    """What there is at an address.
+
+    Args:
+        url: of http or https.
+        hosts: those that may be asked: names or addresses, with a port where it is not the usual.
+        end: until when, by `time.monotonic`.
+        links: connections are added here, so that another thread can end them.
+
+    Raises:
+        ValueError: its host is none of these, or it answers with something else than a picture of
+            at most so many bytes.
+        OSError, HTTPException: it cannot be asked.
+    """
+    for _ in range(_MOST_REDIRECTS + 1):
+        parts = urlsplit(url)
+        named = _named(parts, hosts)
+        status, location, data = _asked(parts, hosts, end, links)
+        if status == 200:
+            return data
+        if status not in (301, 302, 303, 307, 308) or not location:
+            raise ValueError(f"the host {named} answers with status {status}.")
+        url = urljoin(url, location)
+        if urlsplit(url).scheme not in _PORTS or _named(urlsplit(url), hosts) != named:
+            raise ValueError(f"the host {named} sends on to another, which is not asked.")
+    raise ValueError(f"the host {named} sends on more than {_MOST_REDIRECTS} times.")
+
+
+def _named(parts: SplitResult, hosts: Sequence[str]) -> str:
+    """The host of an address as it was named to the server."""
+    host, port = (parts.hostname or "").rstrip("."), parts.port
+    shown = f"[{host}]" if ":" in host else host
+    if port is not None and port != _PORTS[parts.scheme]:
+        shown += f":{port}"
+    if parts.username is not None or shown not in {one.lower() for one in hosts}:
+        raise ValueError(
+            f"this server does not fetch pictures from {shown[:100]!r}. Send a data: URI; or start "
+            "it with --image-host HOST for each host that it may ask."
+        )
+    return shown
+
+
+def _asked(
+    parts: SplitResult, hosts: Sequence[str], end: float, links: list[socket.socket]
+) -> tuple[int, str | None, bytes]:
+    """The status of an answer, where it sends on to, and its bytes."""
+    host = parts.hostname or ""
+    port = parts.port or _PORTS[parts.scheme]
+    address = _address(host, port, hosts)
+    link: socket.socket = socket.create_connection((address, port), _left(end))
+    links.append(link)
+    connection = http.client.HTTPConnection(host, port)
+    try:
+        if parts.scheme == "https":
+            link = ssl.create_default_context().wrap_socket(link, server_hostname=host)
+            links.append(link)
+        connection.sock = link
+        path = parts.path or "/"
+        connection.request("GET", f"{path}?{parts.query}" if parts.query else path)
+        answer = connection.getresponse()
+        data = bytearray()
+        while answer.status == 200:
+            link.settimeout(_left(end))
+            chunk = answer.read1(_CHUNK)
+            data += chunk
+            if len(data) > MOST_BYTES:
+                raise ValueError(f"it has more than {MOST_BYTES:,} bytes.")
+            if not chunk:
+                break
+        return answer.status, answer.getheader("location"), bytes(data)
+    finally:
+        connection.close()
+        link.close()
+
+
+def _left(end: float) -> float:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise OSError("it takes too long.")
+    return left
+
+
+def _address(host: str, port: int, hosts: Sequence[str]) -> str:
+    """The address that a name leads to, if it may be asked."""
+    for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        address = str(found[4][0])
+        named = {one.rsplit(":", 1)[0] if one.count(":") == 1 else one.strip("[]") for one in hosts}
+        if not ipaddress.ip_address(address.partition("%")[0]).is_global and address not in named:
+            raise ValueError(
+                f"the host {host} is {address}, of a private network. Name that address with "
+                "--image-host, too, if it may be asked."
+            )
+        return address
+    raise OSError(f"the host {host} has no address.")
