@@ -37,10 +37,12 @@ from .responses import (
     DecisionResponse,
     EmbeddingResponse,
     RerankResponse,
+    SearchPassage,
     TokenLogprob,
     Usage,
 )
 from .runner import Runner
+from .search import WebSearchOptions
 from .sessions import Database, Sessions
 from .telemetry import Metrics, Traces
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome
@@ -78,6 +80,7 @@ __all__ = [
     "RerankRequest",
     "RerankResponse",
     "Runner",
+    "SearchPassage",
     "Sessions",
     "TokenLogprob",
     "Tool",
@@ -87,6 +90,7 @@ __all__ = [
     "Traces",
     "Trials",
     "Usage",
+    "WebSearchOptions",
     "check_json",
     "check_values",
     "few",

@@ -48,6 +48,7 @@ from .responses import (
     ToolCall,
     Usage,
 )
+from .search import ROUNDS, Search, WebSearch
 from .sessions import Sessions, Turn
 from .telemetry import NO_SPAN, Metrics, RequestRecord, Span, Traces
 from .tools import (
@@ -170,6 +171,7 @@ class Agent:
     Args:
         request: what was asked, with ``max_tool_rounds``.
         loop: where tools and ``approve`` run; None: where this does.
+        search: has a tool, too, and what answers may quote.
         metrics: count calls.
         traces: make their spans.
         span: that of the request.
@@ -184,12 +186,14 @@ class Agent:
         request: ChatRequest,
         loop: asyncio.AbstractEventLoop | None = None,
         *,
+        search: Search | None = None,
         metrics: Metrics | None = None,
         traces: Traces | None = None,
         span: Span = NO_SPAN,
     ) -> None:
-        assert request.max_tool_rounds is not None
-        if not request.tools:
+        rounds = request.max_tool_rounds or ROUNDS
+        tools = [*(request.tools or []), *([] if search is None else [search.tool])]
+        if not tools:
             raise RequestError(
                 "max_tool_rounds is of no use without tools.", param="max_tool_rounds"
             )
@@ -204,8 +208,9 @@ class Agent:
         except OptionError as error:
             raise RequestError(str(error), param="tool_timeout") from None
         self._request = request
-        self._rounds: int = request.max_tool_rounds
-        self._tools = expanded(request.tools)
+        self._rounds: int = rounds
+        self._search = search
+        self._tools = expanded(tools)
         self._loop = loop
         self._metrics = metrics or Metrics()
         self._traces = traces or Traces(False)
@@ -228,6 +233,7 @@ class Agent:
         Raises:
             What asking raises, and what ``approve`` does; of tools only what is no `Exception`.
         """
+        search = self._search
         messages = list(self._request.messages)
         choice = self._request.tool_choice
         seen: Counter[Hashable] = Counter()
@@ -243,19 +249,22 @@ class Agent:
                     "tool_choice": "none" if is_last else choice,
                     "parallel_tool_calls": None if is_last else self._request.parallel_tool_calls,
                     **_NOT_ASKED,
+                    **({} if search is None else search.form(self._request, is_last=is_last)),
                 }
             )
             asked._says_something = True
             response: ChatResponse | None = None
             held: list[ChatChunk] = []
-            async with aclosing(ask(asked)) as pieces:
-                async for piece in pieces:
-                    if isinstance(piece, ChatResponse):
-                        response = piece
-                    elif is_held(piece):
-                        held.append(piece)
-                    elif self._follows(piece):
-                        yield piece
+            explained = contextlib.nullcontext() if search is None else search.explained()
+            with explained:
+                async with aclosing(ask(asked)) as pieces:
+                    async for piece in pieces:
+                        if isinstance(piece, ChatResponse):
+                            response = piece
+                        elif is_held(piece):
+                            held.append(piece)
+                        elif self._follows(piece):
+                            yield piece
             assert response is not None
             if self._id:
                 response.id, response.created = self._id, self._created
@@ -468,6 +477,7 @@ class Agent:
     def _whole(self, response: ChatResponse) -> ChatResponse:
         response.usage = summed(self._usages)
         response.agentic_tool_calls = self._log
+        response.web_search = None if self._search is None else self._search.found
         response._messages = [message.model_dump(exclude_none=True) for message in self._added]
         return response
 
@@ -491,7 +501,14 @@ def _key(call: ToolCall) -> str:
 
 
 _NOT_ASKED: dict[str, Any] = dict.fromkeys(
-    ("max_tool_rounds", "approve", "tool_timeout", "max_tool_result", "session_id")
+    (
+        "max_tool_rounds",
+        "approve",
+        "tool_timeout",
+        "max_tool_result",
+        "session_id",
+        "web_search_options",
+    )
 )
 """What a model is not asked."""
 
@@ -516,11 +533,30 @@ class Conversations:
         sessions: the conversations that are kept.
         metrics: count requests and calls.
         traces: make spans.
+        search: searches the web; None: nothing does.
     """
 
     sessions: Sessions
     metrics: Metrics
     traces: Traces
+    search: WebSearch | None = None
+
+    def searching(self, request: ChatRequest) -> Search | None:
+        """The search that a request asks for.
+
+        Raises:
+            RequestError: there is none, or its options are wrong.
+        """
+        if request.web_search_options is None:
+            return None
+        if self.search is None:
+            raise RequestError(
+                "web_search_options: nothing here searches the web. Make the Runner with "
+                "enable_search=True and search_callback=, or pass a tool of your own.",
+                param="web_search_options",
+                kind="unsupported",
+            )
+        return self.search.begin(request)
 
     async def answer(
         self,
@@ -553,9 +589,15 @@ class Conversations:
                     span.set(conversation_id=request.session_id)
                     turn = self.sessions.turn(request.session_id)
                     request = _continued(request, await stack.enter_async_context(turn))
-                if request.max_tool_rounds is not None:
+                search = self.searching(request)
+                if request.max_tool_rounds is not None or search is not None:
                     agent = Agent(
-                        request, loop, metrics=self.metrics, traces=self.traces, span=span
+                        request,
+                        loop,
+                        search=search,
+                        metrics=self.metrics,
+                        traces=self.traces,
+                        span=span,
                     )
                     pieces = agent.answer(ask)
                 else:

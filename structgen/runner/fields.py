@@ -51,7 +51,6 @@ NOT_HERE = {
     "function_call": "It is the old name of tool_choice=.",
     "audio": "Answers are text.",
     "prediction": "Text that is the only way on is appended in one pass by itself.",
-    "web_search_options": "There is no web search. Pass a tool of your own.",
     "moderation": "Nothing is moderated.",
     "best_of": "Pass n= and choose among the outputs.",
     "suffix": "Text between two others is not supported. Put it into the prompt.",

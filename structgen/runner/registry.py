@@ -26,6 +26,9 @@ from structgen.workers import owner
 from .hosts import Host, ModelConfig, opened, size_of, told_kind
 from .loops import Places
 
+_RANKS = "all-minilm-l6-v2"
+"""The embedder that ranks passages where no other is known."""
+
 Status = Literal["loaded", "loading", "unloading", "unloaded", "failed"]
 
 
@@ -162,13 +165,29 @@ class Registry:
             raise error
         return found
 
+    def ranking(self, given: str | None) -> str:
+        """Id of the model that ranks passages: this one, or the first that is told to be an
+        embedder, or the usual one. It is added if need be.
+
+        Raises:
+            ModelNotFound, OptionError: it is no source.
+        """
+        if given is None:
+            given = next(filter(self._is_embedder, self.entries), _RANKS)
+        if given not in self.entries and given not in self.aliases:
+            default = self.default
+            self.add(given, ModelConfig(source=given, kind="embedding"))
+            self.default = default
+        return given
+
+    def _is_embedder(self, id_: str) -> bool:
+        entry = self.entries[id_]
+        kind = told_kind(entry.config) if entry.host is None else entry.host.kind
+        return kind == "embedding"
+
     def embedders(self) -> str:
         """What to pass in place of a model that makes no vectors, as the end of a message."""
-        known = [
-            f"model={entry.id!r}"
-            for entry in self.entries.values()
-            if (told_kind(entry.config) if entry.host is None else entry.host.kind) == "embedding"
-        ]
+        known = [f"model={id_!r}" for id_ in self.entries if self._is_embedder(id_)]
         if known:
             return f"Pass {' or '.join(known)}."
         return "Add an embedder, such as 'all-minilm-l6-v2', and pass its model=."

@@ -411,6 +411,8 @@ class ChatRequest(Sampled):
         tool_timeout: seconds a call may take.
         max_tool_result: characters of a result that the model is shown.
         trace: whether the answer tells what happened at each of its tokens.
+        web_search_options: how the web is searched, with `WebSearchOptions`' fields: the model gets
+            a tool for it. None: it gets none.
     """
 
     _FIXED: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
@@ -441,12 +443,13 @@ class ChatRequest(Sampled):
     tool_timeout: Number | None = None
     max_tool_result: Annotated[StrictInt, Field(ge=1)] | None = None
     trace: StrictBool = False
+    web_search_options: Any = None
     _says_something: bool = PrivateAttr(default=False)
     """Whether an answer that is free text must not be blank, nor a call written out."""
 
     @model_validator(mode="after")
     def _only_of_use(self) -> ChatRequest:
-        if self.max_tool_rounds is None:
+        if self.max_tool_rounds is None and self.web_search_options is None:
             for name in ("approve", "tool_timeout", "max_tool_result"):
                 if getattr(self, name) is not None:
                     raise Wrong("is of no use without max_tool_rounds=: no tool runs.", name)

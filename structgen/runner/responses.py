@@ -27,6 +27,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from structgen.decoding import GenerationResult
+from structgen.types import QuotedText
 
 
 def new_id(prefix: str) -> str:
@@ -358,17 +359,36 @@ class AgenticToolCall(Shape):
         return self._value
 
 
+class SearchPassage(Shape):
+    """A passage of a search result that the model read.
+
+    Attributes:
+        title: of the page.
+        url: its address.
+        text: the passage.
+        start: where it begins in what an answer may quote: all passages, one after the other.
+        end: where it ends there.
+    """
+
+    title: str
+    url: str
+    text: str
+    start: int
+    end: int
+
+
 class ChatResponse(Shape):
     """The answer to a `ChatRequest`.
 
     Attributes:
         agentic_tool_calls: the calls that ran, with ``max_tool_rounds``.
+        web_search: the passages that the model read, with ``web_search_options``.
         agentic_end: why the rounds ended, with ``max_tool_rounds``: the model gave an ``answer``;
             it made ``calls`` of tools without code, which are yours; there were no more
             ``rounds``; or a round of calls and results ``repeats`` itself.
     """
 
-    _own = frozenset({"agentic_tool_calls", "agentic_end"})
+    _own = frozenset({"agentic_tool_calls", "agentic_end", "web_search"})
 
     id: str = Field(default_factory=lambda: new_id("chatcmpl-"))
     object: Literal["chat.completion"] = "chat.completion"
@@ -379,6 +399,7 @@ class ChatResponse(Shape):
     system_fingerprint: str | None = None
     agentic_tool_calls: list[AgenticToolCall] | None = None
     agentic_end: AgenticEnd | None = None
+    web_search: list[SearchPassage] | None = None
     _messages: list[dict[str, Any]] | None = PrivateAttr(default=None)
 
     @property
@@ -394,6 +415,17 @@ class ChatResponse(Shape):
     def value(self) -> Any:
         """The typed value of the first answer: see `Choice.value`."""
         return self.choices[0].value
+
+    def cited(self, quote: QuotedText) -> SearchPassage:
+        """The passage of the web search that a quote of the answer is from.
+
+        Raises:
+            LookupError: it is from none.
+        """
+        for one in self.web_search or ():
+            if one.start <= quote.start < one.end:
+                return one
+        raise LookupError(f"{quote!r} is no quote of a web search.")
 
     @property
     def text(self) -> str:

@@ -51,6 +51,7 @@ from .responses import (
     EmbeddingResponse,
     RerankResponse,
 )
+from .search import SearchCallback, WebSearch
 from .sessions import Sessions
 from .telemetry import Metrics, RequestRecord, Traces
 from .vectors import in_bounds
@@ -67,6 +68,30 @@ def text_host(host: Host, entry: Entry) -> TextHost:
         raise RequestError(
             f"{entry.id} makes vectors and no text. Pass another model=.", param="model"
         )
+    return host
+
+
+def _web_search(
+    callback: SearchCallback | None, model: str, registry: Registry, thread: LoopThread
+) -> WebSearch:
+    """A search whose passages a model ranks. It does not hold the Runner, which holds it."""
+
+    async def ranked(request: RerankRequest) -> RerankResponse:
+        entry = registry.entry(model)
+        async with registry.lease(entry) as host:
+            return await vectors.rerank(embedding_host(host, entry, registry), request, entry.id)
+
+    return WebSearch(callback, lambda request: thread.asked(ranked(request)))
+
+
+def embedding_host(host: Host, entry: Entry, registry: Registry) -> EmbeddingHost:
+    """The host, which has to make vectors.
+
+    Raises:
+        RequestError: it makes text.
+    """
+    if not isinstance(host, EmbeddingHost):
+        raise RequestError(f"{entry.id} is a text model. {registry.embedders()}", param="model")
     return host
 
 
@@ -168,6 +193,9 @@ class Runner:
         sessions: Sessions | str | os.PathLike[str] | None = None,
         traces: Any = None,
         trace_contents: bool = False,
+        enable_search: bool = False,
+        search_callback: SearchCallback | None = None,
+        search_embedding_model: str | None = None,
     ) -> None:
         """Make a Runner; nothing is loaded.
 
@@ -188,9 +216,16 @@ class Runner:
                 False, nowhere; None, to the global one if the program has imported
                 ``opentelemetry``.
             trace_contents: whether spans have prompts, answers, arguments and results.
+            enable_search: whether requests with ``web_search_options`` may search the web.
+            search_callback: searches: a function, sync or async, that is given a query and returns
+                dicts with ``title``, ``description``, ``url`` and ``content``, all texts.
+            search_embedding_model: what ranks passages of results: one of ``models``, or the source
+                of an embedder, which is added. None: the first embedder of ``models`` that is told
+                to be one, else ``all-minilm-l6-v2``.
 
         Raises:
-            OptionError: a source or a number is wrong, or ``opentelemetry`` is not installed.
+            OptionError: a source or a number is wrong, ``opentelemetry`` is not installed, or
+                ``enable_search`` has no ``search_callback``.
             ModelNotFound: ``default`` or an alias names no model.
             SessionError: the file of sessions cannot be used.
         """
@@ -217,7 +252,10 @@ class Runner:
         self.traces = Traces(traces, trace_contents)
         self._owns_sessions = not isinstance(sessions, Sessions)
         kept = sessions if isinstance(sessions, Sessions) else Sessions(sessions)
-        self._conversations = Conversations(kept, self.metrics, self.traces)
+        if (search_callback or search_embedding_model) and not enable_search:
+            raise OptionError(
+                "search_callback= and search_embedding_model= need enable_search=True."
+            )
         self._thread = LoopThread("structgen-runner")
         self._finalizer = weakref.finalize(self, self._thread.stop)
 
@@ -230,9 +268,14 @@ class Runner:
                 max_concurrency=max_concurrency,
                 max_queue=max_queue,
             )
+            search = None
+            if enable_search:
+                model = self._registry.ranking(search_embedding_model)
+                search = _web_search(search_callback, model, self._registry, self._thread)
         except BaseException:
             self._finalizer()
             raise
+        self._conversations = Conversations(kept, self.metrics, self.traces, search)
         self._watch()
 
     def __repr__(self) -> str:
@@ -602,6 +645,10 @@ class Runner:
                 "session_id: tokens are counted of messages. Pass all of them.", param="session_id"
             )
         entry = self._registry.entry(asked.model)
+        search = self._conversations.searching(asked)
+        if search is not None:
+            tools = [*(asked.tools or []), search.tool]
+            asked = asked.model_copy(update={"tools": tools, "web_search_options": None})
         async with self._registry.lease(entry) as host:
             return await prompt_length(text_host(host, entry), plain(asked))
 
@@ -753,7 +800,7 @@ class Runner:
 
     def _own_loop(self, request: ChatRequest) -> asyncio.AbstractEventLoop | None:
         """Where the tools of a request run that was not made in a loop: one of the Runner's."""
-        if request.max_tool_rounds is None:
+        if request.max_tool_rounds is None and request.web_search_options is None:
             return None
         with self._tools_lock:
             thread = self._tools_thread
@@ -800,11 +847,8 @@ class Runner:
         asked = request_of(RerankRequest, request, model, fields)
         with self._seen("rerank", asked.model) as (entry, record):
             async with self._registry.lease(entry) as host:
-                if not isinstance(host, EmbeddingHost):
-                    raise RequestError(
-                        f"{entry.id} is a text model. {self._registry.embedders()}", param="model"
-                    )
-                made = await vectors.rerank(host, asked, entry.id)
+                ranker = embedding_host(host, entry, self._registry)
+                made = await vectors.rerank(ranker, asked, entry.id)
             record.usage["prompt"] = made.usage.prompt_tokens
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,5 +14,7 @@ MODEL = "smollm2-135m-instruct"
 
 @pytest.fixture(scope="session")
 def runner() -> Iterator[Runner]:
-    with Runner({"small": MODEL}, aliases={"default": "small"}) as made:
+    search: Any = {"enable_search": True, "search_callback": lambda query: []}
+    search["search_embedding_model"] = "small"  # nothing is found, so that nothing is ranked
+    with Runner({"small": MODEL}, aliases={"default": "small"}, **search) as made:
         yield made

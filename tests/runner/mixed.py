@@ -27,10 +27,10 @@ NAMES = ("Ann", "Bob", "Eve", "Kim", "Leo", "Mia", "Tom", "Zoe")
 AGES = (9, 12, 24, 31, 63)
 
 
-def tiny_model(folder: Path) -> Path:
-    """A model of random weights and a few kilobytes, converted."""
+def tiny_model(folder: Path, **metadata: Any) -> Path:
+    """A model of random weights and a few kilobytes, converted, with ``metadata``."""
     write = runpy.run_path(str(Path(__file__).parents[1] / "models" / "tiny_gguf.py"))["write"]
-    return models.convert(write(folder / "tiny.gguf"), folder / "tiny-random")
+    return models.convert(write(folder / "tiny.gguf", metadata=metadata), folder / "tiny-random")
 
 
 def about(name: str, age: int) -> list[dict[str, str]]:

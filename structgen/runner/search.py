@@ -1,0 +1,276 @@
+"""Web search: a tool that asks the program's own search, and what the model is told of its results.
+
+Owns the bounds on what comes from outside, how a page is cut into passages, which of them the model
+reads, and the document that an answer may quote. It fetches nothing: `search_callback` does. Who
+ranks passages is given; an agent runs the tool.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias, final
+
+from structgen.errors import OptionError, OutputTypeError, RequestError, Unsatisfiable
+from structgen.types import filled
+
+from .fields import Part
+from .loops import in_thread, is_async
+from .requests import ChatRequest, RerankRequest
+from .responses import RerankResponse, SearchPassage
+from .tools import Tool, ToolFailure
+
+SOURCE = "web_search"
+"""What the tool is called, and the document that quotes name: ``Quote(source="web_search")``."""
+
+ROUNDS = 4
+"""How often may be searched where the request does not say."""
+
+_PASSAGES: Mapping[str, int] = {"low": 3, "medium": 6, "high": 12}
+"""How many passages the model is told of for one query, by ``search_context_size``."""
+
+_MOST_RESULTS = 10
+_LONGEST_CONTENT = 100_000  # characters of a result that are looked at
+_LONGEST_NAME = 300  # of a title or an address
+_PASSAGE = 800  # characters
+_LEAST_PASSAGE = 200
+_MOST_RANKED = 64  # passages; ranking one takes some 10 ms
+_MOST_KEPT = 100  # passages of all queries of a request
+_BETWEEN = "\n\n"
+_WORD = re.compile(r"\w+")
+
+Rerank: TypeAlias = Callable[[RerankRequest], Awaitable[RerankResponse]]
+SearchCallback: TypeAlias = Callable[[str], Any]
+"""Given a query, returns results, or an awaitable of them: dicts with ``title``, ``description``,
+``url`` and ``content``."""
+
+
+class _Place(Part):
+    city: str | None = None
+    country: str | None = None
+    region: str | None = None
+    timezone: str | None = None
+
+
+class _Location(Part):
+    type: Literal["approximate"] = "approximate"
+    approximate: _Place
+
+
+class WebSearchOptions(Part):
+    """How a request searches.
+
+    Attributes:
+        search_context_size: how much of the results the model reads: 3, 6 or 12 passages a query.
+        user_location: where the user is; the model is told.
+        search_description: what the model is told of the tool, in place of the usual.
+        extract_description: of mistral.rs's tool that reads pages, which is not here.
+    """
+
+    search_context_size: Literal["low", "medium", "high"] | None = None
+    user_location: _Location | None = None
+    search_description: str | None = None
+    extract_description: None = None
+
+
+def options_of(given: Any) -> WebSearchOptions:
+    """The options of a request, as an object or a dict.
+
+    Raises:
+        RequestError: a field is unknown or wrong.
+    """
+    if isinstance(given, WebSearchOptions):
+        return given
+    try:
+        return WebSearchOptions.model_validate(given)
+    except ValueError as error:
+        first = error.errors()[0] if hasattr(error, "errors") else {"loc": (), "msg": str(error)}
+        param = ".".join(["web_search_options", *map(str, first["loc"])])
+        raise RequestError(f"{param}: {first['msg']}.", param=param) from None
+
+
+@final
+class WebSearch:
+    """The search of a Runner. Safe to share by requests.
+
+    Args:
+        callback: finds results.
+        rerank: orders passages by how well they answer the query.
+
+    Raises:
+        OptionError: the callback is no function.
+    """
+
+    def __init__(self, callback: Any, rerank: Rerank) -> None:
+        if not callable(callback):
+            raise OptionError(
+                "enable_search=True needs search_callback=: a function that is given a query and "
+                'returns [{"title": …, "description": …, "url": …, "content": …}, …]. structgen '
+                "has no search engine of its own."
+            )
+        self._callback = callback
+        self._rerank = rerank
+
+    def begin(self, request: ChatRequest) -> Search:
+        """The search of one request.
+
+        Raises:
+            RequestError: its options are wrong.
+        """
+        return Search(self, options_of(request.web_search_options), request.output_type)
+
+    async def passages(self, query: str, most: int) -> list[SearchPassage]:
+        """The passages that answer a query best.
+
+        Raises:
+            ToolFailure: the callback returned something else.
+        """
+        if is_async(self._callback):
+            found = await self._callback(query)
+        else:
+            found = await in_thread(lambda: self._callback(query), SOURCE)
+            if inspect.isawaitable(found):
+                found = await found
+        passages = [one for result in _results(found) for one in _cut(*result)]
+        words = set(_WORD.findall(query.lower()))
+        passages.sort(key=lambda one: -len(words & set(_WORD.findall(one.text.lower()))))
+        passages = passages[:_MOST_RANKED]
+        if len(passages) <= 1:
+            return passages
+        ranked = await self._rerank(
+            RerankRequest(
+                query=query,
+                documents=[f"{one.title}\n{one.text}" for one in passages],
+                top_n=most,
+                truncate_sequence=True,
+            )
+        )
+        return [passages[one.index] for one in ranked.results]
+
+
+@final
+class Search:
+    """What one request has found so far.
+
+    Attributes:
+        found: the passages that the model was told of, without those that it knew.
+        tool: what the model calls.
+    """
+
+    def __init__(self, search: WebSearch, options: WebSearchOptions, output_type: Any) -> None:
+        self.found: list[SearchPassage] = []
+        self._search = search
+        self._most = _PASSAGES[options.search_context_size or "medium"]
+        self._quotes = _quotes(output_type)
+        about = options.search_description or "Search the web. Returns passages of pages."
+        if options.user_location is not None:
+            named = options.user_location.approximate.model_dump(exclude_none=True)
+            about += f" The user is near: {', '.join(map(str, named.values()))}."
+        query = {"type": "string", "minLength": 1, "maxLength": 200}
+        definition = {
+            "name": SOURCE,
+            "description": about,
+            "parameters": {"type": "object", "properties": {"query": query}, "required": ["query"]},
+        }
+        self.tool = Tool({"type": "function", "function": definition}, self._called)
+
+    async def _called(self, query: str) -> str:
+        passages = await self._search.passages(query, self._most)
+        # Now, since another search of the same round may have ended meanwhile.
+        known = {(one.url, one.text): number for number, one in enumerate(self.found, 1)}
+        told = []
+        for one in passages:
+            number = known.get((one.url, one.text))
+            if number is None and len(self.found) < _MOST_KEPT:
+                last = self.found[-1].end + len(_BETWEEN) if self.found else 0
+                self.found.append(
+                    one.model_copy(update={"start": last, "end": last + len(one.text)})
+                )
+                number = len(self.found)
+            if number is not None:
+                told.append(f"[{number}] {one.title} ({one.url})\n{one.text}")
+        return _BETWEEN.join(told) or "Nothing was found."
+
+    def form(self, request: ChatRequest, *, is_last: bool) -> dict[str, Any]:
+        """What a round of a request asks for beside its tools: what is quoted is what was found.
+
+        An answer that quotes cannot come before something was found: then the model has to search.
+        """
+        if not self._quotes:
+            return {}
+        if not self.found and not is_last and request.tool_choice in (None, "auto", "required"):
+            return {"tool_choice": {"type": "function", "function": {"name": SOURCE}}}
+        document = _BETWEEN.join(one.text for one in self.found)
+        return {"output_type": filled(request.output_type, {SOURCE: document})}
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Say why where an answer has to quote, and nothing was found."""
+        try:
+            yield
+        except Unsatisfiable as error:
+            if self.found or not self._quotes:
+                raise
+            raise OutputTypeError(
+                "The web search found nothing, and the output type has to quote it. Let the quote "
+                "be optional, or a list that may be empty."
+            ) from error
+
+
+def _quotes(output_type: Any) -> bool:
+    """Whether an output type quotes what was found."""
+    try:
+        filled(output_type, {SOURCE: "x"})
+    except OptionError:
+        return False  # it quotes nothing, or documents of its own
+    return output_type is not None
+
+
+def _results(given: Any) -> list[tuple[str, str, str]]:
+    """Title, address and content of each result, in bounds.
+
+    Raises:
+        ToolFailure: they are none.
+    """
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
+        raise ToolFailure(
+            "The search failed.",
+            detail=f"search_callback returned a {type(given).__name__}, and no list of dicts.",
+        )
+    found = []
+    for one in given[:_MOST_RESULTS]:
+        fields = [
+            str(text).replace("\0", "")
+            for name in ("title", "url", "content", "description")
+            if isinstance(one, Mapping) and isinstance(text := one.get(name, ""), str)
+        ]
+        if len(fields) < 4:
+            raise ToolFailure(
+                "The search failed.",
+                detail=f"search_callback returned {str(one)[:200]!r}, and no dict with texts for "
+                "title, description, url and content.",
+            )
+        title, url, content, description = fields
+        text = content[:_LONGEST_CONTENT].strip() or description[:_LONGEST_CONTENT].strip()
+        found.append((title[:_LONGEST_NAME], url[:_LONGEST_NAME], text))
+    return found
+
+
+def _cut(title: str, url: str, text: str) -> list[SearchPassage]:
+    """A page as passages, which end where a sentence or a line does, if one does."""
+    found = []
+    while text:
+        end = len(text)
+        if end > _PASSAGE:
+            part = text[:_PASSAGE]
+            ends = [part.rfind(mark) + 1 for mark in (". ", "! ", "? ", "\n")]
+            end = max(ends)
+            if end < _LEAST_PASSAGE:
+                end = part.rfind(" ") + 1 or _PASSAGE
+        passage = text[:end].strip()
+        if passage:
+            found.append(SearchPassage(title=title, url=url, text=passage, start=0, end=0))
+        text = text[end:]
+    return found
