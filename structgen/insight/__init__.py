@@ -38,6 +38,8 @@ from .json_places import (
     Opened,
     Path,
     Unescaper,
+    check_values,
+    n_values,
 )
 from .path_suggestions import suggestion
 from .regex_picture import picture, svg
@@ -75,10 +77,12 @@ __all__ = [
     "ValueConfidence",
     "WrittenTexts",
     "below",
+    "check_values",
     "headline",
     "is_json",
     "may_have_sites",
     "measuring",
+    "n_values",
     "names_of",
     "picture",
     "readable_prompt",

@@ -10,6 +10,8 @@ tokens or schemas.
         ...                                                # Closed(("name",), 8, 13), …
     reader.finish()                                        # the document has ended
 
+`check_values` looks at JSON of strangers before anybody reads it.
+
 `ByteReader` reads a text with a constraint's automaton, for those who ask about places in it:
 cursors go from token to token, this goes inside a token, too.
 """
@@ -370,3 +372,26 @@ class ByteReader:
         self._tape.feed(bytes(self._read[self._on_tape :]))
         self._on_tape = len(self._read)
         return self._tape
+
+
+def check_values(text: str, most: int) -> tuple[str, str]:
+    """Refuse JSON text with more values.
+
+    Returns:
+        The text outside of its strings, and all of it without escapes that hide a string's end.
+
+    Raises:
+        ValueError: it has more.
+    """
+    # Without such escapes, each second part is outside of strings.
+    bare = text.replace("\\\\", "__").replace('\\"', "__")
+    quotes = bare.count('"')
+    outside = "".join(bare.split('"')[::2]) if quotes <= 4 * most else ""
+    if quotes > 4 * most or n_values(outside) > most:
+        raise ValueError(f"it has more than {most:,} values")
+    return outside, bare
+
+
+def n_values(text: str) -> int:
+    """About how many values JSON text has, or more."""
+    return sum(map(text.count, ",[{"))

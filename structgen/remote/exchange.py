@@ -236,6 +236,7 @@ def _not_understood(found: Any) -> NoReturn:
 
 
 _SHOWN = 500
+_LEAST = 64  # characters that each piece, call and score counts as, which may all be empty
 _MOST_CHARACTERS = 64 << 20  # of one reply; a server may pass over max_tokens
 _FAILED = frozenset(("abort", "aborted", "cancelled", "error", "timeout"))
 """Why servers end an answer that is none. OpenAI has no word for it."""
@@ -321,6 +322,11 @@ class Exchange:
         """Of ``timeout``; None without one."""
         timeout = self._question.search.timeout
         return None if timeout is None else self._began + timeout - time.perf_counter()
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether log probabilities are asked for."""
+        return self._question.search.logprobs
 
     def request(self, *, in_pieces: bool) -> dict[str, Any]:
         """The arguments of the next request, for ``client.chat.completions.create``."""
@@ -485,6 +491,7 @@ class Exchange:
             parts[0] += call.name
             parts[1] += call.arguments
             reply.n_characters += len(call.name) + len(call.arguments)
+        reply.n_characters += _LEAST * (1 + len(said.calls) + len(said.logprobs))
         reply.n_characters += len(said.content) + len(said.reasoning) + len(said.refusal)
         if reply.n_characters > _MOST_CHARACTERS:
             raise RemoteError(f"The server sent more than {_MOST_CHARACTERS:,} characters.")

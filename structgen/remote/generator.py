@@ -38,6 +38,7 @@ from structgen.decoding import (
 )
 from structgen.errors import ModelError, OptionError, RemoteError, StructgenError
 from structgen.generator import Generator
+from structgen.insight import check_values
 from structgen.options import CallOptions
 from structgen.types import T_co
 from structgen.values import Shapes, shapes_of
@@ -54,7 +55,8 @@ _SHOWN = 300
 _POLL_SECONDS = 0.05
 """How often it is looked whether a call is cancelled, while nothing comes."""
 
-_MOST_BYTES = 64 << 20  # of a body, or of a line of a stream
+_MOST_BYTES = 16 << 20  # of a body, or of an event of a stream
+_MOST_VALUES, _MOST_SCORED = 100_000, 1_000_000  # in it, and with logprobs: each takes some 10 us
 
 _OURS = frozenset(
     (
@@ -261,28 +263,45 @@ def _bounded(client: Any, exchange: Exchange) -> Iterator[None]:
 
 
 class _Bound:
-    """Counts what comes."""
+    """Holds what comes until it is known not to be too much: bodies, and events of a stream."""
 
     def __init__(self, exchange: Exchange, response: Any) -> None:
         self._exchange = exchange
         self._is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        self._size = 0
+        self._what = "an event of a stream" if self._is_stream else "an answer"
+        self._held = bytearray()
 
     def take(self, piece: bytes) -> bytes:
-        """A piece has come.
+        """A piece has come; returns what is whole.
 
         Raises:
             RemoteError: it is too much.
             TimeoutError: the call has no time left.
         """
-        first = piece.find(b"\n") if self._is_stream else -1
-        if self._size + (len(piece) if first < 0 else first) > _MOST_BYTES:
-            what = "a line of a stream" if self._is_stream else "an answer"
-            raise RemoteError(f"The server sent {what} of more than {_MOST_BYTES:,} bytes.")
-        self._size = self._size + len(piece) if first < 0 else len(piece) - piece.rfind(b"\n") - 1
+        begin = max(len(self._held) - 3, 0)
+        self._held += piece
+        if len(self._held) > _MOST_BYTES:
+            raise RemoteError(f"The server sent {self._what} of more than {_MOST_BYTES:,} bytes.")
         if self._exchange.is_interrupted:
             raise TimeoutError
-        return piece
+        blank = max(self._held.rfind(one, begin) for one in (b"\n\n", b"\n\r\n", b"\r\r"))
+        return self.rest(blank + 3) if self._is_stream and blank >= 0 else b""
+
+    def rest(self, end: int | None = None) -> bytes:
+        """What is held, or its beginning.
+
+        Raises:
+            RemoteError: it has too many values.
+        """
+        data = bytes(self._held[:end])
+        del self._held[:end]
+        most = _MOST_SCORED if self._exchange.has_scores else _MOST_VALUES
+        try:
+            check_values(data.decode(errors="replace"), most)
+        except ValueError:
+            said = f"The server sent {self._what} with more than {most:,} values."
+            raise RemoteError(said) from None
+        return data
 
 
 def _watch(response: Any) -> None:
@@ -296,11 +315,13 @@ def _watch(response: Any) -> None:
     )
 
     def iter_bytes(chunk_size: int | None = None) -> Iterator[bytes]:
-        return map(bound.take, whole(chunk_size))
+        yield from map(bound.take, whole(chunk_size))
+        yield bound.rest()
 
     async def aiter_bytes(chunk_size: int | None = None) -> AsyncIterator[bytes]:
         async for piece in whole_async(chunk_size):
             yield bound.take(piece)
+        yield bound.rest()
 
     response.iter_bytes, response.aiter_bytes = iter_bytes, aiter_bytes
 

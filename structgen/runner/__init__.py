@@ -12,7 +12,7 @@ spans) and `agent` (a chat with all of these); `runner` (`Runner`). Knows no ser
 from __future__ import annotations
 
 from .agent import ToolRequest
-from .fields import MAX_VALUES, ByName, Many, check_json, check_values, few, in_slices
+from .fields import MAX_VALUES, ByName, Many, check_json, few, in_slices
 from .fields import refused as request_error
 from .hosts import ModelConfig, installed
 from .loops import Aside, AsyncChunkStream, ChunkStream
@@ -92,7 +92,6 @@ __all__ = [
     "Usage",
     "WebSearchOptions",
     "check_json",
-    "check_values",
     "few",
     "in_slices",
     "installed",

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from structgen.errors import OutputTypeError, PatternError, RequestError
+from structgen.insight import check_values
 
 MAX_DEPTH = 200
 """Deepest nesting of JSON that strangers send."""
@@ -92,29 +93,6 @@ def check_json(text: str, most: int = MAX_VALUES) -> None:
             raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     if _HALF.search(bare):
         raise ValueError("it has half of a character (a lone surrogate, \\ud800 to \\udfff)")
-
-
-def check_values(text: str, most: int) -> tuple[str, str]:
-    """Refuse JSON text with more values.
-
-    Returns:
-        The text outside of its strings, and all of it without escapes that hide a string's end.
-
-    Raises:
-        ValueError: it has more.
-    """
-    # Without such escapes, each second part is outside of strings.
-    bare = text.replace("\\\\", "__").replace('\\"', "__")
-    quotes = bare.count('"')
-    outside = "".join(bare.split('"')[::2]) if quotes <= 4 * most else ""
-    if quotes > 4 * most or n_values(outside) > most:
-        raise ValueError(f"it has more than {most:,} values")
-    return outside, bare
-
-
-def n_values(text: str) -> int:
-    """About how many values JSON text has, or more."""
-    return sum(map(text.count, ",[{"))
 
 
 def in_slices(given: Any, read: ValidatorFunctionWrapHandler) -> Any:

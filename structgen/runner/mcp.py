@@ -36,9 +36,10 @@ from pydantic import ValidationError
 
 from structgen.constraint import compile as compile_constraint
 from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
+from structgen.insight import check_values
 from structgen.vocabulary import Vocabulary
 
-from .fields import MAX_VALUES, check_values
+from .fields import MAX_VALUES
 from .loops import in_thread
 from .tools import Tool, ToolFailure, as_text, check_seconds
 

@@ -35,6 +35,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from structgen.errors import OptionError, PromptError, RequestError
+from structgen.insight import n_values
 from structgen.media import Audio, Image, openai_part, part
 from structgen.options import FIELDS, OPTIONS
 
@@ -49,7 +50,6 @@ from .fields import (
     Wrong,
     check_json,
     in_slices,
-    n_values,
     shown,
 )
 

@@ -32,8 +32,9 @@ from filelock import FileLock, Timeout
 from starlette.types import ASGIApp, Message
 
 from structgen.errors import OptionError, StructgenError
+from structgen.insight import check_values
 from structgen.jobs import BadRow, Job, Parts, Row, Source, Unread
-from structgen.runner import Aside, check_values
+from structgen.runner import Aside
 from structgen.storage import fork_safe
 from structgen.storage.user_folder import written_whole
 

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import openai
@@ -260,6 +261,34 @@ def test_what_never_ends_is_not_kept(
             assert answer.choices[0].message.content == "x" * 2000
 
     asyncio.run(awaited())
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_many_values_are_not_read(
+    is_stream: bool, remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """48 MB of calls of tools held up an event loop for 24 s, and took 1.2 GB."""
+    monkeypatch.setattr(generator, "_MOST_VALUES", 1_000)
+    text = '["a", "\\"'
+    few = Reply(raw=json.dumps(message(content=text * 1_000)).encode())
+    many = Reply(raw=json.dumps(message(content=[{"type": "text", "text": "y"}] * 500)).encode())
+    for reply in (few, many):
+        asks = Generator(remote(reply))
+        ask = partial(asks.stream, "?") if is_stream else partial(asks, "?")
+        if reply is few:
+            assert "".join(ask()) == text * 1_000
+        else:
+            with pytest.raises(RemoteError, match="more than 1,000 values"):
+                list(ask())
+
+
+def test_pieces_without_text_have_an_end(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_MOST_CHARACTERS", 1_000)
+    calls = [{"index": n, "function": {}} for n in range(20)]
+    with pytest.raises(RemoteError, match="more than 1,000 characters"):
+        list(
+            Generator(remote(Reply(raw=json.dumps(message(tool_calls=calls)).encode()))).stream("?")
+        )
 
 
 @pytest.mark.parametrize("drips_head", [False, True])
