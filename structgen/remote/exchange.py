@@ -326,7 +326,7 @@ class Exchange:
     @property
     def has_scores(self) -> bool:
         """Whether log probabilities are asked for."""
-        return self._question.search.logprobs
+        return bool(self._question.search.logprobs)
 
     def request(self, *, in_pieces: bool) -> dict[str, Any]:
         """The arguments of the next request, for ``client.chat.completions.create``."""
