@@ -14,6 +14,7 @@ import base64
 import binascii
 import io
 import json
+import math
 import os
 import struct
 import wave
@@ -29,7 +30,7 @@ MOST_BYTES = 20 << 20
 """Most bytes of a picture or a sound."""
 
 MOST_PIXELS = 50_000_000
-"""Most pixels of a picture: what it takes decoded is three bytes each, at least."""
+"""Most pixels of a prompt's pictures: decoded, each takes three bytes at least, and 30 ns."""
 
 MOST_RATIO = 200
 """Most times that a picture may be as long as it is wide, or the other way round: models scale the
@@ -440,7 +441,7 @@ def marked(
         messages: of `structgen.decoding.chat.parse`.
 
     Raises:
-        PromptError: there are pictures or sounds, and a text has a mark.
+        PromptError: the pictures are too large; or there are media, and a text has a mark.
     """
     found: list[Media] = []
     texts: list[dict[str, Any]] = []
@@ -456,6 +457,12 @@ def marked(
                     pieces.append(one["text"])
             content = "".join(pieces)
         texts.append({**message, "content": content})
+    pixels = sum(math.prod(one.size) for one in found if isinstance(one, Image))
+    if pixels > MOST_PIXELS:
+        raise PromptError(
+            f"The pictures of the prompt have {pixels:,} pixels together, and at most "
+            f"{MOST_PIXELS:,} are taken. Make them smaller."
+        )
     whole = json.dumps(texts, ensure_ascii=False, default=str) if found else ""
     if sum(map(whole.count, MARKS)) > len(found):
         raise PromptError(
