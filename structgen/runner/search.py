@@ -20,7 +20,7 @@ from .fields import Part
 from .loops import in_thread, is_async
 from .requests import ChatRequest, RerankRequest
 from .responses import RerankResponse, SearchPassage
-from .tools import Tool, ToolFailure
+from .tools import Tool, ToolFailure, shown
 
 SOURCE = "web_search"
 """What the tool is called, and the document that quotes name: ``Quote(source="web_search")``."""
@@ -242,7 +242,7 @@ def _results(given: Any) -> list[tuple[str, str, str]]:
     found = []
     for one in given[:_MOST_RESULTS]:
         fields = [
-            str(text).replace("\0", "")
+            shown(text.replace("\0", ""), _LONGEST_CONTENT)[0]
             for name in ("title", "url", "content", "description")
             if isinstance(one, Mapping) and isinstance(text := one.get(name, ""), str)
         ]

@@ -44,6 +44,12 @@ async def last_first(request: Any) -> RerankResponse:
     )
 
 
+def test_what_is_no_text_ends_no_answer() -> None:
+    (found,) = asyncio.run(searching([{**MILL, "content": "a\ud800\0b"}]).passages("mill", 3))
+    assert found.text == "a\ufffdb"
+    assert found.model_dump_json()
+
+
 def searching(pages: Any) -> WebSearch:
     return WebSearch(lambda query: pages, last_first)
 

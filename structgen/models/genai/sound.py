@@ -34,7 +34,8 @@ MOST_SAMPLES = 60_000_000
 """Most samples of a file, all channels together: each takes some 16 bytes while it is decoded."""
 
 _RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000)
-_MOST_SYNCS = 100_000  # of a FLAC file: half an hour has some 20,000 frames
+_MOST_SYNCS = 100_000  # of a FLAC file: half an hour has some 20,000 frames; of MP3 four times
+_MOST_PARTS = 1_000  # tags before a sound, or parts of a WAV file before its samples
 
 
 class _About(NamedTuple):
@@ -144,10 +145,13 @@ def _decoder() -> Any:
 
 def _without_tags(data: bytes) -> bytes:
     """The file without tags before it, which the runtime takes for the sound."""
-    while data[:3] == b"ID3" and len(data) > 10:
-        size = functools.reduce(lambda size, byte: size << 7 | byte & 0x7F, data[6:10], 0)
-        data = data[10 + size :]
-    return data
+    at = 0
+    for _ in range(_MOST_PARTS):
+        if data[at : at + 3] != b"ID3" or len(data) <= at + 10:
+            break
+        size = data[at + 6 : at + 10]
+        at += 10 + functools.reduce(lambda size, byte: size << 7 | byte & 0x7F, size, 0)
+    return data[at:]
 
 
 def _about(data: bytes) -> _About:
@@ -169,7 +173,9 @@ _WAV_KINDS = (1, 3, 6, 7, 0xFFFE)
 
 def _about_wav(data: bytes) -> _About:
     at, form = 12, None
-    while at + 8 <= len(data):
+    for _ in range(_MOST_PARTS):
+        if at + 8 > len(data):
+            break
         name, size = struct.unpack_from("<4sI", data, at)
         if name == b"fmt ":
             form = struct.unpack_from("<HHIIH", data, at + 8)
@@ -242,7 +248,10 @@ def _about_mp3(data: bytes) -> _About:
     A frame without a length of its own ends where the next one begins: each such header counts.
     """
     b = np.frombuffer(data, np.uint8)
-    at = np.flatnonzero((b[:-3] == 0xFF) & (b[1:-2] >= 0xE0)).astype(np.int64)
+    is_sync = (b[:-3] == 0xFF) & (b[1:-2] >= 0xE0)
+    if np.count_nonzero(is_sync) > 4 * _MOST_SYNCS:
+        raise PromptError("Audio: its MP3 has too many frames. Convert it.")
+    at = np.flatnonzero(is_sync).astype(np.int64)
     version, layer = b[at + 1] >> 3 & 3, b[at + 1] >> 1 & 3  # 0, 2, 3: 2.5, 2, 1; 1, 2, 3: III to I
     code, rate_code = b[at + 2] >> 4, b[at + 2] >> 2 & 3
     good = (version != 1) & (layer != 0) & (code != 15) & (rate_code != 3)
