@@ -76,12 +76,13 @@ class Image:
             data = _png_of(source)
         elif callable(getattr(source, "save", None)) and hasattr(source, "getbands"):
             file = io.BytesIO()
-            (source if source.mode in _PNG_MODES else source.convert("RGB")).save(file, "PNG")
+            picture = source if source.mode in _PNG_MODES else source.convert("RGB")
+            picture.save(file, "PNG", compress_level=1)
             data = file.getvalue()
         else:
             data = _bytes_of(source, "Image", "a picture of Pillow's or a NumPy array")
         kind, size = _header(data)
-        _check_size(*size)
+        check_size(*size)
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "media_type", f"image/{kind}")
         object.__setattr__(self, "size", size)
@@ -219,7 +220,7 @@ def _png_of(array: Any) -> bytes:
             "[height, width, 3] or [height, width, 4]."
         )
     height, width = shape[:2]
-    _check_size(width, height)
+    check_size(width, height)
     rows = array.reshape(height, width * channels)
     raw = b"".join(b"\0" + row.tobytes() for row in rows)
     kind = {1: 0, 3: 2, 4: 6}[channels]
@@ -260,7 +261,12 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of JPEG that are followed by a size
 
 
-def _check_size(width: int, height: int) -> None:
+def check_size(width: int, height: int) -> None:
+    """Refuse a picture that is too large to be decoded.
+
+    Raises:
+        PromptError: so it is.
+    """
     if not width or not height:
         raise PromptError(f"Image: it has {width:,} x {height:,} pixels.")
     if width * height > MOST_PIXELS:
@@ -285,11 +291,14 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
             if data[12:16] == b"IHDR":
                 size = struct.unpack(">II", data[16:24])
         elif data.startswith(b"\xff\xd8"):
-            kind, size = "jpeg", _jpeg_size(data)
+            kind = "jpeg"
+            size = _jpeg_size(data)
         elif data[:6] in (b"GIF87a", b"GIF89a"):
-            kind, size = "gif", struct.unpack("<HH", data[6:10])
+            kind = "gif"
+            size = struct.unpack("<HH", data[6:10])
         elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            kind, size = "webp", _webp_size(data)
+            kind = "webp"
+            size = _webp_size(data)
     except struct.error:
         size = None
     if not kind:

@@ -189,6 +189,7 @@ def test_tests_stand_where_what_they_test_does():
         "test_asgi.py",
         "test_errors.py",
         "test_layout.py",
+        "test_media.py",
         "test_public_names.py",
         "test_readme.py",
         "test_site.py",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import itertools
 import struct
 from typing import Literal
@@ -12,6 +14,7 @@ import onnxruntime_genai as og
 import pytest
 from models import tiny_vision
 from models.tiny_vision import png
+from PIL import Image as Pillow
 from pydantic import BaseModel, field_validator
 
 import structgen
@@ -268,3 +271,32 @@ def test_a_runner_takes_openais_form_and_that_of_mistral_rs(qwen):
             messages = [{"role": "user", "content": [way, text]}]
             answer = runner.chat({"messages": messages, "output_type": Seen, "temperature": 0})
             assert answer.text == expected
+
+
+def test_damaged_pictures_are_errors_and_never_the_end_of_the_process(qwen):
+    file = io.BytesIO()
+    Pillow.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), np.uint8)).save(
+        file, "JPEG"
+    )
+    good = file.getvalue()
+    (seen,) = qwen.perceive([Image(good)]).token_ids
+    assert len(seen) == 8
+    bad = [good[:-200], good[:300], good[:180] + b"\xff\xc0" + good[182:], good[:-9] + bytes(9)]
+    for kind in ("GIF", "WEBP"):
+        file = io.BytesIO()
+        Pillow.open(io.BytesIO(good)).save(file, kind)
+        qwen.perceive([Image(file.getvalue())])
+        bad.append(file.getvalue()[:120])
+    for data in bad:
+        with contextlib.suppress(PromptError):
+            qwen.perceive([Image(data)])
+
+
+def test_a_photograph_is_looked_at_the_way_it_was_taken(qwen):
+    picture = Pillow.new("RGB", (60, 120), (200, 10, 10))
+    exif = Pillow.Exif()
+    exif[0x0112] = 6  # the camera was turned
+    file = io.BytesIO()
+    picture.save(file, "JPEG", exif=exif)
+    grid = qwen.perceive([Image(file.getvalue())]).inputs()["image_grid_thw"].as_numpy()
+    assert grid[0, 1] < grid[0, 2]

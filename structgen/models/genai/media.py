@@ -10,11 +10,13 @@ What the runtime does, read in 0.18 and relied on here:
 * All pictures are run with the first tokens of a sequence, in one pass, or not at all.
 * Such models cannot be rewound: ``rewind_to`` raises for Phi-3 vision, and leaves the caches of the
   others as they are. A sequence is begun anew instead.
-* Pictures are decoded by its own libraries: PNG and JPEG.
+* A damaged JPEG ends the process (libjpeg's own ``error_exit``), and one that was cut off is waited
+  for without end. So the runtime gets PNG only, whose errors it raises; Pillow reads the others.
 """
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import PromptError
-from structgen.media import Image, Media
+from structgen.media import Image, Media, check_size
 from structgen.models.base import Perceived
 from structgen.vocabulary import Vocabulary
 
@@ -83,16 +85,11 @@ class MediaReader:
         if self._family is None or len(pictures) < len(media):
             raise PromptError(f"{self._name} takes no sounds.")
         family = self._family
-        for picture in pictures:
-            if picture.media_type not in ("image/png", "image/jpeg"):
-                raise PromptError(
-                    f"The picture is {picture.media_type}, and models that run here read PNG and "
-                    "JPEG. Open it with Pillow and pass that picture."
-                )
+        files = [_as_png(picture) for picture in pictures]
         markers = [family.marker.format(number=i) for i in range(1, len(pictures) + 1)]
         try:
             with self._lock:
-                images = og.Images.open_bytes(*[picture.data for picture in pictures])
+                images = og.Images.open_bytes(*files)
                 found = self._processor("\n".join(markers), images=images)
             token_ids = np.asarray(found["input_ids"].as_numpy(), np.int32).reshape(-1)
             del found["input_ids"]
@@ -130,3 +127,30 @@ class MediaReader:
             edges = np.diff(np.concatenate([[False], is_own, [False]]).astype(np.int8))
             starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
         return [(int(a), int(b)) for a, b in zip(starts, ends, strict=False)]
+
+
+def _as_png(picture: Image) -> bytes:
+    """A picture as a PNG file, the way it is to be looked at.
+
+    Raises:
+        PromptError: it cannot be read, or Pillow is needed and is not there.
+    """
+    if picture.media_type == "image/png":
+        return picture.data
+    try:
+        from PIL import Image as Pillow
+        from PIL import ImageOps
+    except ImportError as error:
+        raise PromptError(
+            f"The picture is {picture.media_type}, which needs Pillow to be read: "
+            "pip install 'structgen[pictures]'. PNG does not."
+        ) from error
+    kind = picture.media_type.partition("/")[2].upper()
+    try:
+        with Pillow.open(io.BytesIO(picture.data), formats=[kind]) as file:
+            check_size(*file.size)
+            turned = ImageOps.exif_transpose(file).convert("RGB")
+        found = Image(turned)
+    except Exception as error:  # of any kind: the bytes may be anything
+        raise PromptError(f"The picture cannot be read as {kind}: {error}.") from error
+    return found.data
