@@ -14,7 +14,6 @@ import base64
 import binascii
 import io
 import json
-import math
 import os
 import struct
 import wave
@@ -30,7 +29,7 @@ MOST_BYTES = 20 << 20
 """Most bytes of a picture or a sound."""
 
 MOST_PIXELS = 50_000_000
-"""Most pixels of a prompt's pictures: decoded, each takes three bytes at least, and 30 ns."""
+"""Most pixels of a picture: what it takes decoded is three bytes each, at least."""
 
 MOST_RATIO = 200
 """Most times that a picture may be as long as it is wide, or the other way round: models scale the
@@ -450,7 +449,7 @@ def marked(
         messages: of `structgen.decoding.chat.parse`.
 
     Raises:
-        PromptError: the pictures are too large; or there are media, and a text has a mark.
+        PromptError: there are pictures or sounds, and a text has a mark.
     """
     found: list[Media] = []
     texts: list[dict[str, Any]] = []
@@ -466,12 +465,6 @@ def marked(
                     pieces.append(one["text"])
             content = "".join(pieces)
         texts.append({**message, "content": content})
-    pixels = sum(math.prod(one.size) for one in found if isinstance(one, Image))
-    if pixels > MOST_PIXELS:
-        raise PromptError(
-            f"The pictures of the prompt have {pixels:,} pixels together, and at most "
-            f"{MOST_PIXELS:,} are taken. Make them smaller."
-        )
     whole = json.dumps(texts, ensure_ascii=False, default=str) if found else ""
     if sum(map(whole.count, MARKS)) > len(found):
         raise PromptError(

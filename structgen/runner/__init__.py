@@ -5,13 +5,16 @@ In reading order: `fields` and `requests` (what is asked), `responses` (what is 
 their own); `loops` (threads and event loops), `hosts` (what holds a loaded model) and `registry`
 (which models there are, and in what state); `work` (a request as calls of a generator), `answers`
 (its outputs as answers) and `vectors` (requests that make no text); `tools` (what a model may
-call), `mcp` (servers of tools), `sessions` (conversations that are kept), `telemetry` (metrics and
-spans) and `agent` (a chat with all of these); `runner` (`Runner`). Knows no server.
+call), `mcp` (servers of tools), `search` (of the web, by the program's own function), `code` (that
+models write) and `confined` (the script that runs it), `sessions` (conversations that are kept),
+`telemetry` (metrics and spans) and `agent` (a chat with all of these); `runner` (`Runner`). Knows
+no server.
 """
 
 from __future__ import annotations
 
 from .agent import ToolRequest
+from .code import CodeExecutionConfig, SandboxPolicy
 from .fields import MAX_VALUES, ByName, Many, check_json, few, in_slices
 from .fields import refused as request_error
 from .hosts import ModelConfig, installed
@@ -36,6 +39,7 @@ from .responses import (
     CompletionResponse,
     DecisionResponse,
     EmbeddingResponse,
+    File,
     RerankResponse,
     SearchPassage,
     TokenLogprob,
@@ -63,6 +67,7 @@ __all__ = [
     "Choice",
     "ChunkChoice",
     "ChunkStream",
+    "CodeExecutionConfig",
     "CompletionChunk",
     "CompletionRequest",
     "CompletionResponse",
@@ -72,6 +77,7 @@ __all__ = [
     "EmbeddingRequest",
     "EmbeddingResponse",
     "ExplainRequest",
+    "File",
     "Many",
     "McpServer",
     "Message",
@@ -80,6 +86,7 @@ __all__ = [
     "RerankRequest",
     "RerankResponse",
     "Runner",
+    "SandboxPolicy",
     "SearchPassage",
     "Sessions",
     "TokenLogprob",

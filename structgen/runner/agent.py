@@ -36,6 +36,7 @@ from structgen.errors import (
 )
 from structgen.types import Call
 
+from .code import CodeExecution, CodeSession
 from .loops import CancelledInside, carried, in_thread, is_async, within
 from .requests import ChatRequest, Message
 from .responses import (
@@ -172,6 +173,7 @@ class Agent:
         request: what was asked, with ``max_tool_rounds``.
         loop: where tools and ``approve`` run; None: where this does.
         search: has a tool, too, and what answers may quote.
+        code: has a tool, too, and the files that it makes.
         metrics: count calls.
         traces: make their spans.
         span: that of the request.
@@ -187,12 +189,14 @@ class Agent:
         loop: asyncio.AbstractEventLoop | None = None,
         *,
         search: Search | None = None,
+        code: CodeSession | None = None,
         metrics: Metrics | None = None,
         traces: Traces | None = None,
         span: Span = NO_SPAN,
     ) -> None:
         rounds = request.max_tool_rounds or ROUNDS
-        tools = [*(request.tools or []), *([] if search is None else [search.tool])]
+        own = [one.tool for one in (search, code) if one is not None]
+        tools = [*(request.tools or []), *own]
         if not tools:
             raise RequestError(
                 "max_tool_rounds is of no use without tools.", param="max_tool_rounds"
@@ -210,6 +214,7 @@ class Agent:
         self._request = request
         self._rounds: int = rounds
         self._search = search
+        self._code = code
         self._tools = expanded(tools)
         self._loop = loop
         self._metrics = metrics or Metrics()
@@ -477,6 +482,7 @@ class Agent:
     def _whole(self, response: ChatResponse) -> ChatResponse:
         response.usage = summed(self._usages)
         response.agentic_tool_calls = self._log
+        response.files = None if self._code is None else self._code.files
         response.web_search = None if self._search is None else self._search.found
         response._messages = [message.model_dump(exclude_none=True) for message in self._added]
         return response
@@ -500,7 +506,7 @@ def _key(call: ToolCall) -> str:
     return f"{call.function.name} {arguments}"
 
 
-_NOT_ASKED: dict[str, Any] = dict.fromkeys(
+_NOT_ASKED: dict[str, Any] = {"enable_code_execution": False} | dict.fromkeys(
     (
         "max_tool_rounds",
         "approve",
@@ -534,12 +540,37 @@ class Conversations:
         metrics: count requests and calls.
         traces: make spans.
         search: searches the web; None: nothing does.
+        code: runs code of models; None: nothing does.
     """
 
     sessions: Sessions
     metrics: Metrics
     traces: Traces
     search: WebSearch | None = None
+    code: CodeExecution | None = None
+
+    def running(self, request: ChatRequest) -> CodeSession | None:
+        """What runs the code of a request, to be closed.
+
+        Raises:
+            RequestError: nothing does, or nobody is asked before.
+        """
+        if not request.enable_code_execution:
+            return None
+        param = "enable_code_execution"
+        if self.code is None:
+            raise RequestError(
+                f"{param}: this Runner runs no code. Make it with code_execution_config=.",
+                param=param,
+                kind="unsupported",
+            )
+        if request.approve is None and self.code.config.permission == "ask":
+            raise RequestError(
+                f"{param}: pass approve=, which is asked before each call; or make the Runner with "
+                "CodeExecutionConfig(permission='auto').",
+                param=param,
+            )
+        return self.code.begin()
 
     def searching(self, request: ChatRequest) -> Search | None:
         """The search that a request asks for.
@@ -590,11 +621,15 @@ class Conversations:
                     turn = self.sessions.turn(request.session_id)
                     request = _continued(request, await stack.enter_async_context(turn))
                 search = self.searching(request)
-                if request.max_tool_rounds is not None or search is not None:
+                code = self.running(request)
+                if code is not None:
+                    stack.push_async_callback(in_thread, code.close, "code")
+                if request._runs_tools:
                     agent = Agent(
                         request,
                         loop,
                         search=search,
+                        code=code,
                         metrics=self.metrics,
                         traces=self.traces,
                         span=span,

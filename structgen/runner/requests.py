@@ -411,6 +411,8 @@ class ChatRequest(Sampled):
         tool_timeout: seconds a call may take.
         max_tool_result: characters of a result that the model is shown.
         trace: whether the answer tells what happened at each of its tokens.
+        enable_code_execution: whether the model gets a tool that runs Python here: see
+            `CodeExecutionConfig`.
         web_search_options: how the web is searched, with `WebSearchOptions`' fields: the model gets
             a tool for it. None: it gets none.
     """
@@ -443,13 +445,20 @@ class ChatRequest(Sampled):
     tool_timeout: Number | None = None
     max_tool_result: Annotated[StrictInt, Field(ge=1)] | None = None
     trace: StrictBool = False
+    enable_code_execution: StrictBool = False
     web_search_options: Any = None
     _says_something: bool = PrivateAttr(default=False)
     """Whether an answer that is free text must not be blank, nor a call written out."""
 
+    @property
+    def _runs_tools(self) -> bool:
+        """Whether calls of tools run here."""
+        own = self.enable_code_execution or self.web_search_options is not None
+        return own or self.max_tool_rounds is not None
+
     @model_validator(mode="after")
     def _only_of_use(self) -> ChatRequest:
-        if self.max_tool_rounds is None and self.web_search_options is None:
+        if not self._runs_tools:
             for name in ("approve", "tool_timeout", "max_tool_result"):
                 if getattr(self, name) is not None:
                     raise Wrong("is of no use without max_tool_rounds=: no tool runs.", name)

@@ -9,9 +9,11 @@ comes about.
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
@@ -377,18 +379,45 @@ class SearchPassage(Shape):
     end: int
 
 
+class File(Shape):
+    """A file that a model's code has made.
+
+    Attributes:
+        id: for `Runner.find_file`.
+        name: its path in the folder of the code.
+        bytes: its size.
+        mime_type: what it is, by its name; None: not known.
+    """
+
+    id: str
+    name: str
+    bytes: int
+    mime_type: str | None = None
+    _data: Any = PrivateAttr(default=b"")
+
+    @property
+    def data(self) -> Any:
+        """What is in it, as bytes. It is not serialised."""
+        return self._data
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a path."""
+        Path(path).write_bytes(self._data)
+
+
 class ChatResponse(Shape):
     """The answer to a `ChatRequest`.
 
     Attributes:
         agentic_tool_calls: the calls that ran, with ``max_tool_rounds``.
+        files: what code of the model has made, with ``enable_code_execution``.
         web_search: the passages that the model read, with ``web_search_options``.
         agentic_end: why the rounds ended, with ``max_tool_rounds``: the model gave an ``answer``;
             it made ``calls`` of tools without code, which are yours; there were no more
             ``rounds``; or a round of calls and results ``repeats`` itself.
     """
 
-    _own = frozenset({"agentic_tool_calls", "agentic_end", "web_search"})
+    _own = frozenset({"agentic_tool_calls", "agentic_end", "files", "web_search"})
 
     id: str = Field(default_factory=lambda: new_id("chatcmpl-"))
     object: Literal["chat.completion"] = "chat.completion"
@@ -399,6 +428,7 @@ class ChatResponse(Shape):
     system_fingerprint: str | None = None
     agentic_tool_calls: list[AgenticToolCall] | None = None
     agentic_end: AgenticEnd | None = None
+    files: list[File] | None = None
     web_search: list[SearchPassage] | None = None
     _messages: list[dict[str, Any]] | None = PrivateAttr(default=None)
 

@@ -30,6 +30,7 @@ from structgen.workers import at_once, owner, run_errands
 from . import answers, vectors
 from .agent import Asked, Conversations, counted, plain
 from .answers import explain
+from .code import CodeExecution, CodeExecutionConfig
 from .fields import Request
 from .hosts import EmbeddingHost, Host, ModelConfig, TextHost, load_options
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
@@ -49,6 +50,7 @@ from .responses import (
     CompletionResponse,
     DecisionResponse,
     EmbeddingResponse,
+    File,
     RerankResponse,
 )
 from .search import SearchCallback, WebSearch
@@ -196,6 +198,7 @@ class Runner:
         enable_search: bool = False,
         search_callback: SearchCallback | None = None,
         search_embedding_model: str | None = None,
+        code_execution_config: CodeExecutionConfig | None = None,
     ) -> None:
         """Make a Runner; nothing is loaded.
 
@@ -222,6 +225,8 @@ class Runner:
             search_embedding_model: what ranks passages of results: one of ``models``, or the source
                 of an embedder, which is added. None: the first embedder of ``models`` that is told
                 to be one, else ``all-minilm-l6-v2``.
+            code_execution_config: how requests with ``enable_code_execution`` run Python that the
+                model writes; None: none does.
 
         Raises:
             OptionError: a source or a number is wrong, ``opentelemetry`` is not installed, or
@@ -275,7 +280,8 @@ class Runner:
         except BaseException:
             self._finalizer()
             raise
-        self._conversations = Conversations(kept, self.metrics, self.traces, search)
+        code = None if code_execution_config is None else CodeExecution(code_execution_config)
+        self._conversations = Conversations(kept, self.metrics, self.traces, search, code)
         self._watch()
 
     def __repr__(self) -> str:
@@ -697,6 +703,14 @@ class Runner:
         """Delete a session. Returns whether there was one."""
         return self._conversations.sessions.delete(session_id)
 
+    def find_file(self, file_id: str) -> File | None:
+        """A file that code of a model has made, by the id in ``answer.files``.
+
+        The last 256 MB of them are kept. Returns None where there is no such file.
+        """
+        code = self._conversations.code
+        return None if code is None else code.find(file_id)
+
     # -- completions ------------------------------------------------------------------------
 
     def _complete(
@@ -800,7 +814,7 @@ class Runner:
 
     def _own_loop(self, request: ChatRequest) -> asyncio.AbstractEventLoop | None:
         """Where the tools of a request run that was not made in a loop: one of the Runner's."""
-        if request.max_tool_rounds is None and request.web_search_options is None:
+        if not request._runs_tools:
             return None
         with self._tools_lock:
             thread = self._tools_thread

@@ -64,8 +64,8 @@ class WebSearchOptions(Part):
 
     Attributes:
         search_context_size: how much of the results the model reads: 3, 6 or 12 passages a query.
-        user_location: where the user is; the model is told.
-        search_description: what the model is told of the tool, in place of the usual.
+        user_location: where the user is; the model reads it.
+        search_description: what the model reads about the tool, in place of the usual.
         extract_description: of mistral.rs's tool that reads pages, which is not here.
     """
 

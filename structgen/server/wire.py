@@ -42,6 +42,7 @@ _OLD = {f"guided_{name}": name for name in GRAMMARS}
 PYTHON_ONLY = (
     "output_type",
     "approve",
+    "enable_code_execution",
     "max_tool_rounds",
     "tool_timeout",
     "max_tool_result",

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import io
 import itertools
-import struct
 from typing import Literal
 
 import numpy as np
@@ -21,7 +20,7 @@ import structgen
 from structgen import Regex
 from structgen.decoding.options import parse
 from structgen.errors import PromptError
-from structgen.media import Audio, Image, data_uri, marked
+from structgen.media import Audio, Image, data_uri
 
 FAMILIES = ("phi3v", "qwen2_5_vl")
 MARKERS = {
@@ -222,7 +221,7 @@ def test_the_oldest_pictures_go_with_their_messages(qwen):
             [{"role": "system", "content": [Image(RED)]}, chat_of(RED)[0]],
             "part of a user's message",
         ),
-        (["x", Audio(b"RIFF\0\0\0\0WAVE")], "takes no sounds"),
+        (["x", Audio(b"RIFF")], "takes no sounds"),
         (["x", Image(png()[:60])], "cannot read the pictures"),
         ([Image(RED), 3], "part 1 .* an int"),
     ],
@@ -230,16 +229,6 @@ def test_the_oldest_pictures_go_with_their_messages(qwen):
 def test_what_cannot_be_read_is_refused(qwen, prompt, message):
     with pytest.raises(PromptError, match=message):
         structgen.Generator(qwen).result(prompt, max_new_tokens=3)
-
-
-def test_pictures_are_bounded_together():
-    """15 of 50,000,000 pixels, 3 MB, held up all other requests for 16 s of processor time."""
-    large = bytearray(png())
-    large[16:24] = struct.pack(">II", 5_000, 6_000)
-    message = {"role": "user", "content": [Image(bytes(large))]}
-    assert len(marked([message])[1]) == 1
-    with pytest.raises(PromptError, match="60,000,000 pixels together"):
-        marked([message, message])
 
 
 def test_marks_are_text_in_prompts_without_pictures(qwen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,8 +59,8 @@ WRONG: dict[str, Any] = {
     "logprobs": -1, "top_logprobs": -1, "with_schema_hint": 1, "enable_thinking": 1,
     "reasoning_effort": "huge",
     "thinking_budget": 0, "session_id": 3, "max_tool_rounds": 0, "approve": 3, "tool_timeout": -1,
-    "web_search_options": 3, "max_tool_result": 0, "trace": 1, "prompt": 3, "echo": 1, "best_of": 3,
-    "input": 3,
+    "web_search_options": 3, "enable_code_execution": 1, "max_tool_result": 0, "trace": 1,
+    "prompt": 3, "echo": 1, "best_of": 3, "input": 3,
     "dimensions": 0, "encoding_format": "hex", "prompt_name": 3, "input_type": "song", "query": 3,
     "documents": 3, "top_n": 0, "return_documents": 1, "state": "\0", "questions": {"a": 3},
     "debias": "all", "tolerance": 2, "before": ["a"], "token": 1.5, "chosen": "a",
@@ -170,7 +171,8 @@ GIVEN: dict[str, list[dict[str, Any]]] = {
         {"tools": [echo], "tool_choice": "required", "parallel_tool_calls": False,
          "max_tool_rounds": 1, "approve": lambda call: True, "tool_timeout": 9.0,
          "max_tool_result": 99, "max_tokens": 40, "session_id": "walked"},
-        {"web_search_options": {}, "max_tool_rounds": 1, "max_tokens": 12},
+        {"web_search_options": {}, "enable_code_execution": os.name == "posix",
+         "approve": lambda call: False, "max_tool_rounds": 1, "max_tokens": 12},
         {"enable_thinking": True, "reasoning_effort": "low", "thinking_budget": 12,
          "max_tokens": 24},
     ],

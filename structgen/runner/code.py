@@ -1,0 +1,438 @@
+"""Code that a model writes and this machine runs: off unless asked for, with leave, and confined.
+
+Owns the tool for it: one process a call, what it may take (`SandboxPolicy`; `confined` has the
+operating system keep to it), the text and the files that it leaves. Whatever runs is killed when
+its time is over, when it writes too much, or when the chat ends. Symbolic links, and what else is
+no plain file, are not read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mimetypes
+import os
+import secrets
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, final
+
+from structgen.errors import OptionError, UnenforcedWarning
+
+from .loops import in_thread
+from .responses import File
+from .tools import Tool, check_seconds
+
+NAME = "execute_python"
+"""What the tool is called."""
+
+_CONFINED = Path(__file__).with_name("confined.py")
+_MOST_CODE = 100_000  # characters
+_MOST_TEXT = 20_000  # characters of output that are kept
+_MOST_OUTPUT = 1 << 20  # bytes of output, after which it is killed
+_MOST_FILES = 32  # that one call hands out
+_MOST_ENTRIES = 4_096  # in the folder that are looked at
+_KEPT_BYTES = 256 << 20  # of files of all chats
+_MB = 1 << 20
+_MOST_KILLS = 100  # of what was started; what is killed may just have started more
+_TURN_SECONDS = 0.05
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxPolicy:
+    """What code may take. Limits hold for each process, but for the number of these.
+
+    Attributes:
+        max_memory_mb: address space.
+        max_cpu_secs: seconds of processor time.
+        max_procs: processes and threads.
+        max_open_fds: open files.
+        max_file_sz_mb: size of a file, and of all files of the folder together.
+        network: ``"none"``, or ``"full"``: this machine's.
+        extra_fs_read: paths that may be read, beside Python's and the system's own.
+        extra_fs_write: paths that may be written, beside the folder.
+        extra_env: environment variables that it gets.
+        strict: whether to refuse to run where the system cannot keep the network, other processes
+            or files away; else a warning says so.
+    """
+
+    max_memory_mb: int = 2048
+    max_cpu_secs: int = 300
+    max_procs: int = 64
+    max_open_fds: int = 1024
+    max_file_sz_mb: int = 256
+    network: Literal["none", "full"] = "none"
+    extra_fs_read: tuple[str, ...] = ()
+    extra_fs_write: tuple[str, ...] = ()
+    extra_env: tuple[str, ...] = ()
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("memory_mb", "cpu_secs", "procs", "open_fds", "file_sz_mb"):
+            value = getattr(self, f"max_{name}")
+            if type(value) is not int or value < 1:
+                raise OptionError(f"max_{name}={value!r} is no whole number of 1 or more.")
+        if self.network not in ("none", "full"):
+            raise OptionError(f"network={self.network!r} is neither 'none' nor 'full'.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeExecutionConfig:
+    """How a Runner runs Python that models write.
+
+    Attributes:
+        python_path: the interpreter; None: the program's own.
+        timeout_secs: seconds that one call may take.
+        working_directory: the folder of all chats, which stays; None: one for each chat, which is
+            deleted with its end.
+        sandbox_policy: what code may take.
+        permission: ``"ask"``: a request needs ``approve=``, which is asked before each call;
+            ``"auto"``: it does not.
+    """
+
+    python_path: str | None = None
+    timeout_secs: float = 60.0
+    working_directory: str | os.PathLike[str] | None = None
+    sandbox_policy: SandboxPolicy = field(default_factory=SandboxPolicy)
+    permission: Literal["ask", "auto"] = "ask"
+
+    def __post_init__(self) -> None:
+        if os.name != "posix":
+            raise OptionError("code_execution_config= needs Linux or macOS: limits are theirs.")
+        check_seconds("timeout_secs", self.timeout_secs)
+        if self.permission not in ("ask", "auto"):
+            raise OptionError(f"permission={self.permission!r} is neither 'ask' nor 'auto'.")
+        if not isinstance(self.sandbox_policy, SandboxPolicy):
+            raise OptionError("sandbox_policy= takes a SandboxPolicy: code always has limits.")
+        if self.python_path is not None and shutil.which(self.python_path) is None:
+            raise OptionError(f"python_path={self.python_path!r} is no program.")
+        if self.working_directory is not None and not Path(self.working_directory).is_dir():
+            raise OptionError(f"working_directory={str(self.working_directory)!r} is no folder.")
+
+
+@final
+class CodeExecution:
+    """Runs code for the chats of a Runner, and keeps the files that it made.
+
+    Attributes:
+        config: how.
+    """
+
+    def __init__(self, config: CodeExecutionConfig) -> None:
+        self.config = config
+        self._files: OrderedDict[str, File] = OrderedDict()
+        self._lock = threading.Lock()
+        self._has_warned = False
+
+    def begin(self) -> CodeSession:
+        """What runs the code of one chat; close it."""
+        return CodeSession(self)
+
+    def find(self, id_: str) -> File | None:
+        """A file that code has made; None: there is none, or others have taken its place."""
+        with self._lock:
+            return self._files.get(id_)
+
+    def keep(self, file: File) -> None:
+        """Keep a file, in place of those that were kept longest."""
+        with self._lock:
+            self._files[file.id] = file
+            while sum(one.bytes for one in self._files.values()) > _KEPT_BYTES:
+                self._files.popitem(last=False)
+
+    def warn(self, has: dict[str, bool]) -> None:
+        """Say once what this system does not keep away from code."""
+        lacking = [name for name, is_so in has.items() if not is_so]
+        if self.config.sandbox_policy.network == "full":
+            lacking = [name for name in lacking if name != "network"]
+        with self._lock:
+            if not lacking or self._has_warned:
+                return
+            self._has_warned = True
+        warnings.warn(
+            f"Code of models runs here with this machine's {' and '.join(lacking)}: the system has "
+            "no namespaces or no Landlock for this user. SandboxPolicy(strict=True) refuses to.",
+            UnenforcedWarning,
+            stacklevel=2,
+        )
+
+
+@final
+class CodeSession:
+    """The code of one chat: its folder, and what it has made.
+
+    Attributes:
+        files: that it made, in order.
+        tool: what the model calls.
+    """
+
+    def __init__(self, owner: CodeExecution) -> None:
+        self.files: list[File] = []
+        self._owner = owner
+        config = owner.config
+        kept = config.working_directory
+        self._temporary = tempfile.mkdtemp(prefix="structgen-code-") if kept is None else None
+        self._folder = os.path.realpath(self._temporary or str(kept))
+        self._going: set[_Run] = set()
+        code = {"type": "string", "minLength": 1, "maxLength": _MOST_CODE}
+        definition = {
+            "name": NAME,
+            "description": "Run Python code in a new process, and return what it prints. Files in "
+            "the current folder stay.",
+            "parameters": {"type": "object", "properties": {"code": code}, "required": ["code"]},
+        }
+        self.tool = Tool(
+            {"type": "function", "function": definition},
+            self._called,
+            timeout=config.timeout_secs + 10,  # it keeps the time itself
+        )
+
+    async def _called(self, code: str) -> str:
+        run = _Run(self._owner.config, self._folder)
+        self._going.add(run)
+        try:
+            before = {name: seen for name, seen, _ in _plain_files(self._folder)}
+            told, has = await in_thread(lambda: run.result(code), NAME)
+        finally:
+            run.kill()
+            self._going.discard(run)
+        if has is not None:
+            self._owner.warn(has)
+        made = self._made(before)
+        return told + "".join(f"\n[file {one.name}, {one.bytes:,} bytes]" for one in made)
+
+    def _made(self, before: dict[str, tuple[int, int]]) -> list[File]:
+        """The files that are new or have changed, read."""
+        made: list[File] = []
+        most = left = self._owner.config.sandbox_policy.max_file_sz_mb * _MB
+        for name, seen, read in _plain_files(self._folder):
+            if before.get(name) == seen or len(made) == _MOST_FILES or seen[0] > left:
+                continue
+            data = read(most)
+            left -= len(data)
+            kind = mimetypes.guess_type(name)[0]
+            file = File(
+                id=f"file-{secrets.token_hex(12)}", name=name, bytes=len(data), mime_type=kind
+            )
+            file._data = data
+            made.append(file)
+            self._owner.keep(file)
+        self.files += made
+        return made
+
+    def close(self) -> None:
+        """End what runs, and delete the folder, unless it is the Runner's."""
+        for run in tuple(self._going):
+            run.kill()
+        if self._temporary is not None:
+            with contextlib.suppress(RecursionError):
+                shutil.rmtree(self._temporary, ignore_errors=True)
+            if os.path.exists(self._temporary):  # folders without rights, or too deep for Python
+                subprocess.run(["chmod", "-R", "u+rwx", self._temporary], check=False)
+                subprocess.run(["rm", "-rf", self._temporary], check=False)
+
+
+def _plain_files(folder: str) -> list[tuple[str, tuple[int, int], Any]]:
+    """The plain files of a folder: name, size and time of change, and what reads one.
+
+    No link is followed, not even one that is put there meanwhile.
+    """
+    found: list[tuple[str, tuple[int, int], Any]] = []
+
+    def reader(path: str) -> Any:
+        def read(most: int) -> bytes:
+            place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            *folders, name = path.split("/")
+            try:
+                for step in folders:
+                    inner = os.open(
+                        step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place
+                    )
+                    os.close(place)
+                    place = inner
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+                with open(os.open(name, flags, dir_fd=place), "rb") as file:
+                    about = os.fstat(file.fileno())
+                    return file.read(most) if stat.S_ISREG(about.st_mode) else b""
+            except OSError:
+                return b""
+            finally:
+                os.close(place)
+
+        return read
+
+    looked = 0
+    with contextlib.suppress(OSError, RecursionError):  # thousands of folders in each other
+        for root, _, names, place in os.fwalk(folder, follow_symlinks=False):
+            for name in sorted(names):
+                with contextlib.suppress(OSError):
+                    about = os.stat(name, dir_fd=place, follow_symlinks=False)
+                    if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
+                        path = os.path.relpath(os.path.join(root, name), folder)
+                        found.append((path, (about.st_size, about.st_mtime_ns), reader(path)))
+            looked += 1 + len(names)
+            if looked > _MOST_ENTRIES:
+                break
+    return found[:_MOST_ENTRIES]
+
+
+@final
+class _Run:
+    """One process, and all that it starts."""
+
+    def __init__(self, config: CodeExecutionConfig, folder: str) -> None:
+        self._config = config
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_killed = False
+
+    def result(self, code: str) -> tuple[str, dict[str, bool] | None]:
+        """What it writes, and how it ended; and what it was confined of."""
+        policy = self._config.sandbox_policy
+        reads, told = os.pipe()
+        with tempfile.TemporaryFile() as source:
+            source.write(code.encode(errors="replace"))
+            source.seek(0)
+            with self._lock:
+                if self._is_killed:
+                    os.close(reads)
+                    os.close(told)
+                    return "It was ended.", None
+                self._process = process = subprocess.Popen(
+                    [
+                        shutil.which(self._config.python_path or sys.executable) or sys.executable,
+                        "-I",
+                        str(_CONFINED),
+                        json.dumps(self._arguments(policy, told)),
+                    ],
+                    stdin=source,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    cwd=self._folder,
+                    env=_environment(policy, self._folder),
+                    pass_fds=(told,),
+                    start_new_session=True,
+                )
+            os.close(told)
+        try:
+            output, why = self._read(process)
+        finally:
+            self.kill()
+            with open(reads, "rb") as pipe:
+                has = pipe.read(1_000) if select.select([pipe], [], [], 0)[0] else b""
+        text = output.decode(errors="replace")
+        if len(text) > _MOST_TEXT:
+            text = f"{text[:_MOST_TEXT]}… (cut)"
+        if why is None and process.returncode:
+            why = f"It ended with the code {process.returncode}."
+        return "\n".join(filter(None, [text.rstrip("\n"), why])), json.loads(has or b"null")
+
+    def _arguments(self, policy: SandboxPolicy, told: int) -> dict[str, Any]:
+        limits = {
+            "RLIMIT_AS": policy.max_memory_mb * _MB,
+            "RLIMIT_CPU": policy.max_cpu_secs,
+            "RLIMIT_NOFILE": policy.max_open_fds,
+            "RLIMIT_FSIZE": policy.max_file_sz_mb * _MB,
+            "RLIMIT_NPROC": policy.max_procs,
+            "RLIMIT_CORE": 0,
+        }
+        return {
+            "folder": self._folder,
+            "limits": limits,
+            "network": policy.network == "full",
+            "readable": list(policy.extra_fs_read),
+            "writable": list(policy.extra_fs_write),
+            "strict": policy.strict,
+            "environment": _environment(policy, self._folder),
+            "told": told,
+        }
+
+    def _read(self, process: subprocess.Popen[bytes]) -> tuple[bytes, str | None]:
+        """What a process writes until it ends or has to, and why it had to."""
+        assert process.stdout is not None
+        policy = self._config.sandbox_policy
+        output, size = bytearray(), 0
+        end = time.monotonic() + self._config.timeout_secs
+        looks = 0.0
+        while True:
+            if select.select([process.stdout], [], [], _TURN_SECONDS)[0]:
+                more = os.read(process.stdout.fileno(), 1 << 16)
+                output += more[: 4 * _MOST_TEXT - len(output)]
+                size += len(more)
+                if not more:
+                    time.sleep(_TURN_SECONDS)  # it has closed its output, or ends
+            with self._lock:
+                has_ended = process.poll() is not None
+            if has_ended:
+                return bytes(output), None
+            now = time.monotonic()
+            if now > end:
+                return bytes(output), f"It ran out of time, {self._config.timeout_secs:g} s."
+            if size > _MOST_OUTPUT:
+                return bytes(output), "It was ended: it wrote too much output."
+            if len(_tree(process.pid)) > policy.max_procs + 1:
+                return bytes(output), "It was ended: it started too many processes."
+            if now > looks:
+                looks = now + _LOOK_SECONDS
+                held = sum(seen[0] for _, seen, _ in _plain_files(self._folder))
+                if held > policy.max_file_sz_mb * _MB:
+                    return bytes(output), "It was ended: its files are too large together."
+
+    def kill(self) -> None:
+        """End it, and all that it has started."""
+        with self._lock:
+            self._is_killed = True
+            process = self._process
+            if process is None:
+                return
+            for _ in range(_MOST_KILLS):
+                # Its number is its own until `poll` has said that it ended.
+                started = [] if process.poll() is not None else _tree(process.pid)[1:]
+                if not started:
+                    break
+                for one in started:
+                    with contextlib.suppress(OSError):
+                        os.kill(one, signal.SIGKILL)
+                time.sleep(0.01)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if process.stdout is not None and not process.stdout.closed:
+            process.stdout.close()
+
+
+def _tree(pid: int) -> list[int]:
+    """A process and all that it has started, as far as the system tells."""
+    found: list[int] = []
+    ahead = [pid]
+    while ahead and len(found) < _MOST_ENTRIES:
+        found.append(ahead.pop())
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{found[-1]}/task"):
+                children = Path(f"/proc/{found[-1]}/task/{task}/children").read_text()
+                ahead += map(int, children.split())
+    return found
+
+
+def _environment(policy: SandboxPolicy, folder: str) -> dict[str, str]:
+    """What code sees of the program's environment: nothing that is secret."""
+    names = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", *policy.extra_env)
+    return {
+        **{name: os.environ[name] for name in names if name in os.environ},
+        "HOME": folder,
+        "TMPDIR": folder,
+        "MPLBACKEND": "Agg",
+    }

@@ -1,0 +1,337 @@
+"""Code of models: what it prints and leaves; it can neither stay nor take more than it may."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_agent import Scripted
+
+from structgen import OptionError, RequestError, Runner
+from structgen.errors import UnenforcedWarning
+from structgen.runner import CodeExecutionConfig, SandboxPolicy
+from structgen.runner import code as code_module
+from structgen.runner.agent import Conversations, ToolRequest
+from structgen.runner.code import CodeExecution, CodeSession
+from structgen.runner.requests import ChatRequest
+from structgen.runner.sessions import Sessions
+from structgen.runner.telemetry import Metrics, Traces
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+
+SMALL = SandboxPolicy(max_memory_mb=256, max_procs=8, max_file_sz_mb=1, max_open_fds=64)
+
+
+def session(**fields: Any) -> CodeSession:
+    policy = fields.pop("sandbox_policy", SMALL)
+    config = CodeExecutionConfig(
+        sandbox_policy=policy, **{"timeout_secs": 20, "permission": "auto", **fields}
+    )
+    return CodeExecution(config).begin()
+
+
+@pytest.fixture
+def here() -> Iterator[CodeSession]:
+    made = session()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnenforcedWarning)
+        yield made
+    made.close()
+    assert not os.path.exists(made._folder)
+
+
+def told(made: CodeSession, code: str) -> str:
+    return asyncio.run(made._called(code))
+
+
+def has(made: CodeSession) -> dict[str, bool]:
+    """What this system keeps away from code."""
+    _, found = code_module._Run(made._owner.config, made._folder).result("pass")
+    assert found is not None
+    return found
+
+
+def test_what_it_prints_and_how_it_ends(here: CodeSession) -> None:
+    assert told(here, "print(6 * 7)") == "42"
+    # Also what it says of errors, and that its input is empty.
+    assert "ZeroDivisionError" in (failed := told(here, "print('é')\n1 / 0"))
+    assert failed.startswith("é")
+    assert failed.endswith("It ended with the code 1.")
+    assert "EOFError" in told(here, "input()")
+    assert told(here, "pass") == ""
+    assert told(here, "import sys; sys.exit(7)") == "It ended with the code 7."
+
+
+def test_it_sees_no_secrets(here: CodeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    seen = told(
+        here, "import os; print(sorted(os.environ)); print(os.getcwd() == os.environ['HOME'])"
+    )
+    assert "HF_TOKEN" not in seen
+    assert seen.endswith("True")
+    allowed = session(sandbox_policy=SandboxPolicy(extra_env=("HF_TOKEN",)))
+    assert told(allowed, "import os; print(os.environ['HF_TOKEN'])") == "hf_secret"
+    allowed.close()
+
+
+def test_files_are_listed_read_and_found(here: CodeSession) -> None:
+    first = told(here, "open('a.txt', 'w').write('one'); import os; os.mkdir('sub')")
+    assert first.endswith("[file a.txt, 3 bytes]")
+    # They stay for the next call, which lists only what is new or has changed.
+    second = told(here, "print(open('a.txt').read()); open('sub/b.csv', 'w').write('x,y')")
+    assert second == "one\n[file sub/b.csv, 3 bytes]"
+    a, b = here.files
+    assert (a.name, a.mime_type, a.data) == ("a.txt", "text/plain", b"one")
+    assert here._owner.find(b.id) is b
+    assert here._owner.find("file-none") is None
+    assert a.model_dump().keys() == {"id", "name", "bytes", "mime_type"}
+
+
+def test_what_is_no_plain_file_is_not_read(here: CodeSession, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret", encoding="utf-8")
+    code = f"""
+import os
+for name, target in (("a", {str(secret)!r}), ("b", "/etc/passwd"), ("sub", {str(tmp_path)!r})):
+    os.symlink(target, name)
+try:
+    os.link({str(secret)!r}, "hard")
+except OSError:
+    pass
+os.mkfifo("pipe")
+open("plain", "w").write("x")
+"""
+    told(here, code)
+    assert [one.name for one in here.files] == ["plain"]
+    # A link that takes a file's place between looking and reading is not followed either.
+    reads = {name: read for name, _, read in code_module._plain_files(here._folder)}["plain"]
+    os.unlink(os.path.join(here._folder, "plain"))
+    os.symlink(secret, os.path.join(here._folder, "plain"))
+    assert reads(99) == b""
+
+
+def test_a_folder_without_rights_is_deleted_all_the_same(here: CodeSession) -> None:
+    told(here, "import os; os.makedirs('a/b/c'); open('a/b/c/d', 'w'); os.chmod('a/b', 0)")
+    # The fixture looks whether it has gone.
+
+
+def test_what_it_keeps_is_bounded(here: CodeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_module, "_MOST_FILES", 3)
+    monkeypatch.setattr(code_module, "_KEPT_BYTES", 25)
+    told(here, "for i in range(9): open(f'{i}', 'w').write('x' * 10)")
+    assert len(here.files) == 3
+    assert [here._owner.find(one.id) is not None for one in here.files] == [False, True, True]
+
+
+def test_files_elsewhere_are_neither_read_nor_written(here: CodeSession, tmp_path: Path) -> None:
+    if not has(here)["files"]:
+        pytest.skip("no Landlock")
+    (tmp_path / "secret").write_text("secret", encoding="utf-8")
+    for code in (
+        f"open({str(tmp_path / 'secret')!r})",
+        f"open({str(tmp_path / 'new')!r}, 'w')",
+        f"import os; os.symlink({str(tmp_path)!r}, 'way'); open('way/secret')",
+        "open('/proc/1/environ')",
+        f"import os; os.unlink({str(tmp_path / 'secret')!r})",
+    ):
+        assert "PermissionError" in told(here, code), code
+    assert told(here, "import json, ssl, sqlite3, ctypes; print('ok')") == "ok"
+    wide = session(sandbox_policy=SandboxPolicy(extra_fs_read=(str(tmp_path),)))
+    assert told(wide, f"print(open({str(tmp_path / 'secret')!r}).read())") == "secret"
+    wide.close()
+
+
+def test_there_is_no_network(here: CodeSession) -> None:
+    if not has(here)["network"]:
+        pytest.skip("no namespaces")
+    code = (
+        "import socket; print(socket.if_nameindex()); socket.create_connection(('1.1.1.1', 53), 1)"
+    )
+    assert "Traceback" in (seen := told(here, code))
+    assert "eth" not in seen
+    whole = session(sandbox_policy=SandboxPolicy(network="full"))
+    import socket
+
+    names = [name for _, name in socket.if_nameindex()]
+    assert told(whole, "import socket; print([n for _, n in socket.if_nameindex()])") == str(names)
+    whole.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("x = bytearray(1 << 30)", "MemoryError"),
+        ("open('big', 'wb').write(b'x' * (2 << 20))", "OSError|too large"),
+        ("[open('/dev/null') for _ in range(99)]", "Too many open files"),
+        ("while True: print('x' * 999)", "it wrote too much output"),
+        ("for i in range(9): open(f'{i}', 'wb').write(b'x' * 999_999)\nimport time; time.sleep(9)",
+         "its files are too large together"),
+    ],
+    ids=["memory", "file", "open", "output", "files"],
+)  # fmt: skip
+def test_limits_hold(here: CodeSession, code: str, says: str) -> None:
+    seen = told(here, code)
+    assert any(one in seen for one in says.split("|")), seen
+    assert len(seen) < 30_000
+
+
+def left(mark: str) -> list[str]:
+    """Processes with a mark in their command line."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            line = Path(f"/proc/{name}/cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if mark in line and name.isdigit():
+            found.append(line)
+    return found
+
+
+DETACHED = """
+import os, subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "{mark}"],
+                 start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "import time; time.sleep(600)"], ids=["by itself", "late"])
+def test_nothing_of_it_stays(end: str, here: CodeSession) -> None:
+    made = session(timeout_secs=1 if end else 20)
+    mark = f"structgen-mark-{os.getpid()}-{len(end)}"
+    seen = told(made, DETACHED.format(mark=mark) + end)
+    assert seen == ("It ran out of time, 1 s." if end else "")
+    for _ in range(100):
+        if not left(mark):
+            break
+        time.sleep(0.05)
+    assert left(mark) == []
+    made.close()
+
+
+def test_a_fork_bomb_ends(here: CodeSession) -> None:
+    made = session(timeout_secs=3)
+    mark = f"structgen-bomb-{os.getpid()}"
+    bomb = f"mark = {mark!r}\nimport os, time\nfor _ in range(12):\n    os.fork()\ntime.sleep(60)"
+    seen = told(made, bomb)
+    assert "too many processes" in seen or "BlockingIOError" in seen or "out of time" in seen
+    assert told(made, "print('next')") == "next"
+    made.close()
+
+
+def test_a_chat_that_ends_ends_its_code() -> None:
+    made = session()
+    mark = f"structgen-chat-{os.getpid()}"
+
+    async def main() -> None:
+        task = asyncio.ensure_future(
+            made._called(DETACHED.format(mark=mark) + "import time; time.sleep(600)")
+        )
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if left(mark):
+                break
+        assert left(mark)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    for _ in range(100):
+        if not left(mark):
+            break
+        time.sleep(0.05)
+    assert left(mark) == []
+    made.close()
+
+
+# -- in a chat --------------------------------------------------------------------------------
+
+
+def conversations(**fields: Any) -> Conversations:
+    config = CodeExecutionConfig(sandbox_policy=SMALL, **fields)
+    return Conversations(Sessions(None), Metrics(), Traces(False), None, CodeExecution(config))
+
+
+@pytest.mark.filterwarnings("ignore::structgen.errors.UnenforcedWarning")
+def test_a_chat_runs_code_with_leave() -> None:
+    given = conversations()
+    model = Scripted([("execute_python", {"code": "open('a.txt', 'w').write('hi')"})], "Done.")
+    asked: list[ToolRequest] = []
+
+    def approve(request: ToolRequest) -> bool | str:
+        asked.append(request)
+        return True
+
+    request = ChatRequest(messages="Write.", enable_code_execution=True, approve=approve)
+
+    async def run(request: ChatRequest) -> Any:
+        return [piece async for piece in given.answer(request, model.ask, "it", None)][-1]
+
+    response = asyncio.run(run(request))
+    assert asked[0].arguments["code"].startswith("open(")
+    (file,) = response.files
+    assert (response.agentic_end, file.name) == ("answer", "a.txt")
+    assert response.model_dump()["files"][0]["id"] == file.id
+    assert given.code is not None
+    assert given.code.find(file.id).data == b"hi"  # type: ignore[union-attr]
+    assert model.asked[0].enable_code_execution is False
+    with pytest.raises(RequestError, match=r"pass approve=, which is asked before each call"):
+        asyncio.run(run(ChatRequest(messages="Write.", enable_code_execution=True)))
+    refused = Scripted([("execute_python", {"code": "print(1)"})], "Well.")
+    request = request.model_copy(update={"approve": lambda call: "No."})
+
+    async def again() -> Any:
+        return [piece async for piece in given.answer(request, refused.ask, "it", None)][-1]
+
+    response = asyncio.run(again())
+    assert (response.agentic_tool_calls[0].status, response.files) == ("refused", [])
+
+
+def test_it_is_off_unless_asked_for() -> None:
+    with (
+        Runner({"it": "smollm2-135m-instruct"}) as runner,
+        pytest.raises(RequestError, match="this Runner runs no code") as caught,
+    ):
+        runner.chat("Hi", enable_code_execution=True)
+    assert (caught.value.param, caught.value.kind) == ("enable_code_execution", "unsupported")
+    assert runner.find_file("file-x") is None
+    assert conversations(permission="auto").running(ChatRequest(messages="Hi")) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"timeout_secs": 0}, "timeout_secs"),
+        ({"permission": "never"}, "neither 'ask' nor 'auto'"),
+        ({"sandbox_policy": None}, "code always has limits"),
+        ({"python_path": "no-such-python"}, "is no program"),
+        ({"working_directory": "no/such"}, "is no folder"),
+    ],
+)
+def test_what_is_wrong_in_the_configuration(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        CodeExecutionConfig(**fields)
+    for wrong in ({"max_procs": 0}, {"network": "loopback"}):
+        with pytest.raises(OptionError):
+            SandboxPolicy(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_system_that_cannot_confine_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = session(working_directory=tmp_path)
+    with pytest.warns(UnenforcedWarning, match=r"with this machine's network and files"):
+        made._owner.warn({"processes": True, "network": False, "files": False})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made._owner.warn({"processes": True, "network": False, "files": False})  # once
+    made.close()
+    assert tmp_path.exists()  # a folder of the program's stays
