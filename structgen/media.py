@@ -98,7 +98,7 @@ class Audio:
         data: the bytes of the file.
         media_type: ``audio/wav``, ``audio/mpeg`` or ``audio/flac``.
         language: which language is spoken.
-        translate: whether to write English instead of what is said.
+        translate: whether to write English, whatever is spoken.
     """
 
     data: bytes = field(repr=False)
