@@ -31,6 +31,7 @@ Row: TypeAlias = dict[str, Any]
 LONGEST_LINE = 16 << 20
 """Most bytes of one line of a file, and characters of one row of CSV."""
 
+_MOST_AT_ONCE = 16  # rows of Parquet: 620 bytes may be thousands of megabytes each
 _NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
 _OF_DAMAGE = (OSError, ValueError, TypeError, LookupError, ArithmeticError)
 _CSV_LIMIT = fork_safe(threading.Lock())
@@ -297,7 +298,7 @@ def _rows_in(path: Path) -> Iterator[Row | BadRow]:
     kind = _KINDS[path.suffix.lower()]
     if kind == "parquet":
         with _told(path):
-            for batch in pyarrow().parquet.ParquetFile(path).iter_batches(1024):
+            for batch in pyarrow().parquet.ParquetFile(path).iter_batches(_MOST_AT_ONCE):
                 yield from batch.to_pylist()
     elif kind in ("csv", "tsv"):
         yield from _csv(path, "\t" if kind == "tsv" else ",")

@@ -38,7 +38,8 @@ from .loops import Places
 from .requests import ChatRequest, Sampled
 
 PROCESSES = 3
-"""How many forms are tried at once, those of one owner at most two."""
+"""How many forms are tried at once, those of one owner at most two; and as many more of owners of
+whom none is tried."""
 
 _MOST_WAITING = 64
 """Most forms that wait to be tried, half a megabyte each."""
@@ -132,7 +133,7 @@ class Trials:
         self._memory = memory
         self._idle: list[asyncio.subprocess.Process] = []
         self._is_closed = False
-        self._places = Places(PROCESSES, _MOST_WAITING)
+        self._places = Places(PROCESSES, _MOST_WAITING, beyond=True)
         self._known: KeptByBytes[tuple[str, str | None]] = KeptByBytes(
             _KEPT_BYTES, lambda verdict: len(verdict[0].encode())
         )
@@ -231,11 +232,12 @@ class Trials:
 
     async def _back(self, process: asyncio.subprocess.Process, is_fine: bool) -> None:
         """Have a process for the next form: this one, or another in its place."""
-        if is_fine and not self._is_closed:
+        is_needed = len(self._idle) < PROCESSES and not self._is_closed
+        if is_fine and is_needed:
             self._idle.append(process)
             return
         await _ended(process)
-        if not self._is_closed:
+        if is_needed:
             with contextlib.suppress(WorkerDied):  # the next form starts one, or says so
                 self._idle.append(await self._process())
 

@@ -121,6 +121,17 @@ def test_what_json_has_not_is_told(tmp_path: Path) -> None:
         Prompts().of({"text": float("nan")})
 
 
+def test_rows_of_parquet_are_few_at_a_time(tmp_path: Path) -> None:
+    """600 bytes were 4 GB of rows, as one text stood in all of them."""
+    text = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 200, "int32"), ["a" * (1 << 20)])
+    pyarrow.parquet.write_table(pyarrow.table({"text": text}), tmp_path / "x.parquet")
+    before, most = pyarrow.total_allocated_bytes(), 0
+    for row in Source.of(tmp_path / "x.parquet").read():
+        assert len(row["text"]) == 1 << 20
+        most = max(most, pyarrow.total_allocated_bytes() - before)
+    assert most < 64 << 20
+
+
 def test_parquet_that_cannot_be_rows_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     write(path)
