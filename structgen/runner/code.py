@@ -24,7 +24,9 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -111,7 +113,7 @@ class CodeExecutionConfig:
     def __post_init__(self) -> None:
         if os.name != "posix":
             raise OptionError("code_execution_config= needs Linux or macOS: limits are theirs.")
-        check_seconds("timeout_secs", self.timeout_secs)
+        check_seconds("timeout_secs", self.timeout_secs or 0)
         if self.permission not in ("ask", "auto"):
             raise OptionError(f"permission={self.permission!r} is neither 'ask' nor 'auto'.")
         if not isinstance(self.sandbox_policy, SandboxPolicy):
@@ -203,24 +205,31 @@ class CodeSession:
         run = _Run(self._owner.config, self._folder)
         self._going.add(run)
         try:
-            before = {name: seen for name, seen, _ in _plain_files(self._folder)}
-            told, has = await in_thread(lambda: run.result(code), NAME)
-        finally:
-            run.kill()
-            self._going.discard(run)
+            told, has, made = await in_thread(lambda: self._ran(run, code), NAME)
+        except BaseException:
+            run.is_unwanted = True  # the thread kills it
+            raise
         if has is not None:
             self._owner.warn(has)
-        made = self._made(before)
+        self.files += made
         return told + "".join(f"\n[file {one.name}, {one.bytes:,} bytes]" for one in made)
+
+    def _ran(self, run: _Run, code: str) -> tuple[str, dict[str, bool] | None, list[File]]:
+        try:
+            before = {name: seen for name, seen, _ in _plain_files(self._folder)}
+            told, has = run.result(code)
+            return told, has, self._made(before)
+        finally:
+            self._going.discard(run)
 
     def _made(self, before: dict[str, tuple[int, int]]) -> list[File]:
         """The files that are new or have changed, read."""
         made: list[File] = []
-        most = left = self._owner.config.sandbox_policy.max_file_sz_mb * _MB
+        left = self._owner.config.sandbox_policy.max_file_sz_mb * _MB
         for name, seen, read in _plain_files(self._folder):
             if before.get(name) == seen or len(made) == _MOST_FILES or seen[0] > left:
                 continue
-            data = read(most)
+            data = read()
             left -= len(data)
             kind = mimetypes.guess_type(name)[0]
             file = File(
@@ -229,7 +238,6 @@ class CodeSession:
             file._data = data
             made.append(file)
             self._owner.keep(file)
-        self.files += made
         return made
 
     def close(self) -> None:
@@ -244,72 +252,64 @@ class CodeSession:
                 subprocess.run(["rm", "-rf", self._temporary], check=False)
 
 
-def _plain_files(folder: str) -> list[tuple[str, tuple[int, int], Any]]:
-    """The plain files of a folder: name, size and time of change, and what reads one.
+def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
+    """The plain files of a folder: name, size and time of change, and what reads one at its turn.
 
     No link is followed, not even one that is put there meanwhile.
     """
-    found: list[tuple[str, tuple[int, int], Any]] = []
-
-    def reader(path: str) -> Any:
-        def read(most: int) -> bytes:
-            place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            *folders, name = path.split("/")
-            try:
-                for step in folders:
-                    inner = os.open(
-                        step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place
-                    )
-                    os.close(place)
-                    place = inner
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-                with open(os.open(name, flags, dir_fd=place), "rb") as file:
-                    about = os.fstat(file.fileno())
-                    return file.read(most) if stat.S_ISREG(about.st_mode) else b""
-            except OSError:
-                return b""
-            finally:
-                os.close(place)
-
-        return read
-
     looked = 0
     with contextlib.suppress(OSError, RecursionError):  # thousands of folders in each other
         for root, _, names, place in os.fwalk(folder, follow_symlinks=False):
-            for name in sorted(names):
+            for name in sorted(names)[:_MOST_ENTRIES]:
                 with contextlib.suppress(OSError):
                     about = os.stat(name, dir_fd=place, follow_symlinks=False)
                     if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
                         path = os.path.relpath(os.path.join(root, name), folder)
-                        found.append((path, (about.st_size, about.st_mtime_ns), reader(path)))
+                        seen = about.st_size, about.st_mtime_ns
+                        yield path, seen, partial(_read, name, about.st_size, place)
             looked += 1 + len(names)
             if looked > _MOST_ENTRIES:
-                break
-    return found[:_MOST_ENTRIES]
+                return
+
+
+def _read(name: str, most: int, folder: int) -> bytes:
+    """A file of an open folder, if it is a plain one."""
+    try:
+        place = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return b""
+    with open(place, "rb") as file:
+        return file.read(most) if stat.S_ISREG(os.fstat(place).st_mode) else b""
 
 
 @final
 class _Run:
-    """One process, and all that it starts."""
+    """One process, and all that it starts.
+
+    Attributes:
+        is_unwanted: whether it is to end.
+    """
 
     def __init__(self, config: CodeExecutionConfig, folder: str) -> None:
         self._config = config
         self._folder = folder
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_killed = False
+        self.is_unwanted = False
 
     def result(self, code: str) -> tuple[str, dict[str, bool] | None]:
         """What it writes, and how it ended; and what it was confined of."""
         policy = self._config.sandbox_policy
         reads, told = os.pipe()
-        with tempfile.TemporaryFile() as source:
+        with (
+            tempfile.TemporaryFile() as source,
+            open(reads, "rb") as pipe,
+            open(told, "wb") as tells,
+        ):
             source.write(code.encode(errors="replace"))
             source.seek(0)
             with self._lock:
-                if self._is_killed:
-                    os.close(reads)
-                    os.close(told)
+                if self.is_unwanted:
                     return "It was ended.", None
                 self._process = process = subprocess.Popen(
                     [
@@ -326,13 +326,12 @@ class _Run:
                     pass_fds=(told,),
                     start_new_session=True,
                 )
-            os.close(told)
-        try:
-            output, why = self._read(process)
-        finally:
-            self.kill()
-            with open(reads, "rb") as pipe:
-                has = pipe.read(1_000) if select.select([pipe], [], [], 0)[0] else b""
+            tells.close()
+            try:
+                output, why = self._read(process)
+            finally:
+                self.kill()
+            has = pipe.read(1_000) if select.select([pipe], [], [], 0)[0] else b""
         text = output.decode(errors="replace")
         if len(text) > _MOST_TEXT:
             text = f"{text[:_MOST_TEXT]}… (cut)"
@@ -379,6 +378,8 @@ class _Run:
             if has_ended:
                 return bytes(output), None
             now = time.monotonic()
+            if self.is_unwanted:
+                return bytes(output), "It was ended."
             if now > end:
                 return bytes(output), f"It ran out of time, {self._config.timeout_secs:g} s."
             if size > _MOST_OUTPUT:
@@ -394,7 +395,7 @@ class _Run:
     def kill(self) -> None:
         """End it, and all that it has started."""
         with self._lock:
-            self._is_killed = True
+            self.is_unwanted = True
             process = self._process
             if process is None:
                 return
