@@ -47,6 +47,7 @@ PYTHON_ONLY = (
     "tool_timeout",
     "max_tool_result",
     "session_id",
+    "web_search_options",
 )
 """Fields of the Runner's requests for those who hold the Runner: JSON cannot say them, or they
 are about functions that run here, or about conversations, which clients would have in common."""
