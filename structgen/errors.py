@@ -304,7 +304,7 @@ class ModelError(StructgenError):
     """A model cannot be found, fetched, converted or loaded.
 
     Attributes:
-        lacks: the output of its graph that was asked for and that it has not, or None.
+        lacks: what was asked of it that it cannot: an output of its graph, say; or None.
     """
 
     lacks: str | None = None

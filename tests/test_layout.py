@@ -72,6 +72,7 @@ OPEN_MODULES = {
     "structgen.automaton.work": "what a call may do, counted in all stages",
     "structgen.storage.user_folder": "where the folder is, and whose",
     "structgen.models.base": "what models are to the rest, without what fetches them",
+    "structgen.models.listening": "what a transcript is, likewise",
     "structgen.models.progress": "a bar, wherever something is slow",
     "structgen.types.tools": "brings Pydantic, which those who have schemas only do not load",
     "structgen.masks.cfg.masks": "imported when the first grammar is compiled",

@@ -6,7 +6,7 @@ goes through the windows there, and shows each one's segments before the next is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias, final
 
@@ -135,7 +135,7 @@ class Listening:
             return None
         return self._window._replace(samples=rest / np.float32(_LOUDEST))
 
-    def add(self, heard: Heard) -> Iterable[Segment]:
+    def add(self, heard: Heard) -> Sequence[Segment]:
         """Take what was heard in the window; its segments with their times in the sound."""
         start = self._at / RATE
         found = [

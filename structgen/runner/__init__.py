@@ -28,6 +28,7 @@ from .requests import (
     ExplainRequest,
     Message,
     RerankRequest,
+    TranscriptionRequest,
 )
 from .responses import (
     AgenticToolCall,
@@ -43,6 +44,7 @@ from .responses import (
     RerankResponse,
     SearchPassage,
     TokenLogprob,
+    TranscriptionResponse,
     Usage,
 )
 from .runner import Runner
@@ -95,6 +97,8 @@ __all__ = [
     "ToolOutcome",
     "ToolRequest",
     "Traces",
+    "TranscriptionRequest",
+    "TranscriptionResponse",
     "Trials",
     "Usage",
     "WebSearchOptions",

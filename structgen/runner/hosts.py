@@ -23,20 +23,30 @@ import importlib.metadata
 import os
 import platform
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
 from structgen import models
 from structgen.decisions import AsyncDecider, SavedDecider
-from structgen.errors import OptionError, Overloaded
+from structgen.errors import ModelError, OptionError, Overloaded, PromptError, RequestError
+from structgen.media import Audio
 from structgen.models import catalogue, embedding
 from structgen.models.base import LoadOptions
 from structgen.models.embedding import Embedder, Pause
+from structgen.models.listening import Segment, Transcript
 from structgen.options import OPTIONS
 from structgen.storage import KeptByBytes
-from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, owner
+from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, hear, owner
 
 from .loops import Aside, Places
 from .tools import check_seconds
@@ -208,6 +218,9 @@ MAX_SCORES = 200_000
 
 T = TypeVar("T")
 
+_SOUNDS_AT_ONCE = 4
+"""Most sounds that are transcribed at once: each takes up to 58 MB."""
+
 _EMBEDDINGS_AT_ONCE = 2
 """Most calls that an embedder works on side by side: each uses several cores by itself."""
 
@@ -238,6 +251,7 @@ class TextHost:
             FORM_BYTES, lambda made: sum(one.weight for one in made)
         )
         self._aside = Aside(_THREADS, _MOST_WAITING, "structgen-forms")
+        self._sounds = Places(_SOUNDS_AT_ONCE, _MOST_WAITING)
         self._turn = 0
         self._busy = [0] * len(models)
         self._scores: Counter[str] = Counter()
@@ -288,6 +302,27 @@ class TextHost:
         """
         saved = {} if self.decider is None else self.decider.options
         return AsyncDecider(self.model, embedder=self.embedder, warn=False, **saved, **options)
+
+    async def hear(
+        self, audio: Audio, prompt: str, temperature: float
+    ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
+        """`structgen.workers.hear`, at one of a few places: a sound is large while it is heard.
+
+        Raises:
+            RequestError: the model cannot transcribe, or not this.
+        """
+        async with self._sounds.of(owner()):
+            heard = hear(self.model, audio, prompt=prompt, temperature=temperature)
+            try:
+                async with contextlib.aclosing(heard) as windows:
+                    async for window in windows:
+                        yield window
+            except PromptError as error:
+                raise RequestError(f"file: {error}", param="file") from error
+            except ModelError as error:
+                if error.lacks is None:
+                    raise
+                raise RequestError(str(error), param="model") from error
 
     @property
     def context_length(self) -> int:

@@ -576,6 +576,43 @@ class EmbeddingRequest(Request):
     user: StrictStr | None = None
 
 
+class TranscriptionRequest(Request):
+    """A sound whose words are wanted.
+
+    Attributes:
+        file: a `structgen.media.Audio`, or what it is made of.
+        language: which language is spoken, as ``de``; None: the model finds out.
+        translate: whether to write English instead.
+        prompt: text that could stand before it: names and words as they are spelt.
+        temperature: how much chance has a say.
+    """
+
+    _MAIN = "file"
+
+    file: Any
+    language: StrictStr | None = None
+    translate: StrictBool = False
+    prompt: Annotated[StrictStr, Field(max_length=4_000)] = ""
+    temperature: Annotated[Number, Field(ge=0, le=1)] = 0.0
+
+    @property
+    def audio(self) -> Audio:
+        """The sound.
+
+        Raises:
+            RequestError: it is none.
+        """
+        try:
+            audio = self.file if isinstance(self.file, Audio) else Audio(self.file)
+            return Audio(
+                audio.data,
+                language=self.language or audio.language,
+                translate=self.translate or audio.translate,
+            )
+        except PromptError as error:
+            raise RequestError(f"file: {error}", param="file") from error
+
+
 class RerankRequest(Request):
     """Documents to be put in the order of how well they answer a query.
 

@@ -29,6 +29,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from structgen.decoding import GenerationResult
+from structgen.models.listening import Transcript
 from structgen.types import QuotedText
 
 
@@ -611,6 +612,74 @@ class EmbeddingResponse(Shape):
     data: list[Embedding]
     model: str
     usage: InputUsage
+
+
+class TranscriptionUsage(Shape):
+    """How long a sound was."""
+
+    type: Literal["duration"] = "duration"
+    seconds: float
+
+
+class TranscriptionSegment(Shape):
+    """A sentence or so of a transcript: see `structgen.models.listening.Segment`."""
+
+    id: int
+    seek: int
+    start: float
+    end: float
+    text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+
+
+class TranscriptionResponse(Shape):
+    """The answer to a `TranscriptionRequest`."""
+
+    task: Literal["transcribe", "translate"]
+    language: str
+    duration: float
+    text: str
+    segments: list[TranscriptionSegment]
+    usage: TranscriptionUsage
+    _transcript: Any = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, transcript: Transcript, *, translates: bool = False) -> TranscriptionResponse:
+        """A transcript as OpenAI's API has it."""
+        made = cls(
+            task="translate" if translates else "transcribe",
+            language=transcript.language,
+            duration=transcript.seconds,
+            text=transcript.text,
+            segments=[
+                TranscriptionSegment(
+                    id=i,
+                    seek=round(one.start * 100),
+                    start=one.start,
+                    end=one.end,
+                    text=one.text,
+                    tokens=list(one.token_ids),
+                    temperature=one.temperature,
+                    avg_logprob=one.logprob,
+                    compression_ratio=one.compression_ratio,
+                    no_speech_prob=one.no_speech,
+                )
+                for i, one in enumerate(transcript.segments)
+            ],
+            usage=TranscriptionUsage(seconds=transcript.seconds),
+        )
+        made._transcript = transcript
+        return made
+
+    @property
+    def transcript(self) -> Transcript:
+        """The same as `structgen.TextModel.transcribe` gives it."""
+        found: Transcript = self._transcript
+        return found
 
 
 class RerankResult(Shape):

@@ -25,6 +25,7 @@ from structgen.decoding import check_may_fit, encode
 from structgen.errors import ModelError, ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.models import requantized
 from structgen.models.base import Model, Passes
+from structgen.models.listening import Segment, Transcript
 from structgen.workers import at_once, owner, run_errands
 
 from . import answers, vectors
@@ -42,6 +43,7 @@ from .requests import (
     EmbeddingRequest,
     ExplainRequest,
     RerankRequest,
+    TranscriptionRequest,
 )
 from .responses import (
     ChatChunk,
@@ -52,6 +54,7 @@ from .responses import (
     EmbeddingResponse,
     File,
     RerankResponse,
+    TranscriptionResponse,
 )
 from .search import SearchCallback, WebSearch
 from .sessions import Sessions
@@ -850,6 +853,37 @@ class Runner:
         return made
 
     embed, aembed = _both(_embed)
+
+    async def _transcribe(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> TranscriptionResponse:
+        """Write down what is said in a sound. Args and raises as for `chat`, with a
+        `TranscriptionRequest`; the model is Whisper."""
+        asked = request_of(TranscriptionRequest, request, model, fields)
+        async for _, transcript in self._transcription(asked):
+            made = transcript
+        return TranscriptionResponse.of(made, translates=asked.audio.translate)
+
+    transcribe, atranscribe = _both(_transcribe)
+
+    def astream_transcribe(
+        self, request: Any = None, /, *, model: str | None = None, **fields: Any
+    ) -> AsyncChunkStream[tuple[Sequence[Segment], Transcript]]:
+        """`atranscribe`, window by window: the segments of each, and the transcript up to there."""
+        asked = request_of(TranscriptionRequest, request, model, fields)
+        self._registry.entry(asked.model)
+        return AsyncChunkStream(self._thread, lambda: self._transcription(asked))
+
+    async def _transcription(
+        self, request: TranscriptionRequest
+    ) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
+        audio = request.audio
+        with self._seen("transcribe", request.model) as (entry, _):
+            async with self._registry.lease(entry) as host:
+                heard = text_host(host, entry).hear(audio, request.prompt, request.temperature)
+                async with contextlib.aclosing(heard) as windows:
+                    async for window in windows:
+                        yield window
 
     async def _rerank(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any

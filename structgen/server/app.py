@@ -25,8 +25,8 @@ from .batches import Batches, Files
 from .errors import ApiError, told
 from .gateway import LOG, Gateway, Keys, keys_in
 from .openapi import Application
-from .routes import ROUTERS
-from .routes.batches import bodies
+from .routes import ROUTERS, sounds
+from .routes import batches as batch_routes
 from .settings import Settings
 from .store import Jobs, Store
 
@@ -103,7 +103,7 @@ def create_app(
         keys=keys,
         traces=runner.traces,
         metrics=runner.metrics,
-        bodies=bodies(settings),
+        bodies={**batch_routes.bodies(settings), **sounds.bodies(settings)},
     )
     if settings.cors_origins:
         app.add_middleware(

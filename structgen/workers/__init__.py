@@ -4,13 +4,13 @@ In reading order: `scheduler` (whose turn it is on a model; knows no process), `
 two processes say), `verdicts` (checks of the parent's code), `threads` (which are used again),
 `worker` (the process with the model), `process` (its parent's side, and one call under way),
 `generator` (what makes outputs) and `model` (`AsyncModel`, and other work on it).
-Others know `AsyncModel`, `run_errands`, `prompt_tokens`, the `Scheduler` and `STRANGER`.
+Others know `AsyncModel`, `run_errands`, `prompt_tokens`, `hear`, the `Scheduler` and `STRANGER`.
 """
 
 from __future__ import annotations
 
 from .generator import WorkerGenerator
-from .model import AsyncModel, at_once, prompt_tokens, run_errands
+from .model import AsyncModel, at_once, hear, prompt_tokens, run_errands
 from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, owner
 from .protocol import FORM_BYTES
 from .scheduler import Job, Scheduler, WorkJob
@@ -27,6 +27,7 @@ __all__ = [
     "WorkJob",
     "WorkerGenerator",
     "at_once",
+    "hear",
     "owner",
     "prompt_tokens",
     "run_errands",

@@ -11,12 +11,12 @@ import asyncio
 import os
 import pickle
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, final
 
 from typing_extensions import TypedDict
 
@@ -25,7 +25,9 @@ from structgen.constraint import compile as compile_constraint
 from structgen.decoding import SearchOptions, Task
 from structgen.decoding import options as search_options
 from structgen.errors import ModelError, OptionError
+from structgen.media import Audio
 from structgen.models.base import LoadOptions, Model, Passes
+from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
 from structgen.options import CancelEvent
 from structgen.vocabulary import Vocabulary
 
@@ -163,6 +165,13 @@ class AsyncModel(AskedAsync):
         process.send(Adapter(process.register(answer.set_result), name, file))
         raised(await asyncio.wrap_future(answer))
 
+    async def transcribe(
+        self, audio: Audio, *, prompt: str = "", temperature: float = 0.0
+    ) -> Transcript:
+        """What is said in a sound, as `TextModel.transcribe`. Others' calls have passes between."""
+        heard = hear(self, audio, prompt=prompt, temperature=temperature)
+        return [transcript async for _, transcript in heard][-1]
+
     async def aclose(self) -> None:
         """End the process. Calls under way fail with a `ModelError`. A second call does nothing."""
         await asyncio.to_thread(self._host.close)
@@ -223,6 +232,31 @@ async def run_errands(
     finally:
         for call in calls:
             call.drop()
+
+
+def _listening(model: Model, audio: Audio, prompt: str, temperature: float) -> Passes[Listening]:
+    """An errand: a sound as samples, in windows."""
+    return at_once(cast("genai.TextModel", model).listening(audio, prompt, temperature))
+
+
+def _hearing(model: Model, window: Window) -> Passes[Heard]:
+    """An errand: what is said in a window."""
+    return cast("genai.TextModel", model).hearing(window)
+
+
+async def hear(
+    model: AsyncModel, audio: Audio, *, prompt: str, temperature: float
+) -> AsyncGenerator[tuple[Sequence[Segment], Transcript], None]:
+    """Transcribe a sound window by window: each one's segments, and the transcript up to there.
+
+    Args and raises as `structgen.TextModel.transcribe`.
+    """
+    begin = partial(_listening, audio=audio, prompt=prompt, temperature=temperature)
+    listening: Listening
+    (listening,) = await run_errands(model, [begin])
+    while (window := listening.window) is not None:
+        (heard,) = await run_errands(model, [partial(_hearing, window=window)])
+        yield listening.add(heard), listening.transcript
 
 
 def _prepared(

@@ -496,13 +496,17 @@ class TextModel:
     def listening(self, audio: Audio, prompt: str = "", temperature: float = 0.0) -> Listening:
         """The windows of a sound, none of them heard yet. Args and raises as `transcribe`."""
         if not isinstance(self.reader, Whisper):
-            raise ModelError(f"{self.name} transcribes nothing. {_THOSE_THAT_HEAR}")
+            error = ModelError(f"{self.name} transcribes nothing. {_THOSE_THAT_HEAR}")
+            error.lacks = "transcripts"
+            raise error
         if not isinstance(audio, Audio):
             raise PromptError(
                 f"transcribe takes a structgen.media.Audio, and got {type(audio).__name__}."
             )
         if isinstance(temperature, bool) or not 0 <= temperature <= 1:
             raise OptionError(f"temperature={temperature!r} is no number from 0 to 1.")
+        if "\0" in prompt:  # where the runtime would cut it
+            raise PromptError("The prompt has a NUL character. Remove it.")
         words = prompt.strip()
         token_ids = self.encode(f" {words}") if words else np.empty(0, np.int32)
         first = Window(np.empty(0, np.float32), *self.reader.told(audio), token_ids, temperature)

@@ -258,7 +258,7 @@ class Whisper:
 
     def _prompt(self, language: str | None, translate: bool) -> list[int]:
         start = self._names["<|startoftranscript|>"]
-        if language is None:
+        if language is None or not self.languages:
             return [start]
         task = "<|translate|>" if translate else "<|transcribe|>"
         return [start, self.languages[language], self._names[task]]

@@ -1,15 +1,15 @@
 """The endpoints: read a body, ask the Runner, write its answer.
 
 In reading order: `text` (chats and completions, and what all endpoints share), `responses` (the
-Responses API), `decisions` (and vectors), `batches` (and files), `models` (and tokens, health),
-`library` (grammars and the playground).
+Responses API), `decisions` (and vectors), `sounds` (transcripts), `batches` (and files), `models`
+(and tokens, health), `library` (grammars and the playground).
 """
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import batches, decisions, library, models, responses, text
+from . import batches, decisions, library, models, responses, sounds, text
 
 __all__ = ["ROUTERS"]
 
@@ -18,6 +18,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     responses.router,
     decisions.router,
     decisions.vectors_router,
+    sounds.router,
     batches.router,
     models.tokens_router,
     models.router,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -12,6 +11,7 @@ from pydantic import Field, StrictStr
 from ..batches import ENDPOINTS, Batches, Files, listed, none
 from ..errors import ApiError
 from ..exchange import written
+from ..forms import check_form, fields_of, form_schema
 from ..gateway import Bodies
 from ..openapi import answers, body
 from ..settings import Settings
@@ -51,40 +51,16 @@ async def _page(request: Request, kind: str) -> Response:
     return await written(request, page)
 
 
-_FORM = "multipart/form-data"
-_MOST_PARTS = 8
-_LONGEST_HEAD = 2_000
-_PARAMETER = re.compile(r';[ \t]*([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
+_UPLOAD = form_schema(
+    ["file", "purpose"],
+    {"file": {"type": "string", "format": "binary"}, "purpose": {"enum": ["batch"]}},
+)
 
 
 def bodies(settings: Settings) -> dict[str, Bodies]:
     """The endpoints that take something else than JSON of the usual size, by path."""
     most = settings.max_body_bytes if settings.files is None else settings.max_file_bytes
-    return {"/v1/files": Bodies(most, _check_form)}
-
-
-def _check_form(kind: str) -> None:
-    if kind and kind.partition(";")[0].strip().lower() != _FORM:
-        raise _no_form(f"its Content-Type is {kind[:100]}, and not {_FORM}")
-
-
-_UPLOAD = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            _FORM: {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "file": {"type": "string", "format": "binary"},
-                        "purpose": {"enum": ["batch"]},
-                    },
-                    "required": ["file", "purpose"],
-                }
-            }
-        },
-    }
-}
+    return {"/v1/files": Bodies(most, check_form)}
 
 
 @router.post("/v1/files", openapi_extra=_UPLOAD, responses=answers(FileAnswer))
@@ -102,44 +78,15 @@ async def upload(request: Request) -> dict[str, Any]:
 
 
 def _form(kind: str, data: bytes) -> tuple[str | None, str | None, bytes]:
-    """The purpose that a form has, and the name and content of its file.
-
-    Raises:
-        ApiError: it is no form.
-    """
-    boundary = _parameters(kind).get("boundary", "")
-    if not 1 <= len(boundary) <= 70:
-        raise _no_form("its Content-Type names no boundary of 1 to 70 characters")
-    _, *parts = (b"\r\n" + data).split(b"\r\n--" + boundary.encode("latin-1"), _MOST_PARTS + 1)
-    if not parts or not parts.pop().startswith(b"--"):
-        raise _no_form(f"it has no end, or more than {_MOST_PARTS} parts")
+    """The purpose that a form has, and the name and content of its file."""
     purpose = file = None
     content = b""
-    for part in parts:
-        head, _, rest = part.partition(b"\r\n\r\n")
-        headers: dict[str, str] = {}
-        for line in head[:_LONGEST_HEAD].decode(errors="replace").split("\r\n"):
-            header, _, value = line.partition(":")
-            headers[header.strip().lower()] = value.strip()
-        encoding = headers.get("content-transfer-encoding", "binary").lower()
-        if encoding not in ("7bit", "8bit", "binary"):
-            raise _no_form(f"a part has the Content-Transfer-Encoding {encoding!r}")
-        about = _parameters(headers.get("content-disposition", ""))
-        if about.get("name") == "purpose":
-            purpose = rest.decode(errors="replace")
-        elif about.get("name") == "file" and "filename" in about:
-            file, content = about["filename"][:200], rest
+    for name, field in fields_of(kind, data):
+        if name == "purpose":
+            purpose = field.content.decode(errors="replace")
+        elif name == "file" and field.filename is not None:
+            file, content = field.filename, field.content
     return purpose, file, content
-
-
-def _parameters(header: str) -> dict[str, str]:
-    """What stands behind the value of a header, by name."""
-    found = _PARAMETER.findall(header[:_LONGEST_HEAD])
-    return {name.lower(): quoted or bare for name, quoted, bare in found}
-
-
-def _no_form(why: str) -> ApiError:
-    return ApiError(400, f"The body is no form with a file: {why}.", code="invalid_form")
 
 
 @router.get("/v1/files", responses=answers(FileList))

@@ -1,0 +1,82 @@
+"""Bodies that are forms: how clients send files.
+
+Owns ``multipart/form-data``: its parts by name, within bounds. Knows no field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .errors import ApiError
+
+FORM = "multipart/form-data"
+_MOST_PARTS = 24
+_LONGEST_HEAD = 2_000
+_PARAMETER = re.compile(r';[ \t]*([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
+
+
+class Field(NamedTuple):
+    """A part of a form: its content, and the name of the file, if it is one."""
+
+    content: bytes
+    filename: str | None
+
+
+def check_form(kind: str) -> None:
+    """Refuse a ``Content-Type`` that is no form's.
+
+    Raises:
+        ApiError: so it is.
+    """
+    if kind and kind.partition(";")[0].strip().lower() != FORM:
+        raise _no_form(f"its Content-Type is {kind[:100]}, and not {FORM}")
+
+
+def form_schema(required: list[str], properties: Mapping[str, Any]) -> dict[str, Any]:
+    """What an endpoint says of its form, as ``openapi_extra=``."""
+    schema = {"type": "object", "properties": dict(properties), "required": required}
+    return {"requestBody": {"required": True, "content": {FORM: {"schema": schema}}}}
+
+
+def fields_of(kind: str, data: bytes) -> list[tuple[str, Field]]:
+    """The parts of a form and their names, in order.
+
+    Args:
+        kind: the ``Content-Type``.
+        data: the body.
+
+    Raises:
+        ApiError: it is no form.
+    """
+    boundary = _parameters(kind).get("boundary", "")
+    if not 1 <= len(boundary) <= 70:
+        raise _no_form("its Content-Type names no boundary of 1 to 70 characters")
+    _, *parts = (b"\r\n" + data).split(b"\r\n--" + boundary.encode("latin-1"), _MOST_PARTS + 1)
+    if not parts or not parts.pop().startswith(b"--"):
+        raise _no_form(f"it has no end, or more than {_MOST_PARTS} parts")
+    found = []
+    for part in parts:
+        head, _, rest = part.partition(b"\r\n\r\n")
+        headers: dict[str, str] = {}
+        for line in head[:_LONGEST_HEAD].decode(errors="replace").split("\r\n"):
+            header, _, value = line.partition(":")
+            headers[header.strip().lower()] = value.strip()
+        encoding = headers.get("content-transfer-encoding", "binary").lower()
+        if encoding not in ("7bit", "8bit", "binary"):
+            raise _no_form(f"a part has the Content-Transfer-Encoding {encoding!r}")
+        about = _parameters(headers.get("content-disposition", ""))
+        name = about.get("filename")
+        found.append((about.get("name", ""), Field(rest, None if name is None else name[:200])))
+    return found
+
+
+def _parameters(header: str) -> dict[str, str]:
+    """What stands behind the value of a header, by name."""
+    found = _PARAMETER.findall(header[:_LONGEST_HEAD])
+    return {name.lower(): quoted or bare for name, quoted, bare in found}
+
+
+def _no_form(why: str) -> ApiError:
+    return ApiError(400, f"The body is no form with a file: {why}.", code="invalid_form")

@@ -1,0 +1,152 @@
+"""Sounds: what is said in them, and its translation, in the forms of OpenAI's API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from structgen.models.listening import Transcript
+from structgen.runner import TranscriptionRequest, TranscriptionResponse
+
+from ..errors import told
+from ..exchange import EventStream, answered, begun, event, sent, settings_of
+from ..forms import check_form, fields_of, form_schema
+from ..gateway import Bodies
+from ..openapi import answers
+from ..settings import Settings
+from ..wire import aside, refused
+from .text import runner_of
+
+router = APIRouter(tags=["sounds"])
+
+_FORMS = ("json", "text", "srt", "verbose_json", "vtt")
+_LONGEST = 20_000  # bytes of a field that is text
+
+_TRANSLATION = {
+    "file": {"type": "string", "format": "binary"},
+    "model": {"type": "string"},
+    "prompt": {"type": "string"},
+    "response_format": {"enum": list(_FORMS)},
+    "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+}
+_TRANSCRIPTION = {
+    **_TRANSLATION,
+    "language": {"type": "string"},
+    "timestamp_granularities[]": {"type": "array", "items": {"enum": ["segment"]}},
+    "chunking_strategy": {"enum": ["auto"]},
+    "stream": {"type": "boolean"},
+}
+
+
+def bodies(settings: Settings) -> dict[str, Bodies]:
+    """The endpoints that take files of sounds, by path."""
+    taken = Bodies(settings.max_file_bytes, check_form)
+    return dict.fromkeys(("/v1/audio/transcriptions", "/v1/audio/translations"), taken)
+
+
+@router.post(
+    "/v1/audio/transcriptions",
+    openapi_extra=form_schema(["file"], _TRANSCRIPTION),
+    responses=answers(TranscriptionResponse, events="a part of the text"),
+)
+async def transcriptions(request: Request) -> Response:
+    """Write down what is said in a sound."""
+    given = await _read(request, _TRANSCRIPTION)
+    form = given.pop("response_format", "json")
+    streams = given.pop("stream", "false")
+    if streams not in ("true", "false"):
+        raise refused("stream is true or false.", "stream", "invalid_value")
+    if streams == "true" and form not in ("json", "text"):
+        raise refused("stream goes with the response_format json or text.", "stream")
+    asked = await aside(request, lambda: _asked(given), is_large=True)
+    if streams == "false":
+        return await _whole(request, asked, form)
+    going = await begun(request, runner_of(request).astream_transcribe(asked), told)
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        try:
+            async for window in going:
+                segments, transcript = window
+                for one in segments:
+                    delta = {"type": "transcript.text.delta", "delta": one.text}
+                    yield event(json.dumps(delta, ensure_ascii=False))
+            done = {"type": "transcript.text.done", **_short(transcript)}
+            yield event(json.dumps(done, ensure_ascii=False))
+        finally:
+            await going.aclose()
+
+    return EventStream(events(), most=settings_of(request).request_seconds, told=told)
+
+
+@router.post(
+    "/v1/audio/translations",
+    openapi_extra=form_schema(["file"], _TRANSLATION),
+    responses=answers(TranscriptionResponse),
+)
+async def translations(request: Request) -> Response:
+    """Write in English what is said in a sound."""
+    given = await _read(request, _TRANSLATION)
+    form = given.pop("response_format", "json")
+    given["translate"] = True
+    asked = await aside(request, lambda: _asked(given), is_large=True)
+    return await _whole(request, asked, form)
+
+
+async def _read(request: Request, known: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a form.
+
+    Raises:
+        ApiError: one is unknown, wrong or missing.
+    """
+    kind, data = request.headers.get("content-type", ""), await request.body()
+    given: dict[str, Any] = {}
+    for name, field in await aside(request, lambda: fields_of(kind, data), is_large=True):
+        if name == "file":
+            given[name] = field.content
+            continue
+        text = field.content.decode(errors="replace")
+        if name not in known:
+            raise refused(f"{name[:100]} is not supported.", name[:100])
+        if len(field.content) > _LONGEST:
+            raise refused(f"{name} has more than {_LONGEST:,} bytes.", name, "invalid_value")
+        values = known[name].get("enum", known[name].get("items", {}).get("enum"))
+        if values is not None and text not in values:
+            raise refused(f"{name} {text[:100]!r} is not supported here.", name)
+        if values is None or name == "response_format":
+            given[name] = text
+    if not given.get("file"):
+        raise refused("There is no file.", "file", "invalid_value")
+    if "temperature" in given:
+        try:
+            given["temperature"] = float(given["temperature"])
+        except ValueError:
+            raise refused("temperature is no number.", "temperature", "invalid_value") from None
+    return given
+
+
+def _asked(given: dict[str, Any]) -> TranscriptionRequest:
+    asked = TranscriptionRequest.of(given, {})
+    return asked.model_copy(update={"file": asked.audio})
+
+
+async def _whole(request: Request, asked: TranscriptionRequest, form: str) -> Response:
+    made = await answered(request, runner_of(request).atranscribe(asked))
+    request.state.log["model"] = asked.model
+    transcript = made.transcript
+    if form == "verbose_json":
+        return sent(request, made.model_dump_json())
+    if form == "json":
+        return sent(request, json.dumps(_short(transcript), ensure_ascii=False))
+    forms = {"text": lambda: transcript.text + "\n", "srt": transcript.srt, "vtt": transcript.vtt}
+    body = forms[form]().encode()
+    request.state.taken(len(body))
+    return Response(body, media_type="text/plain")
+
+
+def _short(transcript: Transcript) -> dict[str, Any]:
+    usage = {"type": "duration", "seconds": transcript.seconds}
+    return {"text": transcript.text, "usage": usage}
