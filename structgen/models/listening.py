@@ -104,7 +104,7 @@ class Window(NamedTuple):
     Attributes:
         samples: 30 seconds at most.
         language: which language is spoken; None: not known yet.
-        translate: whether to write English instead of what is said.
+        translate: whether to write the English translation.
         before: tokens of what was said before.
         temperature: as for `structgen.TextModel.transcribe`.
     """

@@ -172,6 +172,9 @@ class Request(Part):
     _MAIN: ClassVar[str | None] = None
     """The field that a text or a list stands for, where it is passed in place of a request."""
 
+    _MAIN_KINDS: ClassVar[tuple[type, ...]] = (str, list, tuple)
+    """What stands for it."""
+
     model: StrictStr | None = None
 
     def __init__(self, **fields: Any) -> None:
@@ -202,7 +205,7 @@ class Request(Part):
             given = {name: getattr(given, name) for name in given.model_fields_set}
         elif given is None:
             given = {}
-        elif cls._MAIN is not None and isinstance(given, (str, list, tuple)):
+        elif cls._MAIN is not None and isinstance(given, cls._MAIN_KINDS):
             if cls._MAIN in fields:
                 raise RequestError(
                     f"{cls._MAIN} is there twice: by name and without. Leave one of them out.",

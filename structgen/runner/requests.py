@@ -10,6 +10,7 @@ of answer it asks for that of `constraints`.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
@@ -582,12 +583,13 @@ class TranscriptionRequest(Request):
     Attributes:
         file: a `structgen.media.Audio`, or what it is made of.
         language: which language is spoken, as ``de``; None: the model finds out.
-        translate: whether to write English instead.
-        prompt: text that could stand before it: names and words as they are spelt.
+        translate: whether to write the English translation.
+        prompt: text that could come before it: names and words as they are spelt.
         temperature: how much chance has a say.
     """
 
     _MAIN = "file"
+    _MAIN_KINDS = (Audio, bytes, str, os.PathLike)
 
     file: Any
     language: StrictStr | None = None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from .errors import ApiError
 
 FORM = "multipart/form-data"
-_MOST_PARTS = 24
+_MOST_PARTS = 16
 _LONGEST_HEAD = 2_000
 _PARAMETER = re.compile(r';[ \t]*([\w-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import time
@@ -11,15 +12,17 @@ import numpy as np
 import pytest
 import sounds
 import tiny_whisper
+from doc_blocks import run
 from engine.walks import seeds
 from pydantic import BaseModel, Field, field_validator
 
 import structgen
-from structgen import Generator, Regex
+from structgen import AsyncModel, Generator, Regex
 from structgen.decoding import Task
 from structgen.decoding.options import parse
 from structgen.errors import ModelError, OptionError, PromptError
 from structgen.media import Audio
+from structgen.models.base import LoadOptions
 from structgen.models.genai import sound
 from structgen.models.genai.whisper import _Written
 from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
@@ -292,11 +295,41 @@ def test_words_of_a_prompt_and_the_language_are_heeded(whisper, tone):
     assert whisper.transcribe(german, prompt="<|endoftext|> the", temperature=0.3) != plain
 
 
+def test_a_model_of_one_language(whisper, monkeypatch):
+    monkeypatch.setattr(whisper.reader, "languages", {})
+    found = whisper.transcribe(Audio(sounds.wav(sounds.tone(31))), temperature=0.5)
+    assert found.language == "en"
+    with pytest.raises(PromptError, match="knows English only"):
+        whisper.transcribe(Audio(sounds.wav(sounds.tone()), translate=True))
+
+
+def test_in_asynchronous_code(whisper, tone):
+    async def transcribed():
+        options = LoadOptions()
+        async with await AsyncModel.load(whisper.folder, options, in_process=True) as model:
+            return await model.transcribe(tone, temperature=0.5)
+
+    assert asyncio.run(transcribed()) == whisper.transcribe(tone, temperature=0.5)
+
+
+def test_the_page(whisper, tone, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("command.wav", "number.mp3", "talk.mp3"):
+        (tmp_path / name).write_bytes(tone.data)
+    names = {}
+    instead = {'"whisper-base"': repr(str(whisper.folder))}
+    run("docs/pictures-and-sound.md", "whisper = structgen.load", names, instead)
+    assert names["command"] in ("start", "stop", "louder", "softer")
+    assert names["talk"].srt() in capsys.readouterr().out
+
+
 def test_what_transcribe_refuses(whisper, tone):
     with pytest.raises(PromptError, match=r"takes a structgen\.media\.Audio, and got"):
         whisper.transcribe("tone.wav")
     with pytest.raises(OptionError, match="temperature=2"):
         whisper.transcribe(tone, temperature=2)
+    with pytest.raises(PromptError, match="has a NUL"):
+        whisper.transcribe(tone, prompt="a\0b")
     with pytest.raises(PromptError, match="does not know the language 'xx'"):
         whisper.transcribe(Audio(tone.data, language="xx"))
 

@@ -9,7 +9,7 @@ import json
 import struct
 
 import numpy as np
-from reference import Reference
+from models.reference import Reference
 
 CLASSES = {
     "llama": ("llama", "LlamaForCausalLM"),

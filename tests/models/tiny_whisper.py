@@ -9,8 +9,8 @@ import json
 import math
 
 import numpy as np
-import tiny_safetensors
-from tiny_gguf import byte_alphabet
+from models import tiny_safetensors
+from models.tiny_gguf import byte_alphabet
 
 from structgen import models
 from structgen.models.progress import silent

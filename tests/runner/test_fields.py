@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from models import sounds, tiny_whisper
 from pydantic import BaseModel, field_validator
 
 from structgen import OutputTypeError, RequestError, Runner
@@ -17,6 +18,7 @@ from structgen.runner import (
     DecisionRequest,
     EmbeddingRequest,
     RerankRequest,
+    TranscriptionRequest,
 )
 from structgen.runner.fields import Request
 from structgen.runner.requests import ExplainRequest
@@ -28,6 +30,7 @@ KINDS: tuple[type[Request], ...] = (
     EmbeddingRequest,
     ExplainRequest,
     RerankRequest,
+    TranscriptionRequest,
 )
 
 CHANGES_NOTHING = {"user", "metadata", "safety_identifier", "prompt_cache_key"}
@@ -62,7 +65,8 @@ WRONG: dict[str, Any] = {
     "web_search_options": 3, "enable_code_execution": 1, "max_tool_result": 0, "trace": 1,
     "prompt": 3, "echo": 1, "best_of": 3, "input": 3,
     "dimensions": 0, "encoding_format": "hex", "prompt_name": 3, "input_type": "song", "query": 3,
-    "documents": 3, "top_n": 0, "return_documents": 1, "state": "\0", "questions": {"a": 3},
+    "documents": 3, "file": 3, "language": 3, "translate": 1, "top_n": 0, "return_documents": 1,
+    "state": "\0", "questions": {"a": 3},
     "debias": "all", "tolerance": 2, "before": ["a"], "token": 1.5, "chosen": "a",
     "user": 3, "metadata": 3, "safety_identifier": 3, "prompt_cache_key": 3, **ONE_VALUE,
 }  # fmt: skip
@@ -79,6 +83,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "ExplainRequest": {"before": [], "token": "a", "chosen": 5, "grammar": "b",
                        "grammar_type": "regex"},
     "RerankRequest": {"query": "a", "documents": ["a"], "model": "vectors"},
+    "TranscriptionRequest": {"file": sounds.wav(sounds.tone()), "model": "hears"},
 }  # fmt: skip
 
 BESIDE: dict[str, dict[str, Any]] = {
@@ -100,14 +105,18 @@ def sent(runner: Runner, kind: type[Request], fields: dict[str, Any]) -> Any:
     name = kind.__name__.removesuffix("Request")
     calls = {"Chat": "chat", "Completion": "complete", "Decision": "decide"}
     calls |= {"Embedding": "embed", "Explain": "explain", "Rerank": "rerank"}
+    calls |= {"Transcription": "transcribe"}
     return getattr(runner, calls[name])(request)
 
 
 @pytest.fixture(scope="module")
-def both(runner: Runner) -> Iterator[Runner]:
+def both(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    folder = tiny_whisper.converted(tmp_path_factory.mktemp("whisper"))
     runner.add_model("vectors", "all-minilm-l6-v2")
+    runner.add_model("hears", {"source": folder, "in_process": True})
     yield runner
     runner.remove("vectors")
+    runner.remove("hears")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -200,6 +209,9 @@ GIVEN: dict[str, list[dict[str, Any]]] = {
                        {"response_format": {"type": "json_object"}, "grammar": None,
                         "grammar_type": None}],
     "RerankRequest": [{"top_n": 1, "return_documents": True, "truncate_sequence": True}],
+    "TranscriptionRequest": [
+        {"language": "de", "translate": True, "prompt": "the", "temperature": 0.5},
+    ],
 }  # fmt: skip
 """Requests that together have every field."""
 
@@ -223,7 +235,8 @@ def test_every_field_is_read(both: Runner, kind: type[Request]) -> None:
             assert list(stream(asked))
         name = {"ChatRequest": "chat", "CompletionRequest": "complete", "DecisionRequest": "decide",
                 "EmbeddingRequest": "embed", "ExplainRequest": "explain",
-                "RerankRequest": "rerank"}[kind.__name__]  # fmt: skip
+                "RerankRequest": "rerank",
+                "TranscriptionRequest": "transcribe"}[kind.__name__]  # fmt: skip
         assert getattr(both, name)(asked)
     expected = set(kind.model_fields) - CHANGES_NOTHING - set(ONE_VALUE)
     assert expected - read == set()

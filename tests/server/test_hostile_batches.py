@@ -154,7 +154,7 @@ def test_a_form_of_many_parts_takes_no_time(tmp_path: Path) -> None:
     began = time.process_time()
     answer = uploaded(tmp_path / "files", body)
     assert answer.status_code == 400
-    assert "more than 8 parts" in answer.text
+    assert "more than 16 parts" in answer.text
     assert time.process_time() - began < 1  # it took 2.7 s
 
 

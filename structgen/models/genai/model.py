@@ -475,7 +475,7 @@ class TextModel:
 
         Args:
             audio: the sound, which says its language and whether to translate it into English.
-            prompt: text that could stand before each window: names and words as they are spelt.
+            prompt: text that could come before each window: names and words as they are spelt.
             temperature: how much chance has a say. At 0 a window is written again, with some,
                 where the model was not sure of its text or repeated itself.
 
