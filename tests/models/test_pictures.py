@@ -221,7 +221,7 @@ def test_the_oldest_pictures_go_with_their_messages(qwen):
             [{"role": "system", "content": [Image(RED)]}, chat_of(RED)[0]],
             "part of a user's message",
         ),
-        (["x", Audio(b"RIFF")], "takes no sounds"),
+        (["x", Audio(b"RIFF\0\0\0\0WAVE")], "takes no sounds"),
         (["x", Image(png()[:60])], "cannot read the pictures"),
         ([Image(RED), 3], "part 1 .* an int"),
     ],
