@@ -14,6 +14,7 @@ import base64
 import binascii
 import io
 import json
+import math
 import os
 import struct
 import wave
@@ -29,7 +30,7 @@ MOST_BYTES = 20 << 20
 """Most bytes of a picture or a sound."""
 
 MOST_PIXELS = 50_000_000
-"""Most pixels of a picture: what it takes decoded is three bytes each, at least."""
+"""Most pixels of a prompt's pictures: decoded, each takes three bytes at least, and 30 ns."""
 
 MOST_RATIO = 200
 """Most times that a picture may be as long as it is wide, or the other way round: models scale the
@@ -72,7 +73,7 @@ class Image:
             PromptError: it is none of these, cannot be read, or is larger than it may be.
         """
         if hasattr(source, "__array_interface__") and hasattr(source, "dtype"):
-            data = _png_of(source)
+            data = png_of(source)
         elif callable(getattr(source, "save", None)) and hasattr(source, "getbands"):
             file = io.BytesIO()
             picture = source if source.mode in _PNG_MODES else source.convert("RGB")
@@ -81,7 +82,7 @@ class Image:
         else:
             data = _bytes_of(source, "Image", "a picture of Pillow's or a NumPy array")
         kind, size = _header(data)
-        check_size(*size)
+        _check_size(*size)
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "media_type", f"image/{kind}")
         object.__setattr__(self, "size", size)
@@ -209,8 +210,8 @@ def decoded(text: str, what: str) -> bytes:
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 
 
-def _png_of(array: Any) -> bytes:
-    """An array of pixels as a PNG file."""
+def png_of(array: Any, level: int = 1) -> bytes:
+    """An array of pixels as a PNG file; ``level``: of compression, 0: none."""
     shape = tuple(array.shape)
     channels = shape[2] if len(shape) == 3 else 1
     if str(array.dtype) != "uint8" or len(shape) not in (2, 3) or channels not in (1, 3, 4):
@@ -219,13 +220,13 @@ def _png_of(array: Any) -> bytes:
             "[height, width, 3] or [height, width, 4]."
         )
     height, width = shape[:2]
-    check_size(width, height)
+    _check_size(width, height)
     rows = array.reshape(height, width * channels)
     raw = b"".join(b"\0" + row.tobytes() for row in rows)
     kind = {1: 0, 3: 2, 4: 6}[channels]
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)),
-        (b"IDAT", zlib.compress(raw, 1)),
+        (b"IDAT", zlib.compress(raw, level)),
         (b"IEND", b""),
     )
     return _PNG + b"".join(
@@ -260,7 +261,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of JPEG that are followed by a size
 
 
-def check_size(width: int, height: int) -> None:
+def _check_size(width: int, height: int) -> None:
     """Refuse a picture that is too large to be decoded.
 
     Raises:
@@ -449,7 +450,7 @@ def marked(
         messages: of `structgen.decoding.chat.parse`.
 
     Raises:
-        PromptError: there are pictures or sounds, and a text has a mark.
+        PromptError: the pictures are too large; or there are media, and a text has a mark.
     """
     found: list[Media] = []
     texts: list[dict[str, Any]] = []
@@ -465,6 +466,12 @@ def marked(
                     pieces.append(one["text"])
             content = "".join(pieces)
         texts.append({**message, "content": content})
+    pixels = sum(math.prod(one.size) for one in found if isinstance(one, Image))
+    if pixels > MOST_PIXELS:
+        raise PromptError(
+            f"The pictures of the prompt have {pixels:,} pixels together, and at most "
+            f"{MOST_PIXELS:,} are taken. Make them smaller."
+        )
     whole = json.dumps(texts, ensure_ascii=False, default=str) if found else ""
     if sum(map(whole.count, MARKS)) > len(found):
         raise PromptError(

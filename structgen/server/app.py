@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from structgen.errors import StructgenError
 from structgen.runner import Runner, Trials, installed
 
-from . import wire
+from . import pictures, wire
 from .batches import Batches, Files
 from .errors import ApiError, told
 from .gateway import LOG, Gateway, Keys, keys_in
@@ -89,6 +89,7 @@ def create_app(
         app.state.files = Files(settings.files, settings.max_files_bytes, by_owner=bool(keys))
         app.state.batches = Batches(app, app.state.files, settings)
     app.state.bodies = wire.reader()
+    app.state.pictures = pictures.fetcher()
     app.state.settings = settings
     app.state.created = int(time.time())
     app.state.is_ready = settings.lazy

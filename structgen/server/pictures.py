@@ -16,12 +16,14 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from fastapi import Request
 
 from structgen.media import MOST_BYTES, MOST_MEDIA, data_uri
+from structgen.runner import Aside
 
 from .settings import Settings
 from .wire import refused
@@ -32,6 +34,11 @@ _SECONDS = 15.0
 _MOST_REDIRECTS = 3
 _CHUNK = 64 << 10
 _PORTS = {"http": 80, "https": 443}
+
+
+def fetcher() -> Aside:
+    """Threads that fetch pictures, in which owners take turns: a host may be slow."""
+    return Aside(8, MOST_MEDIA * MOST_MEDIA, "structgen-pictures")
 
 
 async def with_pictures(request: Request, body: dict[str, Any]) -> bool:
@@ -49,7 +56,8 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> bool:
     end = time.monotonic() + _SECONDS
     for holder, key, param in found:
         links: list[socket.socket] = []
-        work = asyncio.to_thread(fetched, holder[key], settings.image_hosts, end, links)
+        fetch = partial(fetched, holder[key], settings.image_hosts, end, links)
+        work = request.app.state.pictures.do(request.state.owner, fetch)
         try:
             data = await asyncio.wait_for(work, max(end - time.monotonic(), 0))
         except asyncio.TimeoutError:
@@ -65,6 +73,7 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> bool:
                 with contextlib.suppress(OSError):
                     link.shutdown(socket.SHUT_RDWR)
         holder[key] = data_uri("application/octet-stream", data)
+        request.state.taken(len(holder[key]))
     return True
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import itertools
+import struct
 from typing import Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ import structgen
 from structgen import Regex
 from structgen.decoding.options import parse
 from structgen.errors import PromptError
-from structgen.media import Audio, Image, data_uri
+from structgen.media import Audio, Image, data_uri, marked
 
 FAMILIES = ("phi3v", "qwen2_5_vl")
 MARKERS = {
@@ -231,6 +232,16 @@ def test_what_cannot_be_read_is_refused(qwen, prompt, message):
         structgen.Generator(qwen).result(prompt, max_new_tokens=3)
 
 
+def test_pictures_are_bounded_together():
+    """15 of 50,000,000 pixels, 3 MB, held up all other requests for 16 s of processor time."""
+    large = bytearray(png())
+    large[16:24] = struct.pack(">II", 5_000, 6_000)
+    message = {"role": "user", "content": [Image(bytes(large))]}
+    assert len(marked([message])[1]) == 1
+    with pytest.raises(PromptError, match="60,000,000 pixels together"):
+        marked([message, message])
+
+
 def test_marks_are_text_in_prompts_without_pictures(qwen):
     generator = structgen.Generator(qwen)
     prompt = generator._task.prepare([{"role": "user", "content": "\ufdd0"}], parse({}))
@@ -279,6 +290,16 @@ def test_damaged_pictures_are_errors_and_never_the_end_of_the_process(qwen):
     for data in bad:
         with contextlib.suppress(PromptError):
             qwen.perceive([Image(data)])
+
+
+def test_a_picture_of_two_sizes_is_refused(qwen):
+    """A GIF of 55 bytes said 4 x 4, and was decoded as 100,000,000 pixels."""
+    file = io.BytesIO()
+    Pillow.new("P", (40, 30)).save(file, "GIF")
+    lies = bytearray(file.getvalue())
+    lies[6:10] = struct.pack("<HH", 4, 4)
+    with pytest.raises(PromptError, match="two sizes"):
+        qwen([Image(bytes(lies)), "?"])
 
 
 def test_a_photograph_is_looked_at_the_way_it_was_taken(qwen):

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import PromptError
-from structgen.media import Image, Media, check_size
+from structgen.media import Image, Media, png_of
 from structgen.models.base import Perceived
 from structgen.vocabulary import Vocabulary
 
@@ -148,9 +148,9 @@ def _as_png(picture: Image) -> bytes:
     kind = picture.media_type.partition("/")[2].upper()
     try:
         with Pillow.open(io.BytesIO(picture.data), formats=[kind]) as file:
-            check_size(*file.size)
+            if file.size != picture.size:  # which was looked at
+                raise ValueError(f"it has two sizes, {picture.size} and {file.size}")
             turned = ImageOps.exif_transpose(file).convert("RGB")
-        found = Image(turned)
+            return png_of(np.asarray(turned), 0)
     except Exception as error:  # of any kind: the bytes may be anything
         raise PromptError(f"The picture cannot be read as {kind}: {error}.") from error
-    return found.data
