@@ -417,7 +417,7 @@ def _url(given: Any, where: str) -> str:
     if isinstance(url, str) and url[:5].lower() == "data:":
         return url
     raise PromptError(
-        f"{where} has the type 'image_url', and its url is no data: URI. Fetch the picture and "
+        f"{where} has the type 'image_url', and its url is not a data: URI. Fetch the picture and "
         "pass structgen.media.Image(its bytes)."
     )
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from test_readme import INSTEAD
 
 from structgen import errors
 from structgen.decoding import options
@@ -45,3 +50,44 @@ def test_errors_are_pickled_and_copied_whole(error, again):
     assert type(other) is type(error)
     assert str(other) == str(error)
     assert repr(vars(other)) == repr(vars(error))
+
+
+INSTEAD_IN_MESSAGES = {
+    **INSTEAD,
+    r"(?<!here )(is|are|was|were) no (?!longer|more)": "is not a",
+    r"leads? nowhere": "cannot be resolved",
+    r"will do": "name what to do",
+    r"something else than": "something other than, not",
+}
+RAISED = {*vars(errors), "warn", "Finding", "Lack", "_wrong", "_error", "_fail", "_refuse"}
+"""What is called with a message, beside other packages' errors."""
+
+
+def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The texts in calls that make errors and warnings, with … for what is filled in."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name in RAISED or name.endswith("Error"):
+            for part in ast.walk(call):
+                if isinstance(part, ast.JoinedStr):
+                    parts = (getattr(one, "value", None) for one in part.values)
+                    texts = (one if isinstance(one, str) else "…" for one in parts)
+                    yield part.lineno, "".join(texts)
+                elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.lineno, part.value
+
+
+def test_messages_are_written_in_plain_english():
+    wrong = re.compile("|".join(rf"\b(?:{pattern})" for pattern in INSTEAD_IN_MESSAGES))
+    files = Path(errors.__file__).parent.rglob("*.py")
+    sources = {file: file.read_text(encoding="utf-8") for file in files}
+    found = [
+        f"{file}:{line}: {match[0]!r} in {text!r}; see INSTEAD_IN_MESSAGES"
+        for file, source in sources.items()
+        if wrong.search(re.sub(r'"\s*f?"', "", source))  # Most need not be parsed.
+        for line, text in messages(ast.parse(source))
+        if (match := wrong.search(text))
+    ]
+    assert not found

@@ -114,7 +114,7 @@ def test_parts_are_read_and_written_as_openais():
     for wrong, message in (
         ({"type": "image_url", "image_url": given}, "detail='low' is not supported"),
         ({"type": "image_url", "image_url": {**given, "size": 1}}, "'size' is not supported"),
-        ({"type": "image_url", "image_url": {"url": "http://x"}}, "no data: URI"),
+        ({"type": "image_url", "image_url": {"url": "http://x"}}, "not a data: URI"),
         ({"type": "input_audio", "input_audio": {"data": "a!", "format": "wav"}}, "not base64"),
         ({"type": "file"}, "got type 'file'"),
     ):

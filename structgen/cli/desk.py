@@ -115,7 +115,9 @@ def show(type_name: str, output: Path | None) -> None:
 
     regex = regular(lower(type_of(type_name)).grammar)
     if regex is None:
-        raise OptionError(f"{type_name} is no regular expression, choice or bare text to be drawn.")
+        raise OptionError(
+            f"{type_name} is not a regular expression, choice or bare text to be drawn."
+        )
     drawn = svg(picture(regex))
     if output is None:
         click.echo(drawn, nl=False)

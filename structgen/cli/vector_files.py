@@ -139,7 +139,7 @@ def _parquet(data: bytes, shown: str) -> Texts:
     try:
         table = pyarrow.parquet.read_table(io.BytesIO(data))
     except pyarrow.ArrowException as error:
-        raise OptionError(f"{shown} is no Parquet file: {error}.") from None
+        raise OptionError(f"{shown} is not a Parquet file: {error}.") from None
     if "text" not in table.column_names:
         raise OptionError(
             f"{shown} has no column text: it has {', '.join(table.column_names) or 'none'}."

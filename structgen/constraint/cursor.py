@@ -198,7 +198,7 @@ def _checked_parents(parents: Sequence[int] | None, n: int) -> Sequence[int]:
         if not -1 <= parent < i:
             where = f"from 0 to {i - 1}, or -1" if i else "-1"
             raise ValueError(
-                f"parents[{i}] is {parent}: a token's parent stands before it, so that this is "
+                f"parents[{i}] is {parent}: a token's parent comes before it, so this is "
                 f"{where} for a token that follows the text so far."
             )
     return above

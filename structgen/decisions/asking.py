@@ -214,14 +214,14 @@ DEBIAS_OF_KIND: Mapping[str, str] = {
     "choice": "prior",
     "score": "prior",
 }
-"""What None means for each kind of question: what did best for it (docs/decisions.md)."""
+"""What None means for each kind of question: what did best for it (docs/decision-quality.md)."""
 
 _CONTENT_FREE = ("", "[MASK]")
 """What stands for a state, beside the template's ``no_state``, with ``contextual``."""
 
 LEAST_CHANGE = 0.05
 """What the distribution without a state has to differ by, at least, for an answer to say something
-of the state: half the sum of the absolute differences. See docs/decisions.md for what it parts."""
+of the state: half the sum of the absolute differences. See docs/decision-quality.md."""
 
 MOST_TOKENS = 1 << 21
 """Most tokens of all prompts of a call: hours of work, and 8 MB."""
@@ -249,7 +249,7 @@ class Settings:
             OptionError: one is out of range.
         """
         if self.template is not None and not isinstance(self.template, PromptTemplate):
-            raise OptionError(f"template={self.template!r} is no PromptTemplate.")
+            raise OptionError(f"template={self.template!r} is not a PromptTemplate.")
         if self.debias is not None and self.debias not in DEBIAS:
             raise OptionError(
                 f"debias={self.debias!r}. It must be None or one of {', '.join(DEBIAS)}.",

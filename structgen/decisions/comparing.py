@@ -5,7 +5,7 @@ and the sharpness that makes probabilities of cosines. It is asked as `asking.As
 no examples: `calibration` owns what is learned of them.
 
 A label's vector is the mean of those of three sentences about it. They were chosen, and the
-sharpness was fitted, on tests/data/decisions_by_kind.jsonl (docs/decisions.md).
+sharpness was fitted, on tests/data/decisions_by_kind.jsonl (docs/decision-quality.md).
 """
 
 from __future__ import annotations

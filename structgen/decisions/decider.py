@@ -180,7 +180,7 @@ class Signals:
                 warnings.warn(
                     f"{name!r}: {reason} {self._model} may decide nothing here. Measure it with "
                     "Decider.calibrate and labelled examples, or use a larger model "
-                    "(docs/decisions.md). This is said once a question.",
+                    "(docs/decisions.md). This warning comes once a question.",
                     UninformativeWarning,
                     stacklevel=4,
                 )
@@ -223,7 +223,7 @@ def _by_fingerprint(
     """
     for one in given:
         if not isinstance(one, Calibration):
-            raise OptionError(f"calibrations: {one!r} is no Calibration.")
+            raise OptionError(f"calibrations: {one!r} is not a Calibration.")
         if one.model != model:
             raise OptionError(
                 f"The calibration of {one.question!r} was made for the model {one.model}, and "
@@ -305,7 +305,8 @@ def _thresholds(given: Any, questions: Mapping[str, Any]) -> dict[str, float]:
     for name, threshold in given.items():
         if name not in questions:
             raise OptionError(
-                f"abstain_below has {name!r}, which is no question. Asked: {', '.join(questions)}.",
+                f"abstain_below has {name!r}, which is not a question. Asked: "
+                f"{', '.join(questions)}.",
                 option="abstain_below",
             )
         check_share(threshold, f"abstain_below[{name!r}]")
@@ -323,7 +324,8 @@ def _index_of(question: Question, answer: Any, at: int) -> int:
             return i
     shown = ", ".join(label.text for label in labels[:20])
     raise OptionError(
-        f"Example {at}: the right answer {answer!r} is no label of the question. Labels: {shown}."
+        f"Example {at}: the right answer {answer!r} is not a label of the question. "
+        f"Labels: {shown}."
     )
 
 

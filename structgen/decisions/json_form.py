@@ -51,7 +51,7 @@ def questions_from_json(given: Any) -> dict[str, Question]:
         given = _by_name(given)
     if not isinstance(given, Mapping) or not given:
         raise OptionError(
-            "The questions are no JSON object of names and questions, such as "
+            "The questions are not a JSON object of names and questions, such as "
             '{"urgent": {"type": "predicate", "instructions": "Is it urgent?"}}.'
         )
     return {name: _question(name, one) for name, one in given.items()}
@@ -126,7 +126,7 @@ def _described(given: Any, name: str, key: str) -> Any:
             )
         if isinstance(one[key], (list, Mapping)) or one[key] in found:
             raise OptionError(
-                f"{name}[{index}]: the {key} {one[key]!r} is there twice, or is no scalar."
+                f"{name}[{index}]: the {key} {one[key]!r} is there twice, or is not a scalar."
             )
         found[one[key]] = one.get("description")
     return found

@@ -177,7 +177,9 @@ def _set(question: Any, instructions: Any, labels: Sequence[Label]) -> None:
     seen: dict[str, Any] = {}
     for label in labels:
         if not isinstance(label.text, str) or not label.text.strip():
-            raise OptionError(f"{name}: the option {label.text!r} is no text. Pass some.")
+            raise OptionError(
+                f"{name}: the option {label.text!r} is not text, or empty. Pass some text."
+            )
         if label.text != label.text.strip():
             raise OptionError(
                 f"{name}: the option {label.text!r} has spaces around it, which a model does not "

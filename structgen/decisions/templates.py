@@ -81,7 +81,7 @@ class PromptTemplate:
                 "{question}."
             )
         if self.system and not self.is_chat:
-            raise OptionError("The template has a system message, but is no chat.")
+            raise OptionError("The template has a system message, but is not a chat.")
 
     def prompt(self, state: str, question: Question) -> str | list[dict[str, Any]]:
         """The prompt about a state, of `state_text`: text, or the messages of a chat."""

@@ -238,7 +238,7 @@ def _rendered(model: Model, messages: _Messages, tools: _Messages | None) -> str
     if len(messages) == 1:
         raise PromptError(
             "The only message is the assistant's: there is nothing to answer. Put the user's "
-            "message before it; the answer then goes on where the assistant's ends."
+            "message before it; the answer then continues the assistant's."
         )
     return _applied(model, messages[:-1], tools) + str(last["content"])
 

@@ -67,7 +67,7 @@ class Think:
         most = self.max_tokens
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise OptionError(
-                f"think={most!r} is no number of tokens. Pass the most that the model may think.",
+                f"think={most!r} is not a number of tokens. Pass how many the model may think.",
                 option="think",
                 value=most,
             )
@@ -82,7 +82,7 @@ class Think:
             )
         if self.instructions is not None and not isinstance(self.instructions, str):
             raise OptionError(
-                f"Think: instructions={self.instructions!r} is no str.", option="think"
+                f"Think: instructions={self.instructions!r} is not a str.", option="think"
             )
 
 
@@ -254,11 +254,13 @@ class Draft:
     def __post_init__(self) -> None:
         most = self.max_tokens
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-            raise OptionError(f"Draft: max_tokens={most!r} is no number of tokens.", option="draft")
+            raise OptionError(
+                f"Draft: max_tokens={most!r} is not a number of tokens.", option="draft"
+            )
         for name in ("request", "text_request"):
             text = getattr(self, name)
             if not isinstance(text, str) or not text:
-                raise OptionError(f"Draft: {name}={text!r} is no text.", option="draft")
+                raise OptionError(f"Draft: {name}={text!r} is not a text.", option="draft")
 
 
 def after_draft(
@@ -299,7 +301,7 @@ def after_draft(
     if at < 0:
         raise PromptError(
             f"The chat template of {model.name} does not show an answer before the last message, "
-            "so that draft= cannot go on after one. Leave draft= out."
+            "so draft= cannot continue after one. Leave draft= out."
         )
     end = at + len(_PROBE)
     first = next((i for i, start in enumerate(starts) if start >= end), len(whole))

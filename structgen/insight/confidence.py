@@ -405,8 +405,8 @@ def below(
     if not isinstance(threshold, Mapping):
         if isinstance(confidence, Confidence) and confidence.too_long:
             raise OptionError(
-                f"abstain_below asks for every choice, but the texts that could stand at "
-                f"{', '.join(confidence.too_long)} are too long to list them. Name the values to "
+                f"abstain_below asks for every choice, but there are too many texts for "
+                f"{', '.join(confidence.too_long)}. Name the values to "
                 "check: abstain_below={'$.label': 0.8}.",
                 option="abstain_below",
             )
@@ -460,7 +460,7 @@ def measuring(
     tree, _, error = yield from grown(constraint, site, token_ids, open_sequence, tolerance)
     if tree.cut and error > tolerance:
         raise PromptError(
-            f"How sure the model is of {site.path} cannot be told: its context has room for "
+            f"The confidence at {site.path} cannot be computed: the model's context has room for "
             f"{tree.room} more tokens there, too few for the likely alternatives. Shorten the "
             "prompt."
         )

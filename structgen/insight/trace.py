@@ -471,8 +471,8 @@ class Trace(Sequence[TraceStep]):
         """
         if self._constraint is None:
             raise OptionError(
-                "Only the trace of an output type can explain: in free text nothing is barred, and "
-                "a pickled trace has left its output type behind."
+                "Only the trace of an output type can explain: free text has no masks, and a "
+                "pickled trace does not contain its output type."
             )
         if not isinstance(token, (str, bytes)):
             token = _index("token", token, "Pass a token id, or text as str or bytes.")

@@ -344,8 +344,8 @@ def _json_schema(schema: Any) -> dict[str, Any]:
         return convert_to_json_schema(schema)
     except (TypeError, ValueError) as error:
         raise ours.OptionError(
-            f"schema={schema!r} is no Pydantic class, TypedDict or JSON Schema with a title. For "
-            "other types there is model.bind(output_type=...), whose answers are texts."
+            f"schema={schema!r} is not a Pydantic class, TypedDict or JSON Schema with a title. "
+            "For other types there is model.bind(output_type=...), whose answers are texts."
         ) from error
 
 
@@ -362,7 +362,7 @@ class _Parser(PydanticOutputParser[Any]):
         except ValidationError as error:
             name = self.pydantic_object.__name__
             raise OutputParserException(
-                f"{text!r} is no {name}: {error}", llm_output=text
+                f"{text!r} does not fit {name}: {error}", llm_output=text
             ) from error
 
 

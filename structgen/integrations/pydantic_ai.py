@@ -396,7 +396,7 @@ def _settings(settings: ModelSettings) -> dict[str, Any]:
             raise UserError(f"There is no setting {name!r}.")
     body: Any = settings.get("extra_body") or {}
     if not isinstance(body, Mapping):
-        raise UserError(f"extra_body={body!r} is no dict of fields of a ChatRequest.")
+        raise UserError(f"extra_body={body!r} is not a dict of fields of a ChatRequest.")
     own = {**body, **own}
     try:
         frameworks.check_free(own, ("model", *_TAKEN), "the agent")
@@ -799,7 +799,7 @@ def _embedding_fields(settings: EmbeddingSettings) -> dict[str, Any]:
             fields[_EMBEDDING_NAMES[name]] = value
         elif name == "extra_body":
             if not isinstance(value, Mapping) or {"input", "model", "encoding_format"} & set(value):
-                raise UserError(f"extra_body={value!r} is no dict of further fields.")
+                raise UserError(f"extra_body={value!r} is not a dict of further fields.")
             fields |= value
         elif name == "extra_headers":
             if value:

@@ -176,7 +176,7 @@ class Job(Iterator[Row]):
                 except OSError as error:
                     raise OptionError(
                         f"{parts.folder} cannot be written: {error.strerror}. {parts.n_done:,} "
-                        "rows are done. Mend that, and give the same job again to go on."
+                        "rows are done. Fix that, and run the same job again to continue."
                     ) from error
             rows, n_bytes, began = [], 0, time.monotonic()
 

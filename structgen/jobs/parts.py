@@ -178,7 +178,7 @@ class Parts:
         if differ:
             raise OptionError(
                 f"{self.folder} holds the results of another job: {'; '.join(differ)}. Choose a "
-                "new folder, or give the same command again to go on."
+                "new folder, or give the same command again to continue."
             )
         self._stamp = stamp(path)
         if schema is not None:

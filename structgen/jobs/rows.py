@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain)
@@ -525,7 +525,9 @@ def _braces(template: str) -> Callable[[Row], str]:
 
 def _jinja(message: Any) -> Callable[[Row], str]:
     if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
-        raise OptionError(f"{message!r} is no message: pass a role, and a content that is a text.")
+        raise OptionError(
+            f"{message!r} is not a message: pass a role, and a content that is a text."
+        )
     try:
         from jinja2 import StrictUndefined, TemplateError, Undefined
         from jinja2.sandbox import ImmutableSandboxedEnvironment

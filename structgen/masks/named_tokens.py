@@ -207,7 +207,7 @@ def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
         )
     if token_id in vocabulary.eos_token_ids:
         raise GrammarError(
-            f"The token {name}{place} ends the sequence, which is no part of a grammar: outputs "
+            f"The token {name}{place} ends the sequence, which is not part of a grammar: outputs "
             "end by themselves where the grammar does. Leave it out."
         )
     return token_id

@@ -293,7 +293,7 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
     files = [place] if place.suffix == ".gguf" else sorted(place.glob("*.safetensors"))
     if not files or not all(file.is_file() for file in files):
         raise OptionError(
-            f"{os.fspath(source)} is no source of weights. Pass source=: a GGUF file, a folder "
+            f"{os.fspath(source)} is not a source of weights. Pass source=: a GGUF file, a folder "
             "with safetensors, or a name of the catalogue that is converted from a GGUF file."
         )
     seen = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -380,6 +380,6 @@ def _unknown(name: str) -> ModelNotFound:
     close = catalogue.suggestions(name, [model.name for model in installed()])
     hint = f"Did you mean {' or '.join(close)}?" if close else ""
     return ModelNotFound(
-        f"There is no model {name!r}. {hint or f'The catalogue has {catalogue.in_short()}.'} A "
-        "local folder or a Hugging Face repository id, org/name, will do too."
+        f"There is no model {name!r}. {hint or f'The catalogue has {catalogue.in_short()}.'} You "
+        "can also name a local folder or a Hugging Face repository, org/name."
     )

@@ -106,7 +106,9 @@ def _special(folder: Path) -> list[Lack]:
         if path.is_dir() or not path.exists():
             continue
         if not path.is_file():
-            found.append(Lack(path, f"{path} is no file, but a pipe or a device.", _delete(path)))
+            found.append(
+                Lack(path, f"{path} is not a file, but a pipe or a device.", _delete(path))
+            )
         elif path.suffix in _DESCRIBING and path.stat().st_size > LARGEST:
             says = f"{path} has {path.stat().st_size:,} bytes, and may have {LARGEST:,}."
             found.append(Lack(path, says, _delete(path)))

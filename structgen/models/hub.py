@@ -286,7 +286,7 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         if lacking:
             shutil.rmtree(arriving, ignore_errors=True)  # It would fail again.
             says = " ".join(lack.says for lack in lacking).replace(f"{arriving}{os.sep}", "")
-            raise ModelNotFound(f"{repo_id} is no use: {says} Look for another conversion.")
+            raise ModelNotFound(f"{repo_id} cannot be used: {says} Look for another conversion.")
         source = f"Hugging Face: {name}"
         return cache.install(name, model, source, listing.commit)
 
@@ -634,5 +634,5 @@ def _explanation(repo_id: str, error: Exception) -> ModelError:
     reason = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
     return DownloadError(
         f"Fetching {repo_id} from {page.removesuffix('/' + repo_id)} broke off: {reason}. "
-        "Check the network and try again; it goes on where it stopped."
+        "Check the network and try again: it continues where it stopped."
     )

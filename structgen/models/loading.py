@@ -99,7 +99,7 @@ def checked(providers: Sequence[str]) -> list[str]:
         ModelError: no list, or one is not installed; the error names those that are.
     """
     if isinstance(providers, str) or not providers:
-        raise ModelError(f"providers={providers!r} is no list of names such as ['cuda', 'cpu'].")
+        raise ModelError(f"providers={providers!r} is not a list of names such as ['cuda', 'cpu'].")
     here = installed()
     names = [str(name).lower().removesuffix("executionprovider") for name in providers]
     for name, given in zip(names, providers, strict=True):
@@ -184,7 +184,7 @@ def _check_session_options(options: Mapping[str, Any] | None) -> None:
     if options is None:
         return
     if not isinstance(options, Mapping):
-        raise ModelError(f"session_options={options!r} is no mapping from names to values.")
+        raise ModelError(f"session_options={options!r} is not a mapping from names to values.")
     for name, value in options.items():
         if name in _SESSION_OPTIONS:
             continue

@@ -224,7 +224,7 @@ def _get(holder: Any, name: str) -> Any:
 
 def _half_a_character(text: str) -> NoReturn:
     raise RemoteError(
-        "The server's answer has half a character (a lone surrogate), which is no text: "
+        "The server's answer has half a character (a lone surrogate), which is not text: "
         f"{text[-_PART_SHOWN:]!a}"
     )
 

@@ -555,7 +555,7 @@ class _Writer:
                 name = rest[0].replace("~1", "/").replace("~0", "~")
                 part = schema.get(key, {}).get(name)
                 if part is None:
-                    raise self._refuse(f"the reference {target!r} leads nowhere", path, "")
+                    raise self._refuse(f"the reference {target!r} cannot be resolved", path, "")
                 made = self._strict(part, child_path(child_path(path, key), name))
                 out.setdefault(key, {})[name] = made
                 wanted |= set(_references(made))

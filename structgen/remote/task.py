@@ -64,8 +64,8 @@ def checking_options(options: Mapping[str, Any]) -> dict[str, Any]:
             if value is False or value is None:
                 continue
             raise OptionError(
-                "with_schema_hint= is not possible with a remote model: its server decides what "
-                "the model is told of the schema that it gets. Write the schema into the prompt."
+                "with_schema_hint= is not possible with a remote model: its server decides how "
+                "the model sees the schema. Write the schema into the prompt."
             )
         if name in ("think", "draft"):
             raise OptionError(

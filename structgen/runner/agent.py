@@ -206,7 +206,7 @@ class Agent:
                 "n: with max_tool_rounds there is one answer, as tools run for it.", param="n"
             )
         if request.approve is not None and not callable(request.approve):
-            raise RequestError("approve is no function.", param="approve")
+            raise RequestError("approve is not a function.", param="approve")
         try:
             check_seconds("tool_timeout", request.tool_timeout)
         except OptionError as error:
@@ -659,7 +659,7 @@ class Conversations:
 def _continued(request: ChatRequest, turn: Turn) -> ChatRequest:
     """The request with what was said before."""
     if (request.n or 1) != 1:
-        raise RequestError("n: a session goes on with one answer.", param="n")
+        raise RequestError("n: a session continues with one answer.", param="n")
     new = [message.model_dump(exclude_none=True) for message in request.messages]
     together = [Message.model_validate(message) for message in turn.with_history(new)]
     return request.model_copy(update={"messages": together})

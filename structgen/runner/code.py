@@ -85,7 +85,7 @@ class SandboxPolicy:
         for name in ("memory_mb", "cpu_secs", "procs", "open_fds", "file_sz_mb"):
             value = getattr(self, f"max_{name}")
             if type(value) is not int or value < 1:
-                raise OptionError(f"max_{name}={value!r} is no whole number of 1 or more.")
+                raise OptionError(f"max_{name}={value!r} is not a whole number of 1 or more.")
         if self.network not in ("none", "full"):
             raise OptionError(f"network={self.network!r} is neither 'none' nor 'full'.")
 
@@ -119,9 +119,9 @@ class CodeExecutionConfig:
         if not isinstance(self.sandbox_policy, SandboxPolicy):
             raise OptionError("sandbox_policy= takes a SandboxPolicy: code always has limits.")
         if self.python_path is not None and shutil.which(self.python_path) is None:
-            raise OptionError(f"python_path={self.python_path!r} is no program.")
+            raise OptionError(f"python_path={self.python_path!r} is not a program.")
         if self.working_directory is not None and not Path(self.working_directory).is_dir():
-            raise OptionError(f"working_directory={str(self.working_directory)!r} is no folder.")
+            raise OptionError(f"working_directory={str(self.working_directory)!r} is not a folder.")
 
 
 @final

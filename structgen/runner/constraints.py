@@ -129,7 +129,7 @@ def _read(tool: Mapping[str, Any], param: str) -> dict[str, Any]:
     parameters = function.get("parameters")
     param += ".parameters"
     if parameters is not None and not isinstance(parameters, Mapping):
-        raise RequestError(f"{param} is no JSON Schema of an object.", param=param)
+        raise RequestError(f"{param} is not a JSON Schema of an object.", param=param)
     try:
         return {**tool, "function": closed_function(function)}
     except SchemaError as error:
@@ -155,7 +155,7 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
             param += ".allowed_tools"
             only(choice, {"type", "allowed_tools"}, "tool_choice")
         if not isinstance(inner, Mapping):
-            raise RequestError(f"{param} is no object.", param=param)
+            raise RequestError(f"{param} is not an object.", param=param)
         only(inner, {"type", "mode", "tools"}, param)
         mode = inner.get("mode", "auto")
         if mode not in ("auto", "required"):
@@ -167,7 +167,7 @@ def _chosen(tools: Mapping[int, Any], choice: Any) -> Offered:
         for index, one in enumerate(listed):
             at = f"{param}.tools[{index}]"
             if not isinstance(one, Mapping) or one.get("type") != "function":
-                raise RequestError(f"{at} is no function.", param=at)
+                raise RequestError(f"{at} is not a function.", param=at)
             name = _named(one, at)
             _check_there(name, names, at)
             allowed[name] = at
@@ -311,7 +311,7 @@ def _format(given: Any) -> Wanted | None:
         raise RequestError(f"{param}.schema is missing.", param=f"{param}.schema", kind="missing")
     if not isinstance(inner["schema"], (Mapping, bool)):
         # Of a text that names a file, `JsonSchema` would read that file, on this machine.
-        raise RequestError(f"{param}.schema is no JSON Schema.", param=f"{param}.schema")
+        raise RequestError(f"{param}.schema is not a JSON Schema.", param=f"{param}.schema")
     return _schema(inner["schema"], f"{param}.schema")
 
 

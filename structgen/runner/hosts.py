@@ -131,10 +131,10 @@ class ModelConfig:
         if self.draft_model is not None and not isinstance(self.source, (str, os.PathLike)):
             raise OptionError("draft_model= needs a source by name: a loaded model has its own.")
         if type(self.processes) is not int or not 1 <= self.processes <= 64:
-            raise OptionError(f"processes={self.processes!r} is no whole number from 1 to 64.")
+            raise OptionError(f"processes={self.processes!r} is not a whole number from 1 to 64.")
         check_seconds("max_silence", self.max_silence)
         if self.max_seqs is not None and (type(self.max_seqs) is not int or self.max_seqs < 1):
-            raise OptionError(f"max_seqs={self.max_seqs!r} is no whole number of 1 or more.")
+            raise OptionError(f"max_seqs={self.max_seqs!r} is not a whole number of 1 or more.")
         if self.seed is not None:
             OPTIONS["seed"].read("seed", self.seed)
         if self.in_process and (self.processes > 1 or not isinstance(self.source, (str, Path))):
@@ -179,7 +179,7 @@ class ModelConfig:
         if isinstance(given, (AsyncModel, Embedder)) or hasattr(given, "to_async"):
             return cls(source=given)
         raise OptionError(
-            f"{given!r} is no model. Pass a name, a folder, a repository, a ModelConfig, an "
+            f"{given!r} is not a model. Pass a name, a folder, a repository, a ModelConfig, an "
             "AsyncModel or an Embedder."
         )
 
@@ -338,7 +338,7 @@ class TextHost:
         size = self.models[0].vocabulary.size
         for token in tokens:
             if type(token) is not int or not 0 <= token < size:
-                raise OptionError(f"{token!r} is no token id. They are 0 to {size - 1:,}.")
+                raise OptionError(f"{token!r} is not a token id. They are 0 to {size - 1:,}.")
 
     def text_of(self, tokens: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """The text of tokens, special ones by their names unless they are left out.

@@ -500,7 +500,7 @@ class McpServer:
         if isinstance(only, str):
             raise OptionError(f"McpServer: only={only!r} is a str. Pass a list of names.")
         if not isinstance(prefix, str):
-            raise OptionError(f"McpServer: prefix={prefix!r} is no str.")
+            raise OptionError(f"McpServer: prefix={prefix!r} is not a str.")
         self.name = name
         self._opening = opening
         self._prefix = prefix
@@ -590,7 +590,7 @@ class McpServer:
         """
         package()
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            raise OptionError(f"McpServer.http: {url!r} is no address that begins with http.")
+            raise OptionError(f"McpServer.http: {url!r} is not an address that begins with http.")
         transport = importlib.import_module("mcp.client.streamable_http")
 
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:

@@ -123,7 +123,7 @@ class Registry:
             OptionError: the id is taken, or no text.
         """
         if not isinstance(id_, str) or not id_:
-            raise OptionError(f"The model's id {id_!r} is no text.")
+            raise OptionError(f"The model's id {id_!r} is not a text.")
         if id_ in self.entries or id_ in self.aliases:
             raise OptionError(f"There is a model called {id_!r} already. Remove it first.")
         most = config.max_seqs or self._most
@@ -140,7 +140,7 @@ class Registry:
             ModelNotFound: there is no such model.
         """
         if not isinstance(alias, str) or not alias:
-            raise OptionError(f"The alias {alias!r} is no text.")
+            raise OptionError(f"The alias {alias!r} is not a text.")
         if alias in self.entries:
             raise OptionError(f"{alias!r} is the id of a model, and no alias of another.")
         self.aliases[alias] = self.entry(id_).id

@@ -241,7 +241,7 @@ class Runner:
             models = {models: models}
         if models is not None and not isinstance(models, Mapping):
             raise OptionError(
-                f"models={models!r} is no mapping. Pass the models by id: "
+                f"models={models!r} is not a mapping. Pass the models by id: "
                 "{'small': 'smollm2-135m-instruct'}; or the name of one."
             )
         for name, value, least in (
@@ -252,7 +252,7 @@ class Runner:
             if value is None and name == "memory_budget":
                 continue
             if type(value) is not int or value < least:
-                raise OptionError(f"{name}={value!r} is no whole number of {least} or more.")
+                raise OptionError(f"{name}={value!r} is not a whole number of {least} or more.")
         configs = {id_: ModelConfig.of(source) for id_, source in (models or {}).items()}
         self.metrics = Metrics()
         self._tools_lock = threading.Lock()
@@ -365,7 +365,7 @@ class Runner:
             ModelNotFound: it is no alias.
         """
         if self._thread.call(lambda: self._registry.aliases.pop(alias, None)) is None:
-            raise ModelNotFound(f"{alias!r} is no alias.")
+            raise ModelNotFound(f"{alias!r} is not an alias.")
 
     def list_aliases(self) -> dict[str, str]:
         """Each alias and the id of its model."""

@@ -240,13 +240,13 @@ class Sessions:
     ) -> None:
         for name, bound in (("max_sessions", max_sessions), ("max_bytes", max_bytes)):
             if type(bound) is not int or bound < 1:
-                raise OptionError(f"{name}={bound!r} is no whole number above 0.")
+                raise OptionError(f"{name}={bound!r} is not a whole number above 0.")
         if max_age is not None and (
             isinstance(max_age, bool)
             or not isinstance(max_age, (int, float))
             or not (max_age > 0 and math.isfinite(max_age))
         ):
-            raise OptionError(f"max_age={max_age!r} is no positive number of seconds.")
+            raise OptionError(f"max_age={max_age!r} is not a positive number of seconds.")
         self.max_bytes = max_bytes
         self._most = max_sessions
         self._max_age = max_age
@@ -312,7 +312,7 @@ class Sessions:
         data = self._read(exported)
         name = _checked_id(data.id if session_id is None else session_id)
         if not math.isfinite(data.created):
-            raise SessionError(f"created={data.created} is no time. Export the session again.")
+            raise SessionError(f"created={data.created} is not a time. Export the session again.")
         messages = [message.model_dump(exclude_none=True) for message in data.messages]
         try:
             if messages:
@@ -366,11 +366,11 @@ class Sessions:
             first = error.errors(include_url=False)[0]
             where = place(steps_of(first["loc"], is_name=first["type"] == "extra_forbidden"))
             raise SessionError(
-                "This is no session that was exported: "
+                "This is not a session that was exported: "
                 f"{f'at {where}: ' if where else ''}{first['msg']}."
             ) from None
         except UnicodeEncodeError as error:
-            raise SessionError(f"This is no session that was exported: {error}.") from None
+            raise SessionError(f"This is not a session that was exported: {error}.") from None
 
     def _check_size(self, session_id: str, text: str) -> None:
         size = len(text.encode())
@@ -554,8 +554,8 @@ class Turn:
         )
         if not written:
             raise SessionError(
-                f"The session {self.session_id!r} was deleted, replaced, or gone on with by "
-                "another process, while this turn was under way. This turn was not kept.",
+                f"The session {self.session_id!r} was deleted, replaced or continued by another "
+                "process during this turn. This turn was not kept.",
                 session_id=self.session_id,
             )
         self._before = [dict(message) for message in messages]
@@ -595,5 +595,7 @@ def _checked_id(session_id: object) -> str:
             f"{str(session_id)[:50]!r} ({type(session_id).__name__})."
         )
     if "\0" in session_id or any("\ud800" <= char <= "\udfff" for char in session_id):
-        raise SessionError(f"The session's id {session_id!r} has a character that is no text.")
+        raise SessionError(
+            f"The session's id {session_id!r} has a lone surrogate, which is not text."
+        )
     return session_id

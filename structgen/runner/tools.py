@@ -392,4 +392,4 @@ def check_seconds(name: str, value: object) -> None:
         or not isinstance(value, (int, float))
         or not (value > 0 and math.isfinite(value))
     ):
-        raise OptionError(f"{name}={value!r} is no positive number of seconds.")
+        raise OptionError(f"{name}={value!r} is not a positive number of seconds.")

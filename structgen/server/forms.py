@@ -79,4 +79,4 @@ def _parameters(header: str) -> dict[str, str]:
 
 
 def _no_form(why: str) -> ApiError:
-    return ApiError(400, f"The body is no form with a file: {why}.", code="invalid_form")
+    return ApiError(400, f"The body is not a form with a file: {why}.", code="invalid_form")

@@ -60,8 +60,8 @@ class Keys:
                 continue
             if key.lower().startswith("sha256:"):
                 raise OptionError(
-                    "An API key begins with sha256: and goes on with something else than 64 "
-                    "lower-case hex digits. It would be taken for the key itself. Write the hash "
+                    "An API key begins with sha256: but does not continue with 64 lower-case "
+                    "hex digits. It would be taken for the key itself. Write the hash "
                     "that `printf %s KEY | sha256sum` prints."
                 )
             if not key or not key.isascii() or not key.isprintable() or " " in key:

@@ -352,7 +352,7 @@ def check_address(settings: Settings) -> None:
                 probe.bind(address)
     except OSError as error:
         raise OptionError(
-            f"Nobody can listen on {place}: {error.strerror or error}. Pass another port (--port) "
+            f"Cannot listen on {place}: {error.strerror or error}. Pass another port (--port) "
             "or host (--host), or end what listens there."
         ) from error
 

@@ -218,7 +218,7 @@ def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         found: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise OptionError(f"The configuration {os.fspath(file)} is no TOML: {error}.") from None
+        raise OptionError(f"The configuration {os.fspath(file)} is not TOML: {error}.") from None
     return found
 
 

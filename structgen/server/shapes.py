@@ -90,7 +90,7 @@ class ByType:
 
         def check(given: Any) -> Any:
             if not isinstance(given, Mapping | BaseModel):
-                raise PydanticCustomError("shape", "This is no object.")
+                raise PydanticCustomError("shape", "This is not an object.")
             if (got := kind_of(given)) not in tuple(by_type):
                 raise PydanticCustomError(
                     "shape",

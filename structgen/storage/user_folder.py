@@ -85,10 +85,10 @@ def inside(folder: Path, name: object) -> Path:
         ValueError: it is no such path; the message says why.
     """
     if not isinstance(name, str) or not name.isprintable():
-        raise ValueError(f"{name!r} is no path of a file")
+        raise ValueError(f"{name!r} is not a path of a file")
     ways = (PurePosixPath(name), PureWindowsPath(name))
     if any(path.anchor or ".." in path.parts or not path.parts for path in ways):
-        raise ValueError(f"{name!r} is no path inside the folder")
+        raise ValueError(f"{name!r} is not a path inside the folder")
     path, top = folder / name, folder.resolve()
     blobs = [parent.parent / "blobs" for parent in top.parents if parent.name == "snapshots"]
     if not any(path.resolve().is_relative_to(place) for place in (top, *blobs)):
@@ -110,7 +110,7 @@ def contents(file: Path) -> bytes:
     """
     found = file.stat()
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        raise OSError(errno.EINVAL, "it is no file, but a pipe or a device", str(file))
+        raise OSError(errno.EINVAL, "it is not a file, but a pipe or a device", str(file))
     if found.st_size > LARGEST:
         says = f"it has {found.st_size:,} bytes, and may have {LARGEST:,}"
         raise OSError(errno.EFBIG, says, str(file))

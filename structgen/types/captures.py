@@ -106,7 +106,7 @@ class Capturing:
         ends = partial(self._ends, steps)
         spans = _Derivation(self._grammar, data, ends, steps).spans()
         if spans is None:
-            raise ParseError(f"The text is no {self._name}: {shown(text)}.", text=text)
+            raise ParseError(f"The text does not fit {self._name}: {shown(text)}.", text=text)
         captured = {one.nonterminal: one for one in self._grammar.captures}
         found: list[tuple[str, str]] = []
         for nonterminal, begin, end in reversed(spans):

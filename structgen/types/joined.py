@@ -152,7 +152,7 @@ class Divider:
             if ends is not None:
                 starts = (0, *ends)
                 return [data[a:b].decode() for a, b in zip(starts, ends, strict=False)]
-        raise ParseError(f"The text is no {self._name}: {shown(text)}.", text=text)
+        raise ParseError(f"The text does not fit {self._name}: {shown(text)}.", text=text)
 
     def growing(self) -> Division:
         """A text that grows, written under any options."""
@@ -324,6 +324,6 @@ def _check_is_text(grammar: ir.Grammar, where: str) -> None:
         for terminal in part.terminals if isinstance(part, ir.ContextFree) else ():
             if isinstance(terminal, ir.SpecialToken):
                 raise OutputTypeError(
-                    f"In {where}: its grammar names the special token {terminal.text!r}, which is "
-                    "no text by which a template could be divided. Join the parts with + instead."
+                    f"In {where}: its grammar names the special token {terminal.text!r}, which "
+                    "is not text: a template cannot be divided by it. Join parts with + instead."
                 )

@@ -161,7 +161,7 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
         return tool_calls_type(value, name, lower)
     if isinstance(value, SpecialToken):
         raise OutputTypeError(
-            f"{value!r} is no output type by itself. Name the token in a grammar: "
+            f"{value!r} is not an output type by itself. Name the token in a grammar: "
             f"Cfg('start: TOKEN', terminals={{'TOKEN': {value!r}}})."
         )
     if isinstance(value, Choice):
@@ -186,9 +186,9 @@ def _lower_value(value: Any, name: str) -> OutputType | None:
                 'JsonSchema.from_openapi(document, "POST /pets").'
             )
         raise OutputTypeError(
-            "This dict is not plainly a JSON Schema: it has keys that are no keywords, or none "
-            "that tells. If it is one, write JsonSchema({...}); if it names fields, define a "
-            "TypedDict or a Pydantic model."
+            "This dict is not plainly a JSON Schema: it has keys that are not keywords, or no "
+            "keyword that shows it. If it is one, write JsonSchema({...}); if it names fields, "
+            "define a TypedDict or a Pydantic model."
         )
     if callable(getattr(value, "to_schema", None)) and any(
         cls.__module__.partition(".")[0] == "genson" for cls in type(value).__mro__
@@ -374,7 +374,7 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
 
     def parse(text: str) -> Any:
         if not (is_whole(text) if is_whole else text.lstrip()[:1] in first):
-            raise ParseError(f"The text is no {part.name}. Text: {text!r}", text=text)
+            raise ParseError(f"The text does not fit {part.name}. Text: {text!r}", text=text)
         return part.parse(text)
 
     return parse

@@ -96,8 +96,8 @@ class _Reader:
         self.version = version[:3]
         if self.version not in ("2.0", "3.0", "3.1", "3.2"):
             raise SchemaError(
-                'The document is no OpenAPI document: it has no "openapi": "3.x.x" or "swagger": '
-                f'"2.0", got {version!r}.'
+                'The document is not an OpenAPI document: it has no "openapi": "3.x.x" or '
+                f'"swagger": "2.0", got {version!r}.'
             )
         self.document = document
         self.is_own_draft = self.version in ("2.0", "3.0")
@@ -125,7 +125,7 @@ class _Reader:
             else:
                 hint = did_you_mean(step, value if isinstance(value, Mapping) else ())
                 raise SchemaError(
-                    f"$ref {pointer!r} leads nowhere: there is no {step!r}, "
+                    f"$ref {pointer!r} cannot be resolved: there is no {step!r}, "
                     f"at {_shown(place)}.{hint}"
                 )
         return value, steps

@@ -172,7 +172,7 @@ def _disjoint(quotes: Sequence[Places]) -> Sequence[Place] | None:
         steps += 1
         if steps > MAX_STEPS:
             raise ValueError(
-                f"whether the quotes are disjoint is not found in {MAX_STEPS:,} steps: they stand "
+                f"whether the quotes are disjoint is not found in {MAX_STEPS:,} steps: they are "
                 "in too many places"
             )
         number = order[len(tried) - 1]
@@ -302,7 +302,7 @@ class Quote(TextPattern[QuotedText]):
             places = passages_of(quote).places(text)
         if not places:
             raise ParseError(
-                f"{text[:80]!r} does not stand in the document as {self!r} quotes it.", text=text
+                f"{text[:80]!r} is not in the document as {self!r} quotes it.", text=text
             )
         return QuotedText(text, tuple(places))
 

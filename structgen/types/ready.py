@@ -105,7 +105,7 @@ class Ready(TextPattern[str]):
             else evaluate.matches(regex_algebra.lower(self.expression()), text)
         ):
             return text
-        raise ParseError(f"{str(text)[:80]!r} is no {self!r}.", text=str(text))
+        raise ParseError(f"{str(text)[:80]!r} does not fit {self!r}.", text=str(text))
 
     def __or__(self, other: Any) -> Any:
         """Texts of either; beside a type, a union of types."""

@@ -275,7 +275,7 @@ def _number(text: str) -> float:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_no_number)

@@ -56,7 +56,7 @@ def marked(output_type: Any) -> Any:
     if is_function(output_type):
         if name_of_function(output_type) == "<lambda>":
             raise OutputTypeError(
-                "A lambda is called <lambda>, and a call is told by its function's name. Write it "
+                "A lambda is called <lambda>, and a call names its function. Write it "
                 "as a def with a name of its own."
             )
         return annotated(Any, (_Signature(output_type),))

@@ -90,7 +90,7 @@ def read_tags(
     for what, (least, most), count in [*counted, ("tags in all", bounds, len(path))]:
         if count < least or (most is not None and count > most):
             raise ParseError(
-                f"The text is no {name}: it has {count} {what}. Text: {text!r}", text=text
+                f"The text does not fit {name}: it has {count} {what}. Text: {text!r}", text=text
             )
     for found in path:
         if found.start > at and flow.separator is None:
@@ -166,7 +166,8 @@ def _cut(tags: Sequence[ReadTag], name: str, text: str, flow: Flow) -> list[_Cut
     opened = begins.search(text)
     where = "" if opened is None else f" {opened[0]!r} at position {opened.start():,}"
     raise ParseError(
-        f"The text is no {name}: a tag opens nothing that is whole, such as{where}. Text: {text!r}",
+        f"The text does not fit {name}: a tag opens nothing that is whole, such as{where}. "
+        f"Text: {text!r}",
         text=text,
     )
 
@@ -517,7 +518,7 @@ def _inner(tag: Tagged, lower: Callable[[Any], OutputType]) -> OutputType:
         raise error.inside(f"In {tag!r}") from error
     if ir.has_rules(output.grammar):
         raise OutputTypeError(
-            f"{tag!r}: its type is a grammar itself, which cannot stand in a tag. Use any type "
-            "that is no Cfg and has no tags, or write the whole text as one Cfg."
+            f"{tag!r}: its type is a grammar itself, which cannot be in a tag. Use any type "
+            "that is not a Cfg and has no tags, or write the whole text as one Cfg."
         )
     return output

@@ -114,7 +114,9 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
         _check_counts("TaggedText", at_least, at_most)
         triggers = (trigger,) if isinstance(trigger, str) else tuple(trigger)
         if triggers and separator is not None:
-            raise OutputTypeError("TaggedText: with a separator= no text stands before a trigger=.")
+            raise OutputTypeError(
+                "TaggedText: with a separator= there is no text before a trigger=."
+            )
         if not all(triggers) or not all(
             _text(tag.begin).startswith(triggers or "") for tag in tags
         ):

@@ -103,7 +103,7 @@ def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ..
         fields = list(string.Formatter().parse(text))
     except ValueError as error:
         raise OutputTypeError(
-            f"{told}: {error}. Write {{{{ and }}}} for braces that are no hole's."
+            f"{told}: {error}. Write {{{{ and }}}} for braces that belong to no hole."
         ) from error
     seen: set[str] = set()
     for literal, name, spec, conversion in fields:
@@ -119,7 +119,7 @@ def _parts(text: str, holes: dict[str, Any]) -> tuple[tuple[str, str | None], ..
             what = f"the hole {name!r} has no output type" if name else "a hole has no name"
             fix = f"Pass {name}=..." if name.isidentifier() else "Name it: {answer}, answer=..."
             raise OutputTypeError(
-                f"{told}: {what}. {fix}, or write {{{{ and }}}} for braces that are no hole's."
+                f"{told}: {what}. {fix}, or write {{{{ and }}}} for braces that belong to no hole."
             )
         if name in seen:
             raise OutputTypeError(

@@ -404,7 +404,7 @@ class ToolCalls(Combining, Typed[list[str | Call]]):
             )
         if self.answer is not None and (self.choice not in _MAY_BE_NONE or self.text):
             raise OutputTypeError(
-                "ToolCalls: answer= stands in place of free text, so that it goes with "
+                "ToolCalls: answer= replaces free text, so it goes with "
                 "choice='auto' or 'none', and without text=True."
             )
 

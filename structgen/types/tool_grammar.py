@@ -187,8 +187,8 @@ def _free(
     if not syntax.marker:
         if not calls.may_be_text:
             raise OutputTypeError(
-                f"{calls!r}: in this model's syntax calls have no marker, so that no text can "
-                "stand before them. Leave text=True out, or pass a syntax= with a marker."
+                f"{calls!r}: in this model's syntax calls have no marker, so there can be no "
+                "text before them. Leave text=True out, or pass a syntax= with a marker."
             )
         text = tree.intersect((tree.repeat(ir.ANY_CHAR, 1, None), no_calls(syntax, tools)))
         free = made.number(ir.Embedded("text", ir.Pattern(text, source="text")))
@@ -378,7 +378,7 @@ def _without_calls(
         begun = text if syntax.marker else text.lstrip(_BLANK_CHARACTERS)
         if syntax.marker in begun if syntax.marker else begun.startswith(begins):
             raise ParseError(
-                f"The text is no {name}: a call begins in it. Text: {text!r}", text=text
+                f"The text does not fit {name}: a call begins in it. Text: {text!r}", text=text
             )
         return _text(value, name, text)
 
@@ -406,7 +406,9 @@ def read_calls(
     calls = [(part, inside) for part, inside, is_closed in found if part.tool and is_closed]
     if not reader.has_begun:
         if not asked.may_be_text:
-            raise ParseError(f"The text is no {name}: it has no call. Text: {text!r}", text=text)
+            raise ParseError(
+                f"The text does not fit {name}: it has no call. Text: {text!r}", text=text
+            )
         return _text(asked, name, text)
     if found and not found[0][0].tool and not asked.has_text:
         raise _not_whole(name, text, 0)
@@ -424,11 +426,14 @@ def read_calls(
 def _text(asked: ToolCalls, name: str, text: str) -> list[Any]:
     """The parts of an answer that is text alone."""
     if not asked.blank and not text.strip(_BLANK_CHARACTERS):
-        raise ParseError(f"The text is no {name}: it says nothing. Text: {text!r}", text=text)
+        raise ParseError(
+            f"The text does not fit {name}: it says nothing. Text: {text!r}", text=text
+        )
     return [text] if text else []
 
 
 def _not_whole(name: str, text: str, at: int) -> ParseError:
     return ParseError(
-        f"The text is no {name}: no call is whole at position {at:,}. Text: {text!r}", text=text
+        f"The text does not fit {name}: no call is whole at position {at:,}. Text: {text!r}",
+        text=text,
     )

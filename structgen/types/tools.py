@@ -99,7 +99,7 @@ def _tool(value: Any, lower: Callable[[Any], OutputType]) -> Tool:
             return _of_schema(JsonSchema(schema), function["name"], about, value, lower)
         return _tool(JsonSchema(value), lower)
     raise OutputTypeError(
-        f"{value!r} is no tool. Pass functions, classes, JsonSchema({{'title': ..., ...}}) or "
+        f"{value!r} is not a tool. Pass functions, classes, JsonSchema({{'title': ..., ...}}) or "
         "{'name': ..., 'description': ..., 'parameters': {...}}."
     )
 

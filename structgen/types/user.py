@@ -242,7 +242,7 @@ class Cfg(Combining, Typed[str]):
         text = str(text_or_path) if path is None else ""
         if text and not set("\n:=") & set(text) and text in grammars.names():
             raise GrammarError(
-                f"{text!r} is no grammar, but the name of one. Write Cfg.named({text!r})."
+                f"{text!r} is not a grammar, but the name of one. Write Cfg.named({text!r})."
             )
         if text and not set("\n:=") & set(text[3:]) and os.path.isfile(text):
             raise GrammarError(

@@ -116,7 +116,7 @@ def _unframed(data: bytes) -> tuple[bytes, bytes, bytes]:
     digest, newline, body = rest.partition(b"\n")
     if not head.startswith(_MAGIC):
         raise OutputTypeError(
-            "the bytes are no constraint: they begin with something else than "
+            "the bytes are not a constraint: they do not begin with "
             f"{_MAGIC.decode()!r}. Pass what Constraint.to_bytes() gave."
         )
     if not newline and head[len(_MAGIC) :] in (b"", b"%d" % _VERSION):
@@ -131,7 +131,7 @@ def _digest(body: bytes) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no part of JSON")
+    raise TypeError(f"{type(value).__name__} is not part of JSON")
 
 
 def _too_deep() -> CompileLimitExceeded:

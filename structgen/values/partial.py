@@ -203,7 +203,7 @@ class Partial(Generic[T_co]):
         found = MISSING if self._kind != "object" else self._get(name)
         if found is MISSING:
             raise AttributeError(
-                f"{name!r} has not been written yet, or is no field of this value. "
+                f"{name!r} has not been written yet, or is not a field of this value. "
                 f'Ask done({name!r}), or "{name}" in partial, before.'
             )
         return found
@@ -216,7 +216,7 @@ class Partial(Generic[T_co]):
             return self._get(step % there)
         found = MISSING if self._kind != "object" else self._get(step)
         if found is MISSING:
-            raise KeyError(f"{step!r} has not been written yet, or is no field of this value.")
+            raise KeyError(f"{step!r} has not been written yet, or is not a field of this value.")
         return found
 
     def __contains__(self, item: object) -> bool:

@@ -721,8 +721,8 @@ def _ids(given: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted({operator.index(token_id) for token_id in given}))
     except TypeError as error:
         raise VocabularyError(
-            f"eos_token_ids takes ids, such as [2]; got {given!r}. What id a token has by name "
-            "stands in tokenizer.json, under added_tokens."
+            f"eos_token_ids takes ids, such as [2]; got {given!r}. The ids of tokens by name "
+            "are in tokenizer.json, under added_tokens."
         ) from error
 
 

@@ -7,7 +7,7 @@
 
 `measure` asks a model the 300 items of tests/data/decisions.jsonl and writes what it gave each,
 line by line; run again, it goes on where it was stopped. `table` makes of such files the tables
-and reliability diagrams of docs/decisions.md:
+and reliability diagrams of docs/decision-quality.md:
 
 - free text: the model writes what it likes, greedily, and the first label in it counts.
 - masked: the same, and a mask lets it write labels only.

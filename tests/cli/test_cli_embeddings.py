@@ -142,7 +142,7 @@ def test_parquet_says_which_model_it_is_from(run, texts, tmp_path):
     pyarrow.parquet.write_table(table.set_column(1, "embedding", [["a"] * 4]), file)
     assert "must hold lists of numbers" in run("search", "a", file)[2]
     file.write_text("no parquet")
-    assert "is no Parquet file" in run("search", "a", file)[2]
+    assert "is not a Parquet file" in run("search", "a", file)[2]
 
 
 def test_parquet_without_pyarrow_names_the_extra(run, texts, tmp_path, monkeypatch):
@@ -211,7 +211,7 @@ def test_wrong_options_are_told(run, texts, tmp_path, monkeypatch):
     assert "QUERY is empty" in run("search", "  ", texts)[2]
     assert "there is no folder" in run("embed", texts, "--to", tmp_path / "no" / "v.npy")[2]
     assert "dimensions=9 is out of range" in run("embed", texts, "--dimensions", 9)[2]
-    assert "no prompt of" in run("embed", texts, "--prompt-name", "x")[2]
+    assert "not a prompt of" in run("embed", texts, "--prompt-name", "x")[2]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "nothing to read on a terminal" in run("embed", texts, "--output", "npy")[2]
 

@@ -85,4 +85,4 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     schema = tmp_path / "s.json"
     schema.write_text(SCHEMA)
     assert run("show", str(schema)) == 1
-    assert "is no regular expression" in capsys.readouterr().err
+    assert "is not a regular expression" in capsys.readouterr().err

@@ -394,7 +394,7 @@ def test_a_call_can_be_given_up():
         (lambda: Choice("q", ["a", "a"]), "both written 'a'"),
         (lambda: Choice("q", [True, "true"]), "both written 'true': True and 'true'"),
         (lambda: Choice("q", ["a", " b"]), "spaces around it"),
-        (lambda: Choice("q", ["a", ""]), "no text"),
+        (lambda: Choice("q", ["a", ""]), "not text"),
         (lambda: Choice("q", ["a", object()]), "no plain text"),
         (lambda: Choice("q", {"a": 1, "b": None}), "description of 'a' is 1"),
         (lambda: Choice("q", "ab"), "The options are 'ab'"),
@@ -403,11 +403,11 @@ def test_a_call_can_be_given_up():
         (lambda: Score("q", "low"), "levels of a Score are 'low'"),
         (lambda: PromptTemplate("{question}{options}"), "needs {state} and {question}"),
         (lambda: PromptTemplate("{state}{question}"), "needs {options}"),
-        (lambda: PromptTemplate("{state}{question}{options}", system="x"), "is no chat"),
+        (lambda: PromptTemplate("{state}{question}{options}", system="x"), "is not a chat"),
         (lambda: Decider(FakeModel(), debias="all"), "one of none, prior, contextual"),
         (lambda: undebiased(FakeModel(), tolerance=1), "out of range"),
         (lambda: undebiased(FakeModel(), adapter="x"), "adapter='x' is not loaded"),
-        (lambda: undebiased(FakeModel(), template="x"), "no PromptTemplate"),
+        (lambda: undebiased(FakeModel(), template="x"), "not a PromptTemplate"),
         (lambda: undebiased(FakeModel()).decide("s", {}), "There are no questions"),
         (
             lambda: undebiased(FakeModel()).decide("s", [Predicate("q")]),
@@ -426,7 +426,7 @@ def test_a_call_can_be_given_up():
             lambda: undebiased(FakeModel()).decide(
                 "s", {"q": Predicate("q")}, abstain_below={"x": 1}
             ),
-            "'x', which is no question",
+            "'x', which is not a question",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def choice(**labels):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "no JSON object"),
+        ([], "not a JSON object"),
         ({"q": "so?"}, "The question 'q' has the type None"),
         ({"q": {"type": "noul"}}, "has the type 'noul'"),
         ({"q": {"type": "predicate"}}, "lacks 'instructions'"),

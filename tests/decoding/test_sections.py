@@ -156,7 +156,7 @@ def test_budgets_without_room_are_told_before_anything_runs() -> None:
     with pytest.raises(OptionError, match=r"think=5 leaves no room to think: .* one token between"):
         Generator(model, Tea, think=5)
     for think in (-1, True, False, 2.5, "many"):
-        with pytest.raises(OptionError, match=r"is no number of tokens"):
+        with pytest.raises(OptionError, match=r"is not a number of tokens"):
             Generator(model, Tea, think=think)  # type: ignore[arg-type]
     least = next(n for n in range(8, 40) if _has_room(model, n))
     assert Generator(model, Tea, think=least).result("Tea?").usage.reasoning_tokens <= least

@@ -193,8 +193,8 @@ def changed(data: bytes, change: Callable[[Any], object]) -> bytes:
 def test_what_is_no_constraint_is_told() -> None:
     data = structgen.compile(Person, TINY).to_bytes()
     for wrong, message in [
-        (b"", "are no constraint: they begin with something else"),
-        (b"\x80\x04\x95 a pickle", "are no constraint"),
+        (b"", "are not a constraint: they do not begin with"),
+        (b"\x80\x04\x95 a pickle", "are not a constraint"),
         (data[:-1], "cut short or changed"),
         (data[:60], "cut short"),
         (data[:22], "cut short"),

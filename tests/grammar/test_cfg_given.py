@@ -146,7 +146,7 @@ def test_grammars_are_no_part_of_json() -> None:
         class _Model(BaseModel):
             text: Annotated[str, Cfg(PARENS)]
 
-    with pytest.raises(OutputTypeError, match="no output type by itself"):
+    with pytest.raises(OutputTypeError, match="not an output type by itself"):
         structgen.compile(SpecialToken("<x>"), TINY)
     with pytest.raises(OutputTypeError, match="token's name"):
         SpecialToken("")

@@ -264,7 +264,7 @@ def test_arguments_are_checked_when_a_request_arrives():
     for extra, message in [
         ({"structgen": "€"}, "is the text that structgen.integrations.vllm.arguments gives"),
         ({"structgen": 3}, "is the text that"),
-        ({"structgen": "AAAA"}, "are no constraint"),
+        ({"structgen": "AAAA"}, "are not a constraint"),
         ({"structgen_max_tokens": 3}, "no use without structgen"),
         ({**vllm.arguments(["a"]), "structgen_max_tokens": "3"}, "a whole number, got '3'"),
     ]:

@@ -116,7 +116,7 @@ def test_what_json_has_not_is_told(tmp_path: Path) -> None:
     assert source.total == 4
     found = list(source.read())
     assert [isinstance(row, BadRow) for row in found] == [True, True, False, True]
-    assert "NaN is no number of JSON" in found[0].error  # type: ignore[union-attr]
+    assert "NaN is not a number of JSON" in found[0].error  # type: ignore[union-attr]
     with pytest.raises(PromptError, match="is empty"):
         Prompts().of({"text": float("nan")})
 
@@ -213,7 +213,7 @@ def test_the_first_row_decides_which_column_is_the_prompt() -> None:
     assert content(prompts, {"id": 3, "text": "x"}) == ["x"]
     with pytest.raises(OptionError, match="no column 'text'"):
         prompts.of({"id": 3})
-    with pytest.raises(OptionError, match="is no message"):
+    with pytest.raises(OptionError, match="is not a message"):
         Prompts(messages={"role": "user"})  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="There are none"):
         Prompts().of({})
@@ -254,7 +254,7 @@ def test_prompts() -> None:
         ({"prompt": "{a:>9}"}, {}, "name of a column"),
         ({"prompt": "{}"}, {}, "name of a column"),
         ({"prompt": "{a"}, {}, "The template"),
-        ({"messages": [{"role": "user"}]}, {}, "is no message"),
+        ({"messages": [{"role": "user"}]}, {}, "is not a message"),
         *(
             ({"messages": [{"role": "user", "content": content}]}, {"a": None, "b": 1}, said)
             for content, said in (

@@ -90,7 +90,7 @@ def test_a_provider_that_is_missing_is_named_with_those_that_are_there(monkeypat
     with pytest.raises(structgen.ModelError, match=r"'cuda' is not .*: cpu, webgpu\. CUDA comes"):
         structgen.load("smollm2-135m-instruct", providers=["cuda", "cpu"])
     for wrong in ("cuda", []):
-        with pytest.raises(structgen.ModelError, match="no list of names"):
+        with pytest.raises(structgen.ModelError, match="not a list of names"):
             structgen.load("smollm2-135m-instruct", providers=wrong)
     assert loading.checked(["CPUExecutionProvider", "webgpu"]) == ["cpu", "webgpu"]
 
@@ -120,7 +120,7 @@ def test_session_options_reach_the_runtime():
         ({"intra_op_num_thread": "1"}, "Did you mean 'intra_op_num_threads'"),
         ({"session.intra_op.allow_spinning": 0}, "takes a string such as '1', not 0"),
         ({"intra_op_num_threads": "two"}, "cannot load.*intra_op_num_threads"),
-        ([1], "no mapping"),
+        ([1], "not a mapping"),
     ]:
         with pytest.raises(structgen.ModelError, match=message):
             structgen.load("smollm2-135m-instruct", session_options=options)

@@ -367,7 +367,7 @@ TOKENS, TYPES, EMBEDDING = b"tokenizer.ggml.tokens", b"token_type", b"token_embd
         (lying(b"eos_token_id", 4, 2**31, "<I"), "damaged"),
         (lying(b"bos_token_id", 4, 2**31, "<I"), "damaged"),
         (lying(b"llama.context_length", 4, 2**31, "<I"), "at most 2,097,152"),
-        (lambda data: data.replace(b"<|im_start|>", b"\xff" * 12), "no UTF-8"),
+        (lambda data: data.replace(b"<|im_start|>", b"\xff" * 12), "not UTF-8"),
         (lambda data: data.replace(b"output_norm", b"token_embd.", 1), "lacks 1 tensors|twice"),
         (lambda data: data.replace(b"tokenizer.ggml.pre", b"tokenizer.ggml.ppp"), "needed"),
     ],

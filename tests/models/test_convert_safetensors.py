@@ -240,9 +240,9 @@ TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
         (
             "model.safetensors.index.json",
             b'{"weight_map": {"x": "../model.safetensors"}}',
-            "no path inside the folder",
+            "not a path inside the folder",
         ),
-        ("model.safetensors.index.json", b'{"weight_map": {"x": ".."}}', "no path inside"),
+        ("model.safetensors.index.json", b'{"weight_map": {"x": ".."}}', "not a path inside"),
     ],
 )
 def test_damage(file, data, message, tmp_path):

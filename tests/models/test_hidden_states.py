@@ -97,5 +97,5 @@ def test_what_cannot_be_embedded_is_refused(model):
         model.embed("a", pooling="max")
     with pytest.raises(OptionError, match="dimensions=65 is out of range"):
         model.embed("a", dimensions=65)
-    with pytest.raises(OptionError, match="is no text"):
+    with pytest.raises(OptionError, match="is not a text"):
         model.embed(3)

@@ -331,7 +331,7 @@ def test_a_repository_that_lacks_a_file_says_so_before_anything_is_fetched(hub, 
 def test_a_repository_without_the_data_of_its_graph_is_refused(hub, tmp_path):
     hub.repositories["org/headless"] = {**FILES, "model.onnx": graph_with_data(tmp_path)}
     del hub.repositories["org/headless"]["model.onnx.data"]
-    with pytest.raises(ModelNotFound, match=r"is no use: model\.onnx\.data is missing"):
+    with pytest.raises(ModelNotFound, match=r"cannot be used: model\.onnx\.data is missing"):
         models.path("org/headless")
     assert models.installed() == []
     assert models.usage().unfinished == {}

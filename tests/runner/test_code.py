@@ -314,8 +314,8 @@ def test_it_is_off_unless_asked_for() -> None:
         ({"timeout_secs": None}, "timeout_secs"),
         ({"permission": "never"}, "neither 'ask' nor 'auto'"),
         ({"sandbox_policy": None}, "code always has limits"),
-        ({"python_path": "no-such-python"}, "is no program"),
-        ({"working_directory": "no/such"}, "is no folder"),
+        ({"python_path": "no-such-python"}, "is not a program"),
+        ({"working_directory": "no/such"}, "is not a folder"),
     ],
 )
 def test_what_is_wrong_in_the_configuration(fields: dict[str, Any], message: str) -> None:

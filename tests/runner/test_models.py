@@ -195,7 +195,7 @@ def test_tokens(several: Runner, model: Any) -> None:
     )
     assert several.max_sequence_length("small") == 8192
     assert several.max_sequence_length("vectors") == 256
-    with pytest.raises(OptionError, match="no token id"):
+    with pytest.raises(OptionError, match="not a token id"):
         several.detokenize_text([10**9], model="small")
 
 
@@ -380,7 +380,7 @@ def test_a_model_is_requantized_while_it_answers(
     asked: Any = {"prompt": "Hi", "max_tokens": 8, "temperature": 0}
     with Runner({"it": {"source": folder, "in_process": True}}) as runner:
         whole = runner.complete(asked)
-        with pytest.raises(OptionError, match=r"tiny-random is no source of weights. Pass source="):
+        with pytest.raises(OptionError, match=r"random is not a source of weights. Pass source="):
             runner.requantize("it", "int4")
         runner.requantize("it", "fp16", source=tmp_path / "tiny.gguf")
         made = runner.get_model_info("it")["source"]
@@ -459,7 +459,7 @@ def test_a_closed_runner_is_told() -> None:
         runner.chat(messages="Hi")
     with pytest.raises(OptionError, match="max_concurrency"):
         Runner({"a": SMALL}, max_concurrency=0)
-    with pytest.raises(OptionError, match="no model"):
+    with pytest.raises(OptionError, match="not a model"):
         Runner({"a": 3})
     with pytest.raises(ModelNotFound):
         Runner({"a": SMALL}, default="b")

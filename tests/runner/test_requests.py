@@ -347,7 +347,9 @@ def test_a_tools_bare_name_is_answered_with_what_to_pass() -> None:
 
 
 def test_models_that_are_none_are_refused_in_our_words() -> None:
-    with pytest.raises(OptionError, match=r"models=\['a'\] is no mapping\. Pass the models by id"):
+    with pytest.raises(
+        OptionError, match=r"models=\['a'\] is not a mapping\. Pass the models by id"
+    ):
         Runner(["a"])  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"there is no 'proceses'\. It takes source, kind, "):
         Runner({"a": {"source": "smollm2-135m-instruct", "proceses": 2}})

@@ -288,7 +288,7 @@ def test_two_processes_that_go_on_at_once_are_told(tmp_path: Path) -> None:
     async def both() -> None:
         async with here.turn("a") as first, there.turn("a") as second:
             await second.end([*second.with_history([HELLO]), HI])
-            with pytest.raises(SessionError, match="gone on with by another process"):
+            with pytest.raises(SessionError, match="continued by another process"):
                 await first.end([HELLO])
         async with here.turn("new") as first, there.turn("new") as second:
             await second.end([HELLO])
@@ -408,7 +408,7 @@ def exported(**changes: Any) -> dict[str, Any]:
         ("null", "object"),
         ("[]", "object"),
         (b"\xff\x00", "JSON"),
-        ("\ud800", "no session that was exported"),
+        ("\ud800", "not a session that was exported"),
         ("[" * 100_000, "recursion"),
         (3, "got int"),
         (None, "got NoneType"),
@@ -417,7 +417,7 @@ def exported(**changes: Any) -> dict[str, Any]:
         (exported(format="other"), "format"),
         (exported(more=1), "more"),
         (exported(created="now"), "created"),
-        (exported(created=float("inf")), "no time"),
+        (exported(created=float("inf")), "not a time"),
         (exported(id=""), "1 to 200"),
         (exported(id=3), "id"),
         (exported(messages="x"), "messages"),

@@ -75,7 +75,7 @@ def test_environment() -> None:
         ),
         ({}, {}, "prot = 1", "server.toml: prot: there is no such"),
         ({}, {}, "zzz = 1", "server.toml: zzz: there is no such setting. All: host, port, "),
-        ({}, {}, "prot", "is no TOML"),
+        ({}, {}, "prot", "is not TOML"),
         ({"models": ("a=b", "a=c")}, {}, "", "two models"),
         ({"request_seconds": 0}, {}, "", "--request-seconds"),
     ],

@@ -101,5 +101,5 @@ def test_a_checksum_of_too_many_remainders_is_over_the_limits(modulus):
 )
 def test_malformed_checksums_are_told(parts):
     schema = structgen.JsonSchema({"type": "string", "$structgen-regex": ["checksum", 10, *parts]})
-    with pytest.raises(SchemaError, match=r"is no expression of \$structgen-regex"):
+    with pytest.raises(SchemaError, match=r"is not an expression of \$structgen-regex"):
         structgen.compile(schema, VOCABULARY).start()

@@ -260,7 +260,7 @@ def test_values_inside_others_know_where_they_stand() -> None:
         assert accepted(constraint, document)
         assert not accepted(constraint, bad)
         constraint.output.parse(document)
-    with pytest.raises(ParseError, match="does not stand in the document"):
+    with pytest.raises(ParseError, match="is not in the document"):
         lower(Claim).parse(text.replace("mill", "milk"))
 
 

@@ -101,7 +101,7 @@ def test_texts_bare_and_in_json(name: str) -> None:
         if is_good:
             assert one(text) == lower(one).parse(text) == text
         else:
-            with pytest.raises(ParseError, match=rf"is no structgen\.types\.{name}"):
+            with pytest.raises(ParseError, match=rf"does not fit structgen\.types\.{name}"):
                 one(text)
 
 

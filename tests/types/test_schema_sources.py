@@ -244,7 +244,7 @@ def test_what_is_not_in_the_document(operation: str, options: Any, message: str)
 
 
 def test_documents_that_are_none() -> None:
-    with pytest.raises(SchemaError, match="no OpenAPI document"):
+    with pytest.raises(SchemaError, match="not an OpenAPI document"):
         JsonSchema.from_openapi({"type": "object"}, "a")
     with pytest.raises(OptionError, match="'request' or 'response'"):
         JsonSchema.from_openapi(PETS, "createPet", part="body")  # type: ignore[arg-type]
@@ -253,7 +253,7 @@ def test_documents_that_are_none() -> None:
     broken = json.loads(
         json.dumps(PETS).replace("#/components/schemas/Pet", "#/components/schemas/Pe")
     )
-    with pytest.raises(SchemaError, match=r"leads nowhere.*Did you mean 'Pet'"):
+    with pytest.raises(SchemaError, match=r"cannot be resolved.*Did you mean 'Pet'"):
         JsonSchema.from_openapi(broken, "createPet")
     outside = json.loads(json.dumps(PETS).replace("#/components/schemas/Pet", "other.yaml#/Pet"))
     with pytest.raises(SchemaError, match="leads out of the OpenAPI document"):

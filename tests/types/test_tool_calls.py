@@ -517,7 +517,7 @@ def test_a_marker_that_is_a_control_token_is_that_token() -> None:
             "'add' has the key 'input_schema' and no 'parameters'",
         ),
         (lambda: lower(ToolCalls([int])), "takes no object of arguments"),
-        (lambda: lower(ToolCalls([3])), "3 is no tool"),
+        (lambda: lower(ToolCalls([3])), "3 is not a tool"),
         (lambda: lower(ToolCalls([add], parallel=True, syntax=BARE)), "has one call in an answer"),
         (
             lambda: lower(ToolCalls([add], choice="add", text=True, syntax=BARE)),

@@ -502,7 +502,7 @@ class _Scope:
     def _whole(self) -> Expression:
         found = self._alternatives()
         if self._here.kind not in ("newline", "end") and self._here.text != "}":
-            self._wrong(f"The definition cannot go on with {self._here.text!r}")
+            self._wrong(f"The definition cannot continue with {self._here.text!r}")
         return found
 
     def _deepen(self, at: int) -> None:
@@ -536,7 +536,7 @@ class _Scope:
         parts = [self._sequence()]
         while self._take("&"):
             if not self._in_terminal:
-                self._wrong("& stands in terminals only, in upper case", at)
+                self._wrong("& is for terminals only, in upper case", at)
             parts.append(self._sequence())
         if len(parts) == 1:
             return parts[0]
@@ -583,7 +583,7 @@ class _Scope:
     def _count(self) -> int:
         token = self._must("number")
         if not re.fullmatch(r"[+-]?\d{1,9}", token.text):
-            self._wrong(f"{token.text!r} is no number of times", token.at)
+            self._wrong(f"{token.text!r} is not a number of times", token.at)
         return int(token.text)
 
     def _atom(self) -> Expression:
@@ -613,7 +613,7 @@ class _Scope:
         if token.kind == "grammar":
             self._wrong("There are no other grammars here. Write %lark {…} or %json {…}", token.at)
         if self._in_terminal:
-            self._wrong(f"{token.text} cannot stand in a terminal, only in rules", token.at)
+            self._wrong(f"{token.text} cannot be in a terminal, only in rules", token.at)
         if token.kind == "rule":
             number = self._computed(int) if self._take("::") else None
             return self.rule(token.text.lstrip("!?"), token.at, number)

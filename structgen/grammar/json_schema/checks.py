@@ -200,7 +200,7 @@ def unicode(keyword: str, value: Any, place: HasPath, *inside: str) -> None:
         found = json.dumps(error.object[error.start])
         path = place.at(keyword, *inside)
         raise UnsupportedFeature(
-            f"{keyword!r} asks for half a surrogate pair, {found}, which is no text, at {path}.",
+            f"{keyword!r} asks for half a surrogate pair, {found}, which is not text, at {path}.",
             path=path,
             keyword=keyword,
             fix="Take it out, or complete the pair.",

@@ -426,7 +426,7 @@ class Documents:
                     if known is not raw and known != raw:
                         first, second = sorted((place.path, path))
                         raise SchemaError(
-                            f"the anchor {name!r} stands at two places, {first} and {second}. "
+                            f"the anchor {name!r} is at two places, {first} and {second}. "
                             "Give one of them another name.",
                             path=child_path(second, keyword),
                             keyword=keyword,
@@ -472,7 +472,7 @@ def _metaschemas() -> dict[str, Any]:
 
 def _nowhere(keyword: str, reference: str, path: str, reason: str, hint: str) -> SchemaError:
     return SchemaError(
-        f"{keyword!r} {reference!r} leads nowhere, at {path}: {reason}. {hint}".rstrip(),
+        f"{keyword!r} {reference!r} cannot be resolved, at {path}: {reason}. {hint}".rstrip(),
         path=path,
         keyword=keyword,
     )

@@ -186,7 +186,7 @@ class GgufFile:
                 return [one.decode() if isinstance(one, bytes) else one for one in value]
             return value.tolist() if isinstance(value, np.ndarray) else value
         except UnicodeDecodeError as error:
-            raise ConversionError(f"{self.path} is damaged: its {key!r} is no UTF-8.") from error
+            raise ConversionError(f"{self.path} is damaged: its {key!r} is not UTF-8.") from error
 
     def require(self, key: str) -> Any:
         """Like :meth:`get`, for keys that must be there.

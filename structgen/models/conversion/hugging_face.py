@@ -390,7 +390,7 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
     try:
         value = json.loads(read_file(path))
         if not isinstance(value, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
     except (ValueError, RecursionError) as error:
         raise ConversionError(f"{path} cannot be understood: {error}.") from error
     return value

@@ -125,10 +125,10 @@ def checked_texts(texts: Any) -> Iterator[str]:
         yield texts
         return
     if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
-        raise OptionError(f"{type(texts).__name__} is no text, nor a list of texts.")
+        raise OptionError(f"{type(texts).__name__} is not a text, nor a list of texts.")
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise OptionError(f"Text {i} is no str but {type(text).__name__}.")
+            raise OptionError(f"Text {i} is not a str but {type(text).__name__}.")
         yield text
 
 
@@ -427,7 +427,7 @@ class Embedder:
         if name not in self.prompts:
             there = ", ".join(map(repr, self.prompts)) or "none"
             raise OptionError(
-                f"prompt_name={name!r} is no prompt of {self.name}, which has {there}. Pass the "
+                f"prompt_name={name!r} is not a prompt of {self.name}, which has {there}. Pass the "
                 "text itself as prompt=.",
                 option="prompt_name",
             )
@@ -477,7 +477,7 @@ class Embedder:
         check_options(on_truncation, batch_tokens)
         if top_k is not None:
             if isinstance(top_k, bool) or not isinstance(top_k, int):
-                raise OptionError(f"top_k={top_k!r} is no whole number.")
+                raise OptionError(f"top_k={top_k!r} is not a whole number.")
             if top_k < 1:
                 raise OptionError(f"top_k={top_k} is out of range. It must be 1 or more.")
         (asked,) = checked_texts([query])
@@ -663,8 +663,8 @@ def _folders_pooling(settings: Settings) -> Pooling:
     """How a folder says that tokens are pooled; the mean where it does not say."""
     if settings.others:
         raise ModelError(
-            f"{settings.folder} goes on after pooling with {', '.join(settings.others)}, which "
-            "this ONNX file has not in it. Export the whole model, so that its output is "
+            f"{settings.folder} has {', '.join(settings.others)} after pooling, which this ONNX "
+            "file does not contain. Export the whole model, so that its output is "
             "sentence_embedding; or pass pooling= to have the vectors without it."
         )
     if settings.lacks is not None:

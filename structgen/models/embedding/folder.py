@@ -138,7 +138,7 @@ def _json(file: Path) -> dict[str, Any]:
         return {}
     found = _read(file)
     if not isinstance(found, dict):
-        raise ModelError(f"{file} cannot be understood: it is no JSON object.")
+        raise ModelError(f"{file} cannot be understood: it is not a JSON object.")
     return found
 
 
@@ -166,10 +166,10 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
 def _prompts(file: Path, config: Mapping[str, Any]) -> dict[str, str]:
     prompts = config.get("prompts") or {}
     if not isinstance(prompts, dict):
-        raise ModelError(f"{file} cannot be understood: its prompts are no JSON object.")
+        raise ModelError(f"{file} cannot be understood: its prompts are not a JSON object.")
     for name, text in prompts.items():
         if not isinstance(text, str):  # a null would be the word None before each text
-            raise ModelError(f"{file} cannot be understood: its prompt {name!r} is no text.")
+            raise ModelError(f"{file} cannot be understood: its prompt {name!r} is not a text.")
         if len(text) > _LONGEST_PROMPT:  # which stands before each text
             raise ModelError(
                 f"{file} cannot be followed: its prompt {name!r} has {len(text):,} characters, and "
@@ -185,7 +185,7 @@ def _pooling(file: Path, config: Mapping[str, Any]) -> str | None:
     if named is not None:
         modes = [named] if isinstance(named, str) else named
         if not isinstance(modes, list) or not all(isinstance(name, str) for name in modes):
-            raise ModelError(f"{file} cannot be understood: its pooling_mode is no name.")
+            raise ModelError(f"{file} cannot be understood: its pooling_mode is not a name.")
     else:
         for name, is_on in flags.items():
             if is_on not in (True, False, None):

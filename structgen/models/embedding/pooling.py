@@ -68,7 +68,9 @@ def finish(vectors: FloatArray, dimensions: int | None, normalize: bool) -> Floa
     width = vectors.shape[-1]
     if dimensions is not None:
         if isinstance(dimensions, bool) or not isinstance(dimensions, int):
-            raise OptionError(f"dimensions={dimensions!r} is no whole number.", option="dimensions")
+            raise OptionError(
+                f"dimensions={dimensions!r} is not a whole number.", option="dimensions"
+            )
         if not 1 <= dimensions <= width:
             raise OptionError(
                 f"dimensions={dimensions} is out of range: this model's vectors have {width}.",

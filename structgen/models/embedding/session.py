@@ -228,9 +228,9 @@ class Graph:
         unknown = [n for n in self._inputs if n not in known and not n.startswith(_PAST)]
         if unknown:
             raise ModelError(
-                f"{file} is no embedder that can be run: it has the inputs {', '.join(unknown)}, "
-                "which are none of input_ids, attention_mask, token_type_ids, position_ids, "
-                f"{_PAST}* and one tensor of strings."
+                f"{file} is not an embedder that can be run: it has the inputs "
+                f"{', '.join(unknown)}, which are none of input_ids, attention_mask, "
+                f"token_type_ids, position_ids, {_PAST}* and one tensor of strings."
             )
         output, self.kind = self._choose(wants_tokens)
         self._output = output.name

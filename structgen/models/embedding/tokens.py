@@ -93,7 +93,7 @@ class TextTokenizer:
         size = self._whole.get_vocab_size()
         for token in token_ids:
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
-                raise OptionError(f"{token!r} is no token id. They are 0 to {size - 1:,}.")
+                raise OptionError(f"{token!r} is not a token id. They are 0 to {size - 1:,}.")
         with panics_told(self._file):
             return str(self._whole.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 

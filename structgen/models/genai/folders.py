@@ -254,7 +254,7 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
         if text == unknown:
             return b""
         raise VocabularyError(
-            f"The bytes of token {token} cannot be told from the tokenizer alone "
+            f"The bytes of token {token} cannot be found from the tokenizer alone "
             f"(it decodes to {text[1:-1]!r}). {_HINT}"
         )
 

@@ -504,7 +504,7 @@ class TextModel:
                 f"transcribe takes a structgen.media.Audio, and got {type(audio).__name__}."
             )
         if isinstance(temperature, bool) or not 0 <= temperature <= 1:
-            raise OptionError(f"temperature={temperature!r} is no number from 0 to 1.")
+            raise OptionError(f"temperature={temperature!r} is not a number from 0 to 1.")
         if "\0" in prompt:  # where the runtime would cut it
             raise PromptError("The prompt has a NUL character. Remove it.")
         words = prompt.strip()

@@ -79,7 +79,7 @@ def load(
     vocabulary = folder_vocabulary(folder, config)
     draft, draft_tokens = None, options.draft_tokens
     if draft_tokens is not None and (type(draft_tokens) is not int or draft_tokens < 1):
-        raise OptionError(f"draft_tokens={draft_tokens!r} is no whole number of 1 or more.")
+        raise OptionError(f"draft_tokens={draft_tokens!r} is not a whole number of 1 or more.")
     small = options.draft_model
     if isinstance(small, Path):
         alike = replace(
@@ -163,7 +163,7 @@ def _template(given: str | os.PathLike[str]) -> str:
             text = file.read(_TEMPLATE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise OptionError(
-            f"chat_template={os.fspath(given)!r} is no Jinja template, which has braces, and no "
+            f"chat_template={os.fspath(given)!r} is not a Jinja template, which has braces, and no "
             f"file of one: {error}"
         ) from error
     if "{" not in text or len(text) > _TEMPLATE_BYTES:
