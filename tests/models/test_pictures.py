@@ -310,3 +310,10 @@ def test_a_photograph_is_looked_at_the_way_it_was_taken(qwen):
     picture.save(file, "JPEG", exif=exif)
     grid = qwen.perceive([Image(file.getvalue())]).inputs()["image_grid_thw"].as_numpy()
     assert grid[0, 1] < grid[0, 2]
+
+
+def test_a_model_that_was_handed_in_sees_too(qwen):
+    handed = structgen.from_onnx_genai(qwen.og_model, qwen.og_tokenizer, folder=qwen.folder)
+    expected = structgen.Generator(qwen, Seen)(chat_of(RED))
+    generator = structgen.Generator(handed, Seen)
+    assert [generator(chat_of(RED)) for _ in range(2)] == [expected] * 2

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import openai
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
 import structgen
 from structgen import Cfg, Choice, Generator, JsonSchema, Regex, Template, ToolCalls
+from structgen.media import Image, openai_part
 
 from .chat_server import ChatServer, Reply
 
@@ -510,3 +512,11 @@ def test_what_is_no_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "openai", None)
         with pytest.raises(structgen.ModelError, match=r"pip install 'structgen\[openai\]'"):
             structgen.from_openai(client, "m")
+
+
+def test_pictures_travel_in_openais_form(server, remote) -> None:
+    image = Image(np.zeros((2, 3), np.uint8))
+    model = remote("it is red")
+    assert model(["What?", image]) == "it is red"
+    message = server.requests[-1]["messages"][0]
+    assert message == {"role": "user", "content": [*map(openai_part, ("What?", image))]}

@@ -66,6 +66,9 @@ PICTURES: Mapping[str, Family] = {
 }
 """By the type of a model in ``genai_config.json``."""
 
+SEEING = {*PICTURES, "gemma4", "mistral3", "qwen3_5", "qwen3_5_moe", "videochat_flash_qwen"}
+"""The types of models that the runtime has read pictures, and cannot rewind."""
+
 
 @final
 class MediaReader:
@@ -82,9 +85,14 @@ class MediaReader:
     def perceive(self, media: Sequence[Media]) -> Perceived:
         """See `structgen.models.base.Model.perceive`."""
         pictures = [one for one in media if isinstance(one, Image)]
-        if self._family is None or len(pictures) < len(media):
+        if len(pictures) < len(media):
             raise PromptError(f"{self._name} takes no sounds.")
         family = self._family
+        if family is None:
+            raise PromptError(
+                f"How pictures stand in prompts of {self._name} is not known. Known are models of "
+                f"the types {', '.join(PICTURES)}."
+            )
         files = [_as_png(picture) for picture in pictures]
         markers = [family.marker.format(number=i) for i in range(1, len(pictures) + 1)]
         try:

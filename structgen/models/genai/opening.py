@@ -33,7 +33,7 @@ from .folders import (
     start_ids,
     token_bytes,
 )
-from .media import MediaReader
+from .media import SEEING, MediaReader
 from .model import TextModel
 from .runtime import og
 from .sequences import MaskBytes, all_allowed
@@ -267,6 +267,9 @@ def from_onnx_genai(
         vocabulary = Vocabulary.from_tokens(
             tokens, eos, special_token_ids=[i for i, text in enumerate(tokens) if not text]
         )
+    reader = None
+    if str(og_model.type) in SEEING:
+        reader = MediaReader(og_model, f"{og_model.type} model", vocabulary)
     if vocabulary.size != width:
         raise ModelError(
             f"The model's logits are {width:,} wide but the vocabulary has {vocabulary.size:,} "
@@ -281,6 +284,7 @@ def from_onnx_genai(
         bytes_per_token=_bytes_per_token(og_model, config),
         start_ids=() if folder is None else start_ids(folder, vocabulary),
         folder=folder,
+        reader=reader,
     )
 
 
