@@ -22,7 +22,7 @@ from structgen.decoding import Task
 from structgen.decoding.options import parse
 from structgen.errors import ModelError, OptionError, PromptError
 from structgen.media import Audio
-from structgen.models.base import LoadOptions
+from structgen.models.base import LoadOptions, run_passes
 from structgen.models.genai import sound
 from structgen.models.genai.whisper import _Written
 from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
@@ -93,9 +93,9 @@ def test_what_becomes_too_long_is_not_decoded(data, monkeypatch):
 def test_many_places_that_may_be_frames_are_not_all_looked_at():
     began = time.process_time()
     with pytest.raises(PromptError, match="too many frames"):
-        sound.decoded(sounds.flac([0]) + b"\xff\xf8" * 1_000_000)
+        sound.decoded(sounds.flac([0]) + b"\xff\xf8" * 200_000)
     with pytest.raises(PromptError):
-        sound.decoded(sounds.mp3(1) + b"\xff\xfb\x90\xc4" * 300_000)
+        sound.decoded(sounds.mp3(1) + b"\xff\xfb\x90\xc4" * 100_000)
     assert time.process_time() - began < 10
 
 
@@ -117,7 +117,7 @@ def test_counted_frames_are_never_too_few():
     random = np.random.default_rng(3)
     whole = [sounds.flac(range(40), size=300), sounds.mp3(40), sounds.wav(sounds.tone(0.2))]
     n_decoded = 0
-    for turn in seeds(60):
+    for turn in seeds(40):
         data = bytearray(whole[turn % 3])
         for _ in range(random.integers(1, 6)):
             at = int(random.integers(0, len(data)))
@@ -134,7 +134,7 @@ def test_counted_frames_are_never_too_few():
             continue
         n_decoded += 1
         assert len(samples) <= about.n_frames * sound.RATE / about.rate + 1
-    assert n_decoded > len(seeds(60)) / 5
+    assert n_decoded > len(seeds(40)) / 5
 
 
 @pytest.mark.parametrize(
@@ -386,6 +386,33 @@ def test_a_stamp_comes_where_all_together_are_likelier_than_any_text(whisper):
     ruled = whisper.reader._ruled(scores, [STAMP, 7])
     assert np.isinf(ruled[:STAMP]).all()
     assert np.isfinite(ruled[STAMP + 1 :]).all()
+
+
+def test_a_window_that_went_wrong_is_written_again(whisper, monkeypatch):
+    def written(logprob, ratio=1.0, silent=0.0):
+        return _Written("de", (STAMP, 5, STAMP + 50), 0.0, logprob, ratio, silent)
+
+    def heard(*outcomes, temperature=0.0):
+        left, asked = list(outcomes), []
+
+        def write(features, window):
+            asked.append(window.temperature)
+            yield
+            return left.pop(0)
+
+        monkeypatch.setattr(whisper.reader, "_written", write, raising=False)
+        window = Window(sounds.tone(), None, False, np.empty(0, np.int32), temperature)
+        return run_passes(whisper.reader.hear(window)), asked
+
+    good = written(-0.2)
+    assert heard(good)[1] == [0.0]
+    assert heard(written(-2.0), good)[1] == [0.0, 0.4]  # not sure
+    assert heard(written(-0.2, ratio=9.0), written(-2.0), good)[1] == [0.0, 0.4, 0.8]  # repeated
+    last, asked = heard(*[written(-2.0)] * 3)
+    assert (len(last.segments), len(asked)) == (1, 3)  # better than nothing
+    assert heard(written(-2.0), temperature=0.5)[1] == [0.5]
+    silence, asked = heard(written(-2.0, silent=0.9))
+    assert (silence.segments, silence.seconds, asked) == ([], 1.0, [0.0])
 
 
 def test_windows_go_on_where_a_sentence_ended():

@@ -431,8 +431,8 @@ class TextModel:
         # Imported late: the other runtime's package, which generating does not need.
         from structgen.models.embedding import pooling as pools
 
-        is_deaf = not isinstance(self.reader, Whisper)
-        if not is_deaf or (runtime.ENDS_AT_UNKNOWN_OUTPUTS and not has_output(self.folder)):
+        hears = isinstance(self.reader, Whisper)
+        if hears or (runtime.ENDS_AT_UNKNOWN_OUTPUTS and not has_output(self.folder)):
             raise no_output(self.name)
         kind = pools.check_pooling(pooling)
         for i, row in enumerate(rows):

@@ -77,9 +77,9 @@ class Whisper:
         self._name = name
         self._lock = threading.Lock()
         names = vocabulary.named_tokens
-        for one in ("<|startoftranscript|>", "<|notimestamps|>"):
-            if one not in names:
-                raise ModelError(f"{name} has no token {one}: its tokenizer is not Whisper's.")
+        for one in ("startofprev", "startoftranscript", "transcribe", "translate", "notimestamps"):
+            if f"<|{one}|>" not in names:
+                raise ModelError(f"{name} has no token <|{one}|>: its tokenizer is not Whisper's.")
         self._names = names
         self._first_stamp = names["<|notimestamps|>"] + 1
         self._end = vocabulary.eos_token_ids[0]
