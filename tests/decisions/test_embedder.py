@@ -271,6 +271,30 @@ def test_a_server_is_told_of_saved_deciders_when_it_starts(embedder, folder):
             runner_of(wrong)
 
 
+def test_the_command_line_takes_saved_deciders(embedder, folder, tmp_path):
+    from click.testing import CliRunner
+
+    from structgen.cli.commands import cli
+
+    asked = tmp_path / "questions.json"
+    asked.write_text(
+        '{"cat": {"type": "predicate", "instructions": "Is there an animal?"}}', encoding="utf-8"
+    )
+    (tmp_path / "state.txt").write_text("A cat sleeps.", encoding="utf-8")
+    command = ["decide", "--model", embedder.name, "--state", str(tmp_path / "state.txt")]
+    command += ["--questions", str(asked), "--decider", str(folder)]
+    made = CliRunner().invoke(cli, command)
+    assert made.exit_code == 0, made.output
+    expected = Decider.load(folder, embedder).decide("A cat sleeps.", {"cat": CAT})["cat"]
+    assert json.loads(made.stdout)["cat"]["probability"] == pytest.approx(expected.probability)
+    made = CliRunner().invoke(cli, [*command, "--debias", "none"])
+    assert "--decider says all of it" in f"{made.output}{made.exception}"
+    check = ["serve", "--check", "--embedder", f"cats={embedder.name}", "--decider"]
+    assert CliRunner().invoke(cli, [*check, f"cats={folder}"]).exit_code == 0
+    made = CliRunner().invoke(cli, [*check, f"dogs={folder}"])
+    assert "there is no model 'dogs'" in f"{made.output}{made.exception}"
+
+
 def test_files_that_are_no_one_decider(embedder, learned, folder, tmp_path):
     with pytest.raises(OptionError, match=r"none ends in \.json"):
         Decider.load(tmp_path, embedder)
