@@ -41,6 +41,9 @@ PROCESSES = 3
 """How many forms are tried at once, those of one owner at most two; and as many more of owners of
 whom none is tried."""
 
+RUNNING = PROCESSES + 1
+"""How many processes run: one is there for an owner who finds the others at work."""
+
 _MOST_WAITING = 64
 """Most forms that wait to be tried, half a megabyte each."""
 
@@ -138,7 +141,7 @@ class Trials:
             _KEPT_BYTES, lambda verdict: len(verdict[0].encode())
         )
 
-    async def start(self, number: int = PROCESSES) -> None:
+    async def start(self, number: int = RUNNING) -> None:
         """Start so many processes, so that no form waits for one."""
         while len(self._idle) < number - self._places.active:
             async with self._places.of(None):
@@ -232,7 +235,7 @@ class Trials:
 
     async def _back(self, process: asyncio.subprocess.Process, is_fine: bool) -> None:
         """Have a process for the next form: this one, or another in its place."""
-        is_needed = len(self._idle) < PROCESSES and not self._is_closed
+        is_needed = len(self._idle) < RUNNING and not self._is_closed
         if is_fine and is_needed:
             self._idle.append(process)
             return
