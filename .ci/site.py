@@ -3,7 +3,7 @@
 README.md, CONTRIBUTING.md and the like become pages. Links to files outside of
 docs/ lead to the repository. ``<!-- commands -->`` and ``<!-- endpoints -->`` in a page become the
 reference of the command line, from click, and of HTTP, from the server's OpenAPI document;
-``<!-- example: NAME -->`` becomes the code of an example.
+``<!-- example: NAME -->`` becomes the code of an example, ``<!-- automaton: TYPE -->`` a drawing.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         markdown,
         flags=re.MULTILINE,
     )
+    markdown = re.sub("^<!-- automaton: (.+) -->$", automaton, markdown, flags=re.MULTILINE)
     # GitHub wants a backslash before | in the code of a table, and Python-Markdown none.
     markdown = re.sub(
         r"^\|.*$",
@@ -77,6 +78,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     )
     markdown = re.sub(r"^<!--.*?-->\n", "", markdown, flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"^```text(?: model)?$", "```{.text .output}", markdown, flags=re.MULTILINE)
+
+
+def automaton(expression: re.Match[str]) -> str:
+    """Draw the automaton of a type, a Python expression, on one line of HTML."""
+    import typing
+
+    from structgen import Regex
+    from structgen.insight import picture, svg
+    from structgen.types import lower, regular
+
+    known = {"Literal": typing.Literal, "Regex": Regex}
+    regex = regular(lower(eval(expression[1], known)).grammar)
+    assert regex is not None
+    return f'<div class="automaton">{svg(picture(regex)).strip()}</div>'
 
 
 def commands() -> Iterator[str]:
