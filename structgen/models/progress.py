@@ -1,4 +1,4 @@
-"""How far something slow has come: one callback, shown as a bar in a terminal, as lines in a log.
+"""How far something slow has come: one callback, shown as a bar where there can be one, else as lines.
 
 A `Progress` is called with a stage, what is done and the total. This module knows nothing of
 models; it writes to standard error, because standard output belongs to results.
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,23 +43,30 @@ def reporting(progress: Progress | None) -> Iterator[Progress]:
     """
     if progress is not None:
         yield progress
-    elif sys.stderr.isatty():
+    elif _has_bars():
         with _Bar() as bar:
             yield bar
     else:
         yield _Log()
 
 
+def _has_bars() -> bool:
+    """Whether a bar can be drawn: in a terminal, or a notebook that has widgets."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    in_notebook = type(shell).__name__ == "ZMQInteractiveShell"
+    return sys.stderr.isatty() or (in_notebook and find_spec("ipywidgets") is not None)
+
+
 @contextmanager
 def late(progress: Progress | None) -> Iterator[Progress]:
-    """The caller's callback, or a bar on a terminal once the work has taken a second.
+    """The caller's callback, or a bar in a terminal or notebook once the work has taken a second.
 
-    Where standard error is no terminal nothing is shown: work that is asked for a hundred times a
+    Where there can be no bar nothing is shown: work that is asked for a hundred times a
     minute must not fill a log.
     """
     if progress is not None:
         yield progress
-    elif not sys.stderr.isatty():
+    elif not _has_bars():
         yield silent
     else:
         began = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -177,6 +178,22 @@ def test_progress_in_a_terminal_is_a_bar(monkeypatch):
         report("Downloading x", 10, 10)
     assert "Downloading x" in terminal.getvalue()
     assert "100%" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("shell", "widgets", "bars"),
+    [
+        ("ZMQInteractiveShell", True, True),
+        ("ZMQInteractiveShell", False, False),
+        ("X", True, False),
+    ],
+)
+def test_progress_in_a_notebook_is_a_bar_where_it_has_widgets(monkeypatch, shell, widgets, bars):
+    notebook = SimpleNamespace(get_ipython=lambda: type(shell, (), {})())
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setattr(progress, "find_spec", lambda name: widgets or None)
+    with progress.reporting(None) as report:
+        assert isinstance(report, progress._Bar) is bars
 
 
 def test_watching_reports_what_grows_and_raises_what_the_callback_raises():

@@ -90,7 +90,7 @@ class MediaReader:
         family = self._family
         if family is None:
             raise PromptError(
-                f"How pictures stand in prompts of {self._name} is not known. Known are models of "
+                f"How pictures are written in prompts of {self._name} is not known. Known are models of "
                 f"the types {', '.join(PICTURES)}."
             )
         files = [_as_png(picture) for picture in pictures]
