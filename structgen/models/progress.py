@@ -1,4 +1,4 @@
-"""How far something slow has come: one callback, shown as a bar where there can be one, else as lines.
+"""How far something slow has come: one callback, shown as a bar or else as lines of a log.
 
 A `Progress` is called with a stage, what is done and the total. This module knows nothing of
 models; it writes to standard error, because standard output belongs to results.

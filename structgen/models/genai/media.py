@@ -90,8 +90,8 @@ class MediaReader:
         family = self._family
         if family is None:
             raise PromptError(
-                f"How pictures are written in prompts of {self._name} is not known. Known are models of "
-                f"the types {', '.join(PICTURES)}."
+                f"How pictures are written in prompts of {self._name} is not known, only of "
+                f"models of the types {', '.join(PICTURES)}."
             )
         files = [_as_png(picture) for picture in pictures]
         markers = [family.marker.format(number=i) for i in range(1, len(pictures) + 1)]
