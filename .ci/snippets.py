@@ -36,6 +36,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+NOT_IN_CI = ("rapidocr",)
+"""Packages that an example needs and that are too large to install for it."""
+
 MAY_DIFFER = "may differ on another processor"
 
 
@@ -156,7 +159,10 @@ def run_example(path: Path) -> bool:
     try:
         with contextlib.redirect_stdout(output):
             runpy.run_path(str(path), run_name="__main__")
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in NOT_IN_CI:
+            print(f"{path.relative_to(ROOT)}: NOT TESTED: {error.name} is not installed")
+            return True
         print(f"{path.relative_to(ROOT)}: FAILED\n{output.getvalue()}")
         traceback.print_exc(file=sys.stdout)
         return False
