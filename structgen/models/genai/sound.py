@@ -75,9 +75,10 @@ def decoded(data: bytes) -> Samples:
         both = og.Audios.open_bytes(_ONE_SAMPLE, data)
         found = _decoder()(["a"], audios=both)["audio_features"].as_numpy()
         samples = np.array(found[1], np.float32).reshape(-1)
+        del both, found  # they are as large as the samples, several times
     except Exception as error:
         raise PromptError(f"Audio: it cannot be decoded: {error}.") from error
-    samples = np.nan_to_num(samples, copy=False, posinf=0, neginf=0).clip(-1, 1)
+    np.clip(np.nan_to_num(samples, copy=False, posinf=0, neginf=0), -1, 1, out=samples)
     return resampled(samples, max(rate for rate in _RATES if rate <= about.rate))
 
 
@@ -105,8 +106,9 @@ def resampled(samples: Samples, rate: int) -> Samples:
     for start in range(0, len(samples), hop):
         part = padded[start : start + hop + 2 * margin]
         length = len(part) * new // old
-        parts.append(np.fft.irfft(np.fft.rfft(part)[: length // 2 + 1], length)[kept])
-    whole: Samples = np.concatenate(parts).astype(np.float32) * np.float32(RATE / rate)
+        made = np.fft.irfft(np.fft.rfft(part)[: length // 2 + 1], length)[kept]
+        parts.append(made.astype(np.float32))
+    whole: Samples = np.concatenate(parts) * np.float32(RATE / rate)
     return whole[: -(-len(samples) * RATE // rate)]
 
 
