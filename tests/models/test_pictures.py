@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 from pydantic import BaseModel, field_validator
 
 import structgen
-from structgen import Regex
+from structgen import Regex, ToolCalls
 from structgen.decoding.options import parse
 from structgen.errors import PromptError
 from structgen.media import Audio, Image, data_uri, marked
@@ -77,6 +77,18 @@ def test_what_is_written_is_text_of_the_output_type(seeing):
     for picture in (RED, BLUE):
         value = seeing(["What is this?", Image(picture)], Seen, max_new_tokens=30)
         assert isinstance(value, Seen)
+
+
+def test_thoughts_and_calls_come_after_pictures(qwen):
+    def f() -> None: ...
+
+    prompt = ["what?", Image(RED)]
+    thought = structgen.Generator(qwen, bool, think=30).result(prompt)
+    assert thought.usage.reasoning_tokens > 0
+    assert isinstance(thought.value, bool)
+    calls = structgen.Generator(qwen, ToolCalls([f], choice="required", parallel=False))
+    (call,) = calls.parse(prompt, max_new_tokens=61)
+    assert (call.name, dict(call.arguments)) == ("f", {})
 
 
 def test_special_tokens_that_users_spell_stay_text(seeing):
