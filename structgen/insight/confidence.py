@@ -405,9 +405,9 @@ def below(
     if not isinstance(threshold, Mapping):
         if isinstance(confidence, Confidence) and confidence.too_long:
             raise OptionError(
-                f"abstain_below asks for every choice, but there are too many texts for "
-                f"{', '.join(confidence.too_long)}. Name the values to "
-                "check: abstain_below={'$.label': 0.8}.",
+                "abstain_below asks for every choice, but the texts that "
+                f"{', '.join(confidence.too_long)} may have are too long to list. Name the values "
+                "to check: abstain_below={'$.label': 0.8}.",
                 option="abstain_below",
             )
         least = dict.fromkeys(paths, threshold)

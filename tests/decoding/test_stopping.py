@@ -147,7 +147,7 @@ def test_a_long_prompt_is_given_up_between_passes():
             if self.length > 100:
                 event.set()
 
-    model.start = lambda n, prefix=None, adapter=None: Slow(model, n, len(prefix))  # type: ignore[method-assign]
+    model.start = lambda n, prefix=None, **_: Slow(model, n, len(prefix))  # type: ignore[method-assign]
     result = Generator(model).result("z" * 193, cancel=event)
     assert result.finish_reason == "cancelled"
     assert lengths == [64, 64]

@@ -213,7 +213,7 @@ def test_abstaining_does_not_pass_over_texts_that_are_too_long(monkeypatch):
     schema |= {"type": "object", "required": ["a", "b"], "additionalProperties": False}
     result = Generator(FakeModel(), JsonSchema(schema)).result("x", abstain_below=0.01)
     assert list(result.confidence) == ["$.b"]
-    with pytest.raises(structgen.OptionError, match=r"stand at \$\.a are too long"):
+    with pytest.raises(structgen.OptionError, match=r"texts that \$\.a may have are too long"):
         result.check_sure()
     generator = Generator(FakeModel(), JsonSchema(schema))
     assert generator("x", abstain_below={"$.b": 0.01})

@@ -92,9 +92,9 @@ def prompt_tokens(model: FakeModel, prompt: object) -> list[int]:
     seen: list[int] = []
     start = model.start
 
-    def spy(length: int, *, prefix: np.ndarray, adapter: str | None = None) -> object:
+    def spy(length: int, *, prefix: np.ndarray, **more: object) -> object:
         seen[:] = prefix.tolist()
-        return start(length, prefix=prefix, adapter=adapter)
+        return start(length, prefix=prefix, **more)
 
     model.start = spy  # type: ignore[method-assign, assignment]
     Generator(model)(prompt, max_new_tokens=2)  # type: ignore[arg-type]
