@@ -27,6 +27,7 @@ import pydantic
 import pytest
 import typing_extensions
 from byte_walks import BYTES, walk
+from engine.walks import seeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
@@ -280,7 +281,7 @@ def check(kind: int, cls: Any, n_texts: int) -> None:
         assert lowered.parse(again) == value
 
 
-@pytest.mark.parametrize("tens", range(20))
+@pytest.mark.parametrize("tens", seeds(20))
 def test_ten_classes(tens: int) -> None:
     for number in range(10 * tens, 10 * tens + 10):
         kind, cls, _ = class_number(number)
