@@ -350,13 +350,12 @@ class Asker:
         changes: dict[str, float] = {}
         trace: dict[str, tuple[str, ...]] = {}
         for name, part, reading in zip(questions, parts, every, strict=False):
-            prompts = [reading.token_ids]
-            found[name] = part
+            prompts, found[name] = [reading.token_ids], part
             prior = priors.get(questions[name])
             if prior is not None and prior.distribution is not None:
                 prompts += prior.prompts
-                changes[name] = distributions.distance(found[name], prior.distribution)
-                found[name] = distributions.without_prior(found[name], prior.distribution)
+                changes[name] = distributions.distance(part, prior.distribution)
+                found[name] = distributions.without_prior(part, prior.distribution)
             trace[name] = tuple(map(self._shown, prompts))
             yield
         bound = {name: self.fingerprint(one) for name, one in questions.items() if is_bound}

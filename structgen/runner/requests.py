@@ -66,39 +66,21 @@ def _kind_of(part: Any) -> str:
     return "media-part" if isinstance(part, (Image, Audio)) else "text-part"
 
 
+def _part_schema(kind: str, required: str, **properties: Any) -> dict[str, Any]:
+    """The JSON Schema of a part that is of a kind, and has an object under that name."""
+
+    def closed(required: list[str], properties: Mapping[str, Any]) -> dict[str, Any]:
+        shape = {"type": "object", "required": required, "properties": properties}
+        return {**shape, "additionalProperties": False}
+
+    return closed(["type", kind], {"type": {"const": kind}, kind: closed([required], properties)})
+
+
+_TEXT = {"type": "string"}
 _MEDIA_SCHEMA = {
     "oneOf": [
-        {
-            "type": "object",
-            "required": ["type", "image_url"],
-            "properties": {
-                "type": {"const": "image_url"},
-                "image_url": {
-                    "type": "object",
-                    "required": ["url"],
-                    "properties": {
-                        "url": {"type": "string"},
-                        "detail": {"enum": ["auto", "high"]},
-                    },
-                    "additionalProperties": False,
-                },
-            },
-            "additionalProperties": False,
-        },
-        {
-            "type": "object",
-            "required": ["type", "input_audio"],
-            "properties": {
-                "type": {"const": "input_audio"},
-                "input_audio": {
-                    "type": "object",
-                    "required": ["data"],
-                    "properties": {"data": {"type": "string"}, "format": {"type": "string"}},
-                    "additionalProperties": False,
-                },
-            },
-            "additionalProperties": False,
-        },
+        _part_schema("image_url", "url", url=_TEXT, detail={"enum": ["auto", "high"]}),
+        _part_schema("input_audio", "data", data=_TEXT, format=_TEXT),
     ]
 }
 """How JSON has a picture or a sound."""
