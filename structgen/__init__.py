@@ -151,6 +151,7 @@ _HOMES = {
         "structgen.generator": "Generator",
         "structgen.jobs": "batch",
         "structgen.models.embedding": "Embedder",
+        "structgen.notebook": "load_ipython_extension",
         "structgen.remote": "AsyncRemoteModel RemoteModel from_openai",
         "structgen.runner": "Runner Tool",
         "structgen.text_model": "TextModel generate",

@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "structgen"
 
 STAGES = (
     "errors",
+    "notebook",
     "media",
     "storage",
     "grammar",
@@ -82,6 +83,7 @@ OPEN_MODULES = {
     "structgen.asgi": "a module of its own",
     "structgen.generator": "a module of its own",
     "structgen.asking": "a module of its own",
+    "structgen.notebook": "a module of its own",
     "structgen.options": "a module of its own",
     "structgen.text_model": "a module of its own",
     "structgen.errors": "a module of its own",
@@ -168,6 +170,7 @@ def test_only_the_public_face_stands_beside_the_stages():
         "generator.py",
         "hypothesis.py",
         "media.py",
+        "notebook.py",
         "py.typed",
         "text_model.py",
     }
@@ -191,6 +194,7 @@ def test_tests_stand_where_what_they_test_does():
         "test_errors.py",
         "test_layout.py",
         "test_media.py",
+        "test_notebook.py",
         "test_public_names.py",
         "test_readme.py",
         "test_site.py",

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import html
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import urldefrag
 
+from structgen import notebook
 from structgen.automaton.json import (
     MAX_DEPTH_COMPARED,
     MAX_SPELT_NUMBERS,
@@ -174,11 +174,9 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """The tables, in a notebook."""
-        head = ("path", "keyword", "how", "note")
-        lines = [head, *((row.path, row.keyword, row.how, row.note) for row in self.rows)]
-        lines += [("", limit.option, "limit", limit.text) for limit in self.limits]
-        cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in lines)
-        return f"<table>{''.join(f'<tr>{line}</tr>' for line in cells)}</table>"
+        rows = [(row.path, row.keyword, row.how, row.note) for row in self.rows]
+        rows += [("", limit.option, "limit", limit.text) for limit in self.limits]
+        return notebook.table(rows, ("path", "keyword", "how", "note"))
 
 
 def explain(

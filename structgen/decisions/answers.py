@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
+from structgen import notebook
 from structgen.errors import Abstained, OptionError
 
 from .asking import Usage
@@ -58,6 +59,11 @@ class _Answer:
                 "have written something else"
             )
         return "without any state, or with another, the model's answer is nearly the same"
+
+    def _repr_html_(self) -> str:
+        """The labels, in a notebook."""
+        pairs = zip(self.labels, self.label_probabilities, strict=True)
+        return notebook.table(((label, f"{p:.3f}") for label, p in pairs), ("label", "probability"))
 
     @property
     def margin(self) -> float:
@@ -205,6 +211,14 @@ class Answers(Mapping[str, Any], Generic[T]):
     def __repr__(self) -> str:
         told = ", ".join(f"{name}={one.choice!r}" for name, one in self._answers.items())
         return f"Answers({told})"
+
+    def _repr_html_(self) -> str:
+        """What was answered, in a notebook."""
+        rows = [
+            (name, "(abstained)" if a.abstained else a.choice, f"{max(a.label_probabilities):.3f}")
+            for name, a in self._answers.items()
+        ]
+        return notebook.table(rows, ("question", "answer", "probability"))
 
     @property
     def abstained(self) -> tuple[str, ...]:

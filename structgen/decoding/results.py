@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeAlias
 
+from structgen import notebook
 from structgen.constraint import Constraint
 from structgen.errors import (
     Abstained,
@@ -20,6 +21,7 @@ from structgen.errors import (
     IncompleteOutput,
     OptionError,
     ParseError,
+    StructgenError,
 )
 from structgen.insight import Trace, TraceStep, ValueConfidence, below
 from structgen.models.base import GivenUp, Passes, run_passes
@@ -259,6 +261,18 @@ class GenerationResult(Generic[T_co]):
             )
             raise IncompleteOutput(why, text=self.text)
         return self._parsed.get()
+
+    def _repr_html_(self) -> str:
+        """The value and how it was made, in a notebook."""
+        try:
+            value: Any = self.value
+        except StructgenError:
+            value = self.text  # cut, or refused by a check
+        usage = f"{self.usage.output_tokens:,} tokens, {self.usage.forced_tokens:,} of them forced"
+        made = [("finish_reason", self.finish_reason), ("usage", usage)]
+        names = ("shortened", "reasoning", "draft", "attempts")
+        made += [(name, getattr(self, name)) for name in names if getattr(self, name)]
+        return notebook.shown(value) + notebook.table(made)
 
     def parsed_by(self, parse: Callable[[str], Any]) -> GenerationResult[Any]:
         """The same, with ``parse`` to make the value: of a result that comes from elsewhere."""

@@ -34,6 +34,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from structgen import notebook
 from structgen.constraint import Constraint
 from structgen.errors import OptionError, PromptError
 from structgen.grammar.json_schema import json_key
@@ -246,6 +247,11 @@ class ValueConfidence:
         others = f"{self.runner_up.text} {self.runner_up.probability:.3f}"
         return f"{self.path}: {self.chosen.text} {self.probability:.3f}, runner-up {others}"
 
+    def _repr_html_(self) -> str:
+        """The alternatives, in a notebook."""
+        rows = [(one.text, f"{one.probability:.3f}") for one in self.alternatives]
+        return notebook.table(rows, (self.path, "probability"))
+
     @property
     def probability(self) -> float:
         """The probability of the chosen value."""
@@ -358,6 +364,14 @@ class Confidence(Mapping[str, ValueConfidence]):
 
     def __repr__(self) -> str:
         return f"Confidence({', '.join(self)})"
+
+    def _repr_html_(self) -> str:
+        """Each value and its probability, in a notebook. Runs the model where it has to."""
+        rows = [
+            (path, one.chosen.text, f"{one.probability:.3f}", one.runner_up.text)
+            for path, one in self.items()
+        ]
+        return notebook.table(rows, ("path", "value", "probability", "runner-up"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a plain dict of what has been computed so far: models do not travel."""

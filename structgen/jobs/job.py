@@ -37,6 +37,7 @@ from structgen.errors import (
     counted,
 )
 from structgen.grammar import ir
+from structgen.models.progress import has_bars
 from structgen.options import OPTIONS
 from structgen.runner import ChatRequest, DecisionRequest, EmbeddingRequest, ModelConfig, Runner
 from structgen.types import lower
@@ -531,7 +532,8 @@ def batch(
             ``"fail"``: the job ends.
         workers: processes that run the model; None: with many rows, what a short trial finds.
         batch_size: as in `structgen.load_async`.
-        progress: with ``output``, called after each row; None: a bar on a terminal, else lines.
+        progress: called after each row of a folder or table; None: a bar on a terminal or in a
+            notebook (with ``ipywidgets``), else lines where there is a folder.
         **options: of a call, such as ``max_new_tokens=100``, ``seed=1``.
 
     Returns:
@@ -598,8 +600,13 @@ def batch(
         made = job(0)
         if source.table is None:
             return made
-        with made:
-            found = list(made)
+        bar = shown(made) if progress is None and has_bars() else contextlib.nullcontext(progress)
+        with made, bar as report:
+            found = []
+            for row in made:
+                found.append(row)
+                if report is not None:
+                    report(made)
         names = dict.fromkeys(name for row in found for name in row)
         return source.table([{name: row.get(name) for name in names} for row in found])
     folder = Path(output)
@@ -620,7 +627,7 @@ def batch(
 
 @contextlib.contextmanager
 def shown(job: Job) -> Iterator[Callable[[Job], object]]:
-    """Show on standard error how far a job has come: a bar on a terminal, else lines."""
+    """Show how far a job has come: a bar on a terminal or in a notebook, else lines on stderr."""
     began = last = time.monotonic()
     of_all = "" if job.total is None else f" of {job.total:,}"
     if job.first:
@@ -632,7 +639,7 @@ def shown(job: Job) -> Iterator[Callable[[Job], object]]:
         rates = f"{job.n_rows / seconds:,.1f} rows/s, {job.n_tokens / seconds:,.0f} tokens/s"
         return f"{rates}{errors}"
 
-    if sys.stderr.isatty():
+    if has_bars():
         from rich import progress
         from rich.console import Console
 

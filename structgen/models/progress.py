@@ -43,14 +43,14 @@ def reporting(progress: Progress | None) -> Iterator[Progress]:
     """
     if progress is not None:
         yield progress
-    elif _has_bars():
+    elif has_bars():
         with _Bar() as bar:
             yield bar
     else:
         yield _Log()
 
 
-def _has_bars() -> bool:
+def has_bars() -> bool:
     """Whether a bar can be drawn: in a terminal, or a notebook that has widgets."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     in_notebook = type(shell).__name__ == "ZMQInteractiveShell"
@@ -66,7 +66,7 @@ def late(progress: Progress | None) -> Iterator[Progress]:
     """
     if progress is not None:
         yield progress
-    elif not _has_bars():
+    elif not has_bars():
         yield silent
     else:
         began = time.monotonic()

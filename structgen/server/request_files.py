@@ -53,7 +53,7 @@ def answer_files(
         model: answers every line, whatever model that names; None: the catalogue's model of that
             name.
         workers: processes that run a model.
-        progress: called after each line; None: a bar on a terminal, else lines.
+        progress: called after each line; None: a bar on a terminal or in a notebook, else lines.
 
     Raises:
         StructgenError: the folder holds other results, or cannot be written; or all lines failed.

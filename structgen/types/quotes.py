@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from structgen import notebook
 from structgen.errors import OptionError, OutputTypeError, ParseError
 from structgen.grammar import ir
 from structgen.grammar.regex import algebra as regex_algebra
@@ -95,6 +96,10 @@ class QuotedText(str):
         self.places = places
         self.start, self.end = place or places[0]
         return self
+
+    def _repr_html_(self) -> str:
+        """The text and its place, in a notebook."""
+        return f"{notebook.shown(str(self))} <small>{self.start:,}\u2013{self.end:,}</small>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return QuotedText, (str(self), self.places, (self.start, self.end))

@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, final
 
+from structgen import notebook
 from structgen.errors import IncompleteOutput, ParseError
 from structgen.grammar import ir
 from structgen.types import OutputType, PartReader, T_co
@@ -257,6 +258,10 @@ class Partial(Generic[T_co]):
             now = self.so_far
             inside = "" if now is None else repr(now)
         return f"Partial({inside}{'' if self.complete else ', …' if inside else '…'})"
+
+    def _repr_html_(self) -> str:
+        """What there is, in a notebook."""
+        return notebook.shown(self.so_far) + ("" if self.complete else "…")
 
     def _shown(self, step: str | int) -> str:
         try:

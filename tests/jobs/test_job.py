@@ -249,9 +249,24 @@ def test_values_are_of_the_type_and_rows_fail_alone(runner: Runner) -> None:
         list(batch(rows[:1], Review, column="t", runner=runner, max_new_tokens=3))
 
 
-def test_tables_give_tables(runner: Runner) -> None:
+def test_tables_give_tables(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = pyarrow.table({"text": TEXTS[:2], "id": [1, 2]})
-    made = batch(table, Regex("[ab]"), runner=runner, result="letter")
+    seen: list[int] = []
+    made = batch(
+        table,
+        Regex("[ab]"),
+        runner=runner,
+        result="letter",
+        progress=lambda job: seen.append(job.n_rows),
+    )
+    assert seen == [1, 2]
+    assert batch(table, Regex("[ab]"), runner=runner, result="letter") == made
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(job, "has_bars", lambda: True)  # a terminal, or a notebook with widgets
+    assert batch(table, Regex("[ab]"), runner=runner, result="letter") == made
+    assert "2/2" in capsys.readouterr().err
     assert made.column_names[:3] == ["text", "id", "letter"]
     assert set(made["letter"].to_pylist()) <= {"a", "b"}
     with pytest.raises(OptionError, match="has a column 'id'"):
