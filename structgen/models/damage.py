@@ -29,7 +29,8 @@ _PATH = re.compile(r"(file|filename|path|folder|dir|directory)$", re.IGNORECASE)
 _YOURS = ("custom_ops_library", "enable_profiling", "library", "library_path")
 """Settings with which a folder would run code of its own, or write files where you work."""
 
-_DESCRIBING = (".json", ".jinja", ".txt", ".model")
+DESCRIBING = (".json", ".jinja", ".txt", ".model")
+"""How files end that describe a model: its settings, tokenizer and chat template."""
 
 _NOTE = b"version https://git-lfs"
 _TOKENIZER = "tokenizer.json"
@@ -109,7 +110,7 @@ def _special(folder: Path) -> list[Lack]:
             found.append(
                 Lack(path, f"{path} is not a file, but a pipe or a device.", _delete(path))
             )
-        elif path.suffix in _DESCRIBING and path.stat().st_size > LARGEST:
+        elif path.suffix in DESCRIBING and path.stat().st_size > LARGEST:
             says = f"{path} has {path.stat().st_size:,} bytes, and may have {LARGEST:,}."
             found.append(Lack(path, says, _delete(path)))
     return found

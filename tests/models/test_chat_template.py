@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from tiny_gguf import write
 import structgen
 from structgen import models
 from structgen.decoding import tool_syntax
-from structgen.errors import OptionError, PromptError
+from structgen.errors import ModelError, OptionError, PromptError
+from structgen.models.genai import trial
 from structgen.runner import ModelConfig, Runner
 
 TEMPLATE = """
@@ -65,3 +67,45 @@ def test_what_is_no_template_is_refused(
         file.write_text(content, encoding="utf-8")
     with pytest.raises(OptionError, match=why):
         structgen.load(folder, chat_template=file)
+
+
+LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+ITSELF = "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{% if tools %}" + ITSELF + "{% endif %}", "ends the process"),
+        (LOOP, "takes more than 1 s"),
+    ],
+)
+def test_one_that_ends_the_process_or_never_ends_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, template: str, says: str
+) -> None:
+    monkeypatch.setattr(trial, "CPU_SECONDS", 1)
+    with pytest.raises(ModelError, match=rf"chat template of .*tiny {says}.*chat_template="):
+        trial.check(folder, template)
+
+
+def test_it_is_tried_as_a_model_is_loaded_and_not_again_where_all_went_well(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ModelError, match="ends the process"):
+        structgen.load(folder, chat_template=ITSELF)
+    structgen.load(folder, chat_template=TEMPLATE)
+    # From here on no process can be started, as where there is no interpreter.
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    tried: list[Any] = []
+    run = trial._tried
+
+    def counting(*given: Any) -> str | None:
+        tried.append(given[1])
+        return run(*given)
+
+    monkeypatch.setattr(trial, "_tried", counting)
+    trial.check(folder, TEMPLATE)
+    assert not tried
+    for _ in range(2):
+        trial.check(folder, TEMPLATE + "!")
+    assert tried == [TEMPLATE + "!"] * 2

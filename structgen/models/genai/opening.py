@@ -24,7 +24,7 @@ from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
 from structgen.vocabulary import Vocabulary
 
-from . import runtime
+from . import runtime, trial
 from .folders import (
     folder_vocabulary,
     masked_graph,
@@ -105,6 +105,7 @@ def load(
     masked = None if takes_media else masked_graph(folder, config)
     given = TEMPLATE if is_whisper else options.chat_template
     template = None if given is None else _template(given)
+    trial.check(folder, template)
     try:
         og_model = og.Model(_session_config(folder, names, options_of, others, masked))
         if masked and not _takes_masks(og_model, vocabulary.size):

@@ -1,0 +1,171 @@
+"""A folder's tokenizer and chat template, tried once in a process that may die.
+
+The runtime reads both in native code, without a limit on time, memory or depth: a template that
+calls itself ends the process, a loop holds the interpreter lock for ever. So they are used in
+another process first, as chats of the usual shapes will use them. What went well is kept in the
+cache, under all that it depends on, and is not tried again. What depends on what a message says is
+not found so.
+
+The file is also the script of that process, which imports the runtime alone::
+
+    python -I trial.py '{"paths": …}'     writes _BEGUN, and _DONE where all went well
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+CPU_SECONDS = 20
+"""What reading the tokenizer and writing some chats may take; the largest tokenizers take 3."""
+
+_SECONDS = 120  # by the clock, where a system counts no processor's time
+_BYTES = 4 << 30
+_BEGUN, _DONE = "begun\n", "done\n"
+
+_CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
+_TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
+_USER = {"role": "user", "content": "What is it?" * 100}
+_CHATS = (
+    [_USER],
+    [{"role": "system", "content": "Be brief."}, _USER],
+    [_USER, {"role": "assistant", "content": "This."}, _USER],
+    [
+        *(_USER, {"role": "assistant", "content": "", "tool_calls": [{"id": "1", **_CALL}]}),
+        {"role": "tool", "content": "{}", "name": "probe", "tool_call_id": "1"},
+    ],
+)
+
+
+def check(folder: Path, template: str | None) -> None:
+    """See that a folder's tokenizer and chat template can be used.
+
+    Args:
+        folder: of a model.
+        template: what is used instead of the folder's own.
+
+    Raises:
+        ModelError: they end the process that uses them, or take too much of its time or memory.
+
+    Cost: a process of 0.5 s for a tokenizer of 50k tokens, the first time; then 5 ms.
+    """
+    from structgen.errors import ModelError
+    from structgen.models import cache, damage
+    from structgen.storage import array_cache, user_folder
+
+    from .runtime import og
+
+    digest = hashlib.sha256(f"1 {og.__version__} {template}".encode(errors="replace"))
+    try:
+        for path in sorted(folder.iterdir()):
+            # Models that share a tokenizer differ in these two, which say nothing of it.
+            is_other = path.name in (cache.CONFIG, cache.RECORD)
+            if path.suffix in damage.DESCRIBING and not is_other and path.is_file():
+                digest.update(f"{path.name} {path.stat().st_size} ".encode())
+                digest.update(user_folder.contents(path))
+    except OSError:
+        return  # whoever reads it next says why
+    key = digest.hexdigest()
+    if array_cache.load("templates", key, key) is not None:
+        return
+    ended = _tried(folder, template)
+    if ended is None:
+        return
+    if ended:
+        raise ModelError(
+            f"The tokenizer or the chat template of {folder} {ended}. It would do the same to "
+            "your program. Pass chat_template= to use another template, or choose another model."
+        )
+    array_cache.store("templates", key, key, {})
+
+
+def _tried(folder: Path, template: str | None) -> str | None:
+    """What is wrong, a verb and what follows; ``""``: nothing; None: it could not be tried."""
+    if getattr(sys, "frozen", False) or not sys.executable:
+        return None  # there is no interpreter to start
+    given = {
+        "paths": sys.path,
+        "folder": str(folder.absolute()),
+        "template": template,
+        "seconds": CPU_SECONDS,
+    }
+    try:
+        process = subprocess.run(
+            [sys.executable, "-I", __file__],
+            input=json.dumps(given),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            timeout=_SECONDS,
+            check=False,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+    except OSError:
+        return None
+    except subprocess.TimeoutExpired:
+        return f"takes more than {_SECONDS} s to write a short chat"
+    if not process.stdout.startswith(_BEGUN):
+        return None
+    if process.stdout.endswith(_DONE):
+        return ""
+    code = process.returncode
+    if -code == getattr(signal, "SIGXCPU", None):
+        return f"takes more than {CPU_SECONDS} s to write a short chat"
+    if code == 1:
+        return f"takes more than {_BYTES >> 30} GiB of memory to write a short chat"
+    return f"ends the process that uses it (exit code {code})"
+
+
+def _main() -> None:
+    given = json.load(sys.stdin)
+    sys.path[:] = given["paths"]
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime_genai as og  # type: ignore[import-untyped]
+
+    try:
+        import resource
+    except ImportError:
+        pass  # Windows
+    else:
+        for kind, most in (
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_CPU, given["seconds"]),
+            (resource.RLIMIT_AS, _BYTES),
+        ):
+            hard = resource.getrlimit(kind)[1]
+            resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
+    sys.stdout.write(_BEGUN)
+    sys.stdout.flush()
+    use = {} if given["template"] is None else {"template_str": given["template"]}
+    with _refused():
+        tokenizer = og.Tokenizer(given["folder"])
+        for chat in map(json.dumps, _CHATS):
+            for tools in ({}, {"tools": json.dumps([_TOOL])}):
+                with _refused():
+                    written = tokenizer.apply_chat_template(
+                        chat, add_generation_prompt=True, **use, **tools
+                    )
+                    tokenizer.encode(written)
+    sys.stdout.write(_DONE)
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """Pass over what the runtime says: whoever loads the folder in earnest says it."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    _main()
