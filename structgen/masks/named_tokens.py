@@ -144,8 +144,14 @@ class NamedTokens:
 
 
 def _names_several(name: str, vocabulary: Vocabulary) -> bool:
-    is_one = name in vocabulary.named_tokens or _BY_ID.fullmatch(name)
-    return not is_one and (name.startswith("!<") or _SEVERAL.fullmatch(name) is not None)
+    """Whether a name is of tokens that keep their text, too: one of ordinary text among them."""
+    if name in vocabulary.named_tokens:
+        return False
+    if by_id := _BY_ID.fullmatch(name):
+        token_id, tokens = int(by_id[1]), vocabulary.tokens
+        is_text = token_id < len(tokens) and bool(tokens[token_id])
+        return is_text and token_id not in vocabulary.named_tokens.values()
+    return name.startswith("!<") or _SEVERAL.fullmatch(name) is not None
 
 
 def _ids_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> list[int]:
@@ -200,7 +206,7 @@ def _id_of(vocabulary: Vocabulary, token: ir.SpecialToken) -> int:
     name, place = token.text, f", {token.place}" if token.place else ""
     token_id = _looked_up(vocabulary, token)
     text = vocabulary.tokens[token_id]
-    if len(text) == 1 or (text and token_id not in vocabulary.named_tokens.values()):
+    if len(text) == 1:
         raise GrammarError(
             f"The token {name} is a piece of ordinary text, {text!r}, which would be missing "
             "elsewhere. Write the text."

@@ -177,16 +177,15 @@ def ask(name: str, file: Path, n_items: int) -> None:
         known = {(line["set"], line["text"]) for line in lines}
     with file.open("a", encoding="utf-8") as out:
         for at in range(n_items):
-            for set_name, (question, items) in SETS.items():
-                item = items[at]
-                if (set_name, item.text) in known:
+            for set_name, (question, states, right) in all_sets().items():
+                if " " in set_name or at >= len(states) or (set_name, states[at]) in known:
                     continue
                 began = time.process_time()
-                answer = decider.decide(item.text, {"q": question})["q"]
+                answer = decider.decide(states[at], {"q": question})["q"]
                 line = {
                     "set": set_name,
-                    "text": item.text,
-                    "right": indices(question, [item.answer])[0],
+                    "text": states[at],
+                    "right": right[at],
                     "given": answer.label_probabilities,
                     "seconds": round(time.process_time() - began, 3),
                 }

@@ -2,14 +2,17 @@
 
     git clone https://github.com/guidance-ai/llguidance https://github.com/mlc-ai/xgrammar
     python tests/benchmarks/peer_cases.py llguidance/parser/tests/test_lark.rs
+    python tests/benchmarks/peer_cases.py llguidance/parser/tests/test_ll.rs
     python tests/benchmarks/peer_cases.py xgrammar/tests/python/test_grammar_*.py
 
 Prints the grammars that are refused, each with the reason, and what is decided otherwise.
 
 Of llguidance's tests, which are Rust, the calls of ``lark_str_test_many``, ``lark_ok`` and
-``lark_err_test`` are read. XGrammar's, which are Python's, run as they are, with a module in
-XGrammar's place that asks ours: what it does not have is skipped; printed grammars are read again
-and not compared; of errors only the kind counts.
+``lark_err_test`` are read, and those of ``check_lark_grammar`` and its kin, which are token by
+token: those that take text back (``1↶``) are left out, because here it is never written.
+XGrammar's, which are Python's, run as they are, with a module in XGrammar's place that asks ours:
+what it does not have is skipped; printed grammars are read again and not compared; of errors only
+the kind counts.
 """
 
 from __future__ import annotations
@@ -100,6 +103,110 @@ def llguidances(path: str) -> None:
         print(
             f"{source.count(chr(10), 0, found.start()) + 1}: takes what has {text_of(found[2])!r}"
         )
+    steps(re.sub(r"(?m)^\s*//.*$", "", source))
+
+
+_ARGUMENT = rf"(?:{_LITERAL}|&?[A-Za-z_]\w*)"
+_STEPS = re.compile(
+    rf"check_lark_(grammar|grammar_nested|json)\(\s*({_ARGUMENT})\s*,\s*"
+    rf"(?:({_ARGUMENT}|json!\([\s\S]*?\n        \))\s*,\s*)?({_LIST}|&?[a-z_]\w*)"
+)
+_ONE = re.compile(rf"lark_str_test\(\s*({_ARGUMENT})\s*,\s*(true|false)\s*,\s*({_LITERAL})")
+_NAMED = {5426: "long", 5427: "asta", 5431: "foo", 5432: " calling", 9005: "reh", 29730: "zott"}
+_SPECIAL = {32001: "assistant", 32006: "system", 32007: "end", 32010: "user", 32002: "placeholder1"}
+_END = 34200
+
+
+def steps(source: str) -> None:
+    """Decide llguidance's cases that are token by token."""
+    tokens = [bytes([n]) if n < 256 else _NAMED.get(n, f"token {n}").encode() for n in range(_END)]
+    names = {f"<|{text}|>": n for n, text in _SPECIAL.items()}
+    vocabulary = Vocabulary.from_tokens(
+        [*tokens, b""], [_END], special_token_ids=names.values(), named_tokens=names
+    )
+    ids = names | {text: n for n, text in _NAMED.items()} | {"\u227aEOS\u227b": _END}
+    known: dict[str, structgen.Constraint | None] = {}
+
+    def said(argument: str, at: int, form: str = _LITERAL) -> str | None:
+        """What an argument is, which may be a name of what stands before it."""
+        if re.fullmatch(form, argument):
+            return argument
+        name = re.escape(argument.lstrip("&"))
+        found = list(re.finditer(rf"(?:let|const) {name}(?:: &str)? = ({form});", source[:at]))
+        return found[-1][1] if found else None
+
+    def constraint(at: int, grammar: str) -> structgen.Constraint | None:
+        if grammar not in known:
+            COUNTS["grammars"] += 1
+            try:
+                known[grammar] = structgen.compile(
+                    structgen.Cfg(grammar, dialect="llguidance"), vocabulary
+                )
+            except structgen.StructgenError as error:
+                COUNTS["refused"] += 1
+                print(f"{line(at)}: refused: {str(error).splitlines()[0]}")
+                known[grammar] = None
+        return known[grammar]
+
+    def line(at: int) -> int:
+        return source.count("\n", 0, at) + 1
+
+    def tokens_of(piece: str) -> list[int]:
+        if numbered := re.fullmatch(r"<\[(\d+)\]>", piece):
+            return [int(numbered[1])]
+        return [ids[piece]] if piece in ids else list(piece.encode())
+
+    def takes(cursor: structgen.Cursor, piece: str) -> bool:
+        for n, token in enumerate(tokens_of(piece)):
+            try:
+                cursor.accept(token)
+            except TokenNotAllowed:
+                cursor.rollback(n)
+                return False
+        return True
+
+    for found in _STEPS.finditer(source):
+        kind, at = found[1], found.start()
+        grammar, listed = said(found[2], at), said(found[4], at, _LIST)
+        if grammar is None or listed is None:
+            COUNTS["not read"] += 1
+            continue
+        text = text_of(grammar)
+        if kind != "grammar":
+            other = found[3].removeprefix("json!(").rstrip(")\n ")
+            inner = said(other, at) if kind == "grammar_nested" else other
+            if inner is None:
+                COUNTS["not read"] += 1
+                continue
+            text = text.replace(
+                "@sub", f"%json {inner}" if kind == "json" else f"%lark {{\n{text_of(inner)}\n}}"
+            )
+        made = constraint(at, text)
+        if made is None:
+            continue
+        if "\u21b6" in listed:
+            COUNTS["taken back"] += 1
+            continue
+        COUNTS["cases"] += 1
+        cursor = made.start()
+        pieces = re.findall(
+            r"(\u2716?)((?:(?!\u2027|\u2716)[\s\S])+)", "\u2027".join(texts_of(listed))
+        )
+        for barred, piece in pieces:
+            COUNTS["steps"] += 1
+            if takes(cursor, piece) is bool(barred):
+                COUNTS["otherwise"] += 1
+                print(f"{line(at)}: {'takes' if barred else 'refuses'} {piece!r}")
+                break
+    for found in _ONE.finditer(source):
+        grammar = said(found[1], found.start())
+        made = constraint(found.start(), text_of(grammar)) if grammar else None
+        COUNTS["not read"] += grammar is None
+        if made is not None:
+            COUNTS["texts"] += 1
+            if made.allows(text_of(found[3])) is not (found[2] == "true"):
+                COUNTS["otherwise"] += 1
+                print(f"{line(found.start())}: {found[2]} is otherwise for {found[3]}")
 
 
 # -- XGrammar -------------------------------------------------------------------------------------

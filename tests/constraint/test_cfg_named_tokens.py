@@ -215,6 +215,7 @@ def _is_whole(token: int) -> bool:
 
 EVERY = set(filter(_is_whole, range(VOCABULARY.size))) - {*VOCABULARY.eos_token_ids}
 A, B, Z = 101, 102, 126  # the ids of single letters
+(THE,) = VOCABULARY.encode_bytes(b"the")
 SEVERAL = {
     "any": ('start: "a" <[*]> "b"*', {"<[*]>": EVERY}),
     "all but some": (
@@ -235,6 +236,10 @@ SEVERAL = {
         f'start: A? <[{A}-{B},{IDS[TOOL]},0]> ("a" | <tool> | %json {{"enum": ["b", 12]}})'
         f" <[{B},1]> | A\nA: /[ab]+/",
         {f"<[{A}-{B},{IDS[TOOL]},0]>": {A, B, IDS[TOOL]}, TOOL: {IDS[TOOL]}, f"<[{B},1]>": {B, 1}},
+    ),
+    "one of ordinary text": (
+        f"start: (<[{THE}]> A <[{A}]>)+ | <[{A}]> A\nA: /[abthe]+/",
+        {f"<[{A}]>": {A}, f"<[{THE}]>": {THE}},
     ),
 }
 
@@ -307,8 +312,6 @@ def test_the_text_holds_the_names() -> None:
         ("root ::= !< a >", "without spaces"),
         ("root ::= !<[*]>", "has none of the tokens"),
         ("start: <![12]>", "some by their ids"),
-        (f"start: <[{VOCABULARY.encode_bytes(b'a')[0]}]>", "piece of ordinary text, b'a'"),
-        (f"start: <[{VOCABULARY.encode_bytes(b'the')[0]}]>", "piece of ordinary text, b'the'"),
         ("start: <[123456]>", "has no token 123,456"),
         (f"start: <|call|> <[{IDS[CALL]}]>", "named in two ways"),
         ("root ::= < a >", "without spaces"),
@@ -323,6 +326,9 @@ def test_errors(grammar: str, says: str) -> None:
 def test_vocabularies_without_names_say_so() -> None:
     with pytest.raises(GrammarError, match="names none at all"):
         structgen.compile(Cfg("start: <|call|>"), TINY)
+    letters = Vocabulary.from_tokens([b"a", b"b", b""], [2], named_tokens={"<a>": 0})
+    with pytest.raises(GrammarError, match="piece of ordinary text, b'a'"):
+        structgen.compile(Cfg("start: <a>"), letters)
     assert problems("start: <|call|> lost?\nlost: <|end|>\nunused: <|call|>")[0].line == 3
     assert pickle.loads(pickle.dumps(VOCABULARY)).named_tokens == IDS
 
