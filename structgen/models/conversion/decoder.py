@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -246,15 +246,34 @@ MODELS = (
 """The families in words, for messages."""
 
 
-class Tensors(Protocol):
-    """The tensors of a file or folder, by their names in it."""
+class _Stored(Protocol):
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+StoredT = TypeVar("StoredT", bound=_Stored)
+
+
+class Tensors(ABC, Generic[StoredT]):
+    """The tensors of a file or folder, by their names in it.
+
+    Attributes:
+        path: the file or folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is read yet; a kind of file puts into ``_tensors`` how each is stored."""
+        self.path = path
+        self._tensors: dict[str, StoredT] = {}
 
     @property
     def tensor_names(self) -> frozenset[str]:
         """All of them."""
+        return frozenset(self._tensors)
 
     def tensor_shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
+        return self._tensors[name].shape
 
     def tensor(self, name: str) -> FloatArray:
         """A tensor's values as float32.
@@ -262,6 +281,12 @@ class Tensors(Protocol):
         Raises:
             ConversionError: no such tensor, or a storage type that is not read.
         """
+        if name not in self._tensors:
+            raise ConversionError(f"{self.path} has no tensor {name!r}, which is needed.")
+        return self._values_of(name, self._tensors[name])
+
+    @abstractmethod
+    def _values_of(self, name: str, stored: StoredT) -> FloatArray: ...
 
 
 @dataclass(frozen=True)
@@ -340,7 +365,7 @@ class Checkpoint(ABC):
     _names: Names
 
     def __init__(
-        self, path: Path, family: Family, tensors: Tensors, context_length: int | None
+        self, path: Path, family: Family, tensors: Tensors[Any], context_length: int | None
     ) -> None:
         self.path = path
         self._family = family

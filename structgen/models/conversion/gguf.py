@@ -37,6 +37,7 @@ from .decoder import (
     Names,
     Rope,
     SpecialTokens,
+    Tensors,
     numbers,
 )
 
@@ -110,7 +111,7 @@ class _Stored(NamedTuple):
     offset: int
 
 
-class GgufFile:
+class GgufFile(Tensors[_Stored]):
     """An opened GGUF file. Its metadata are read at once, and tensors when they are asked for.
 
     Args:
@@ -122,9 +123,8 @@ class GgufFile:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        super().__init__(Path(path))
         self._values: dict[str, Any] = {}
-        self._tensors: dict[str, _Stored] = {}
         try:
             with self.path.open("rb") as file:
                 magic = file.read(4)
@@ -199,26 +199,9 @@ class GgufFile:
             raise ConversionError(f"{self.path} has no metadata key {key!r}, which is needed.")
         return value
 
-    @property
-    def tensor_names(self) -> frozenset[str]:
-        """Names of all tensors in the file."""
-        return frozenset(self._tensors)
-
-    def tensor_shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
-        return self._tensors[name].shape
-
-    def tensor(self, name: str) -> FloatArray:
-        """A tensor's values as float32, rows first.
-
-        Raises:
-            ConversionError: no such tensor, or a storage type that cannot be dequantised.
-        """
+    def _values_of(self, name: str, stored: _Stored) -> FloatArray:
         from gguf.quants import dequantize
 
-        if name not in self._tensors:
-            raise ConversionError(f"{self.path} has no tensor {name!r}, which is needed.")
-        stored = self._tensors[name]
         data = numbers(self.path, "u1", stored.bytes_shape, stored.offset)
         try:
             values = dequantize(data, stored.kind)

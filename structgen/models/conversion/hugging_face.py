@@ -31,6 +31,7 @@ from .decoder import (
     Names,
     Rope,
     SpecialTokens,
+    Tensors,
     numbers,
 )
 from .gguf import END_TEXTS
@@ -48,7 +49,7 @@ class _Place(NamedTuple):
     offset: int
 
 
-class SafetensorsFolder:
+class SafetensorsFolder(Tensors[_Place]):
     """The tensors of a folder: of ``model.safetensors``, or of all files that its index names.
 
     Args:
@@ -59,29 +60,11 @@ class SafetensorsFolder:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder
-        self._places: dict[str, _Place] = {}
+        super().__init__(folder)
         for file in self._files():
             self._read_header(file)
 
-    @property
-    def tensor_names(self) -> frozenset[str]:
-        """Names of all tensors."""
-        return frozenset(self._places)
-
-    def tensor_shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor."""
-        return self._places[name].shape
-
-    def tensor(self, name: str) -> FloatArray:
-        """A tensor's values as float32.
-
-        Raises:
-            ConversionError: no such tensor, or one of another type than float.
-        """
-        place = self._places.get(name)
-        if place is None:
-            raise ConversionError(f"{self.path} has no tensor {name!r}, which is needed.")
+    def _values_of(self, name: str, place: _Place) -> FloatArray:
         if place.kind not in _WIDTHS:
             raise ConversionError(
                 f"{place.file}: tensor {name!r} is stored as {place.kind}; structgen reads "
@@ -115,7 +98,7 @@ class SafetensorsFolder:
             left = size - 8 - length
             for name, about in header.items():
                 if name != "__metadata__":
-                    self._places[name] = place = _place(file, about, 8 + length, size)
+                    self._tensors[name] = place = _place(file, about, 8 + length, size)
                     left -= _WIDTHS.get(place.kind, 0) * math.prod(place.shape)
             if left < 0:
                 raise ValueError("its tensors have bytes in common")
