@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Generic, final
 
 from structgen.errors import StructgenError
@@ -24,7 +25,7 @@ from .sections import Run
 
 
 @final
-class Stream(Iterator[Chunk], Generic[T_co]):
+class Stream(Iterator[Chunk], AbstractContextManager["Stream[T_co]"], Generic[T_co]):
     """An output being generated: an iterator over pieces of text, none of them empty.
 
     Use it as a context manager, or call `close`, to stop early; `cancel` from another thread. It
@@ -100,9 +101,6 @@ class Stream(Iterator[Chunk], Generic[T_co]):
         """
         self._run.cancel()
 
-    def __enter__(self) -> Stream[T_co]:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
@@ -134,7 +132,7 @@ def pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
 
 
 @final
-class ValueStream(Iterator[Partial[T_co]]):
+class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T_co]"]):
     """An output being generated: an iterator over its value as far as it has been written.
 
     Each `structgen.Partial` has more than the one before it; the last one is `Partial.complete`,
@@ -189,9 +187,6 @@ class ValueStream(Iterator[Partial[T_co]]):
         """End the output where it is, within one step, from any thread."""
         self._stream.cancel()
 
-    def __enter__(self) -> ValueStream[T_co]:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
@@ -201,7 +196,9 @@ class ValueStream(Iterator[Partial[T_co]]):
         return self._stream.result if self._whole is None else self._whole
 
 
-class AsyncStream(AsyncIterator[Chunk], Generic[T_co]):
+class AsyncStream(
+    AsyncIterator[Chunk], AbstractAsyncContextManager["AsyncStream[T_co]"], Generic[T_co]
+):
     """An output being generated: an asynchronous iterator over pieces of text, none of them empty.
 
     Nothing runs before the first piece is asked for. Use it with ``async with``, or call `aclose`,
@@ -259,18 +256,14 @@ class AsyncStream(AsyncIterator[Chunk], Generic[T_co]):
             )
         return self._result
 
-    def __aiter__(self) -> AsyncStream[T_co]:
-        return self
-
-    async def __aenter__(self) -> AsyncStream[T_co]:
-        return self
-
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
 
 @final
-class AsyncValueStream(AsyncIterator[Partial[T_co]]):
+class AsyncValueStream(
+    AsyncIterator[Partial[T_co]], AbstractAsyncContextManager["AsyncValueStream[T_co]"]
+):
     """An output being generated: an asynchronous iterator over its value as far as it is written.
 
     What `structgen.decoding.ValueStream` is, for asynchronous code. It has one reader.
@@ -285,9 +278,6 @@ class AsyncValueStream(AsyncIterator[Partial[T_co]]):
         self._stream = stream
         self._growing = GrowingValue(output, shapes)
         self._is_over = False
-
-    def __aiter__(self) -> AsyncValueStream[T_co]:
-        return self
 
     async def __anext__(self) -> Partial[T_co]:
         """Return the value with what has become known of it.
@@ -314,9 +304,6 @@ class AsyncValueStream(AsyncIterator[Partial[T_co]]):
     async def aclose(self) -> None:
         """Stop generating. A second call does nothing."""
         await self._stream.aclose()
-
-    async def __aenter__(self) -> AsyncValueStream[T_co]:
-        return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()

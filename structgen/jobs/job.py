@@ -76,7 +76,7 @@ def outcome(row: Row) -> tuple[Any, int]:
     return row.get("error"), row.get("output_tokens") or 0
 
 
-class Job(Iterator[Row]):
+class Job(Iterator[Row], contextlib.AbstractContextManager["Job"]):
     """Results, row by row, in the order of the input. Close it, or use it with ``with``, to stop.
 
     Attributes:
@@ -146,9 +146,6 @@ class Job(Iterator[Row]):
         """Stop: asks under way are given up. A second call does nothing."""
         self._results.close()
         self._close()
-
-    def __enter__(self) -> Job:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -18,6 +18,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ FORMATS = ("jsonl", "parquet")
 _NAME = re.compile(r"part-(\d{12})-(\d{12})-([0-9a-f]{16})\.(jsonl|parquet)")
 
 
-class Parts:
+class Parts(AbstractContextManager["Parts"]):
     """The parts of one job in a folder. Used by one thread, and by one process at a time.
 
     Attributes:
@@ -141,9 +142,6 @@ class Parts:
     def close(self) -> None:
         """Let other processes write. A second call does nothing."""
         self._lock.release()
-
-    def __enter__(self) -> Parts:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

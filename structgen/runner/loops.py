@@ -236,15 +236,12 @@ async def _pump(pieces: AsyncGenerator[T, None], put: Callable[[T], object]) -> 
 
 
 @final
-class ChunkStream(_Stream[T], Iterator[T]):
+class ChunkStream(_Stream[T], Iterator[T], contextlib.AbstractContextManager["ChunkStream[T]"]):
     """The pieces of an answer. Close it, or leave its ``with``, to end the work early."""
 
     def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         super().__init__(thread, make)
         self._arrived: queue.SimpleQueue[T | Future[None]] = queue.SimpleQueue()
-
-    def __iter__(self) -> ChunkStream[T]:
-        return self
 
     def __next__(self) -> T:
         """Wait for the next piece.
@@ -264,15 +261,16 @@ class ChunkStream(_Stream[T], Iterator[T]):
         """End the work. A second call does nothing."""
         self._stop()
 
-    def __enter__(self) -> ChunkStream[T]:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
 
 @final
-class AsyncChunkStream(_Stream[T], AsyncIterator[T]):
+class AsyncChunkStream(
+    _Stream[T],
+    AsyncIterator[T],
+    contextlib.AbstractAsyncContextManager["AsyncChunkStream[T]"],
+):
     """The pieces of an answer, for asynchronous code. Close it to end the work early.
 
     Cancelling the task that reads it ends the work, too.
@@ -281,9 +279,6 @@ class AsyncChunkStream(_Stream[T], AsyncIterator[T]):
     def __init__(self, thread: LoopThread, make: Callable[[], AsyncGenerator[T, None]]) -> None:
         super().__init__(thread, make)
         self._arrived: asyncio.Queue[T | Future[None]] | None = None
-
-    def __aiter__(self) -> AsyncChunkStream[T]:
-        return self
 
     async def __anext__(self) -> T:
         """Wait for the next piece.
@@ -317,9 +312,6 @@ class AsyncChunkStream(_Stream[T], AsyncIterator[T]):
     async def aclose(self) -> None:
         """End the work. A second call does nothing."""
         self._stop()
-
-    async def __aenter__(self) -> AsyncChunkStream[T]:
-        return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()

@@ -13,6 +13,7 @@ import pickle
 import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,11 @@ from structgen.asking import AskedAsync
 from structgen.constraint import compile as compile_constraint
 from structgen.decoding import SearchOptions, Task
 from structgen.decoding import options as search_options
-from structgen.errors import ModelError, OptionError
+from structgen.errors import ModelError
 from structgen.media import Audio
 from structgen.models.base import LoadOptions, Model, Passes
 from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
-from structgen.options import CancelEvent
+from structgen.options import OPTIONS, CancelEvent
 from structgen.vocabulary import Vocabulary
 
 from .generator import WorkerGenerator
@@ -42,7 +43,7 @@ T = TypeVar("T")
 
 
 @final
-class AsyncModel(AskedAsync):
+class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
     """A text model that runs in a process of its own. Safe to share by tasks, loops and threads.
 
     Make one with `structgen.load_async` or `TextModel.to_async`. Ask it for values,
@@ -176,9 +177,6 @@ class AsyncModel(AskedAsync):
         """End the process. Calls under way fail with a `ModelError`. A second call does nothing."""
         await asyncio.to_thread(self._host.close)
 
-    async def __aenter__(self) -> AsyncModel:
-        return self
-
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()
 
@@ -196,8 +194,8 @@ class _Example(TypedDict):
 
 
 def _check_rows(batch_size: object) -> None:
-    if batch_size is not None and (type(batch_size) is not int or not 1 <= batch_size <= 256):
-        raise OptionError(f"batch_size={batch_size!r} must be a whole number from 1 to 256.")
+    if batch_size is not None:
+        OPTIONS["batch_size"].read("batch_size", batch_size)
 
 
 async def run_errands(
