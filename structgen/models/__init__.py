@@ -18,7 +18,7 @@ from typing import Literal
 
 from structgen.errors import ModelNotFound, OptionError
 from structgen.models import cache, catalogue, damage, fetch, hub
-from structgen.models.cache import Installed, installed, is_language_model
+from structgen.models.cache import Installed, installed, is_language_model, remove
 from structgen.models.catalogue import DEFAULT
 from structgen.models.health import Finding, Health, recommend
 from structgen.models.health import examine as doctor
@@ -201,19 +201,6 @@ def pull(
         if entry is not None and not entry.repository:
             return fetch.fetch(entry, place, target, report, dtype)
         return hub.fetch(place, report, task if entry is None else entry.task)
-
-
-def remove(name: str) -> int:
-    """Delete a model from the cache; local folders elsewhere are never touched.
-
-    Returns:
-        The bytes that became free.
-
-    Raises:
-        ModelNotFound: it is not in the cache.
-        ModelError: it cannot be deleted.
-    """
-    return cache.remove(catalogue.cache_name(name))
 
 
 def convert(

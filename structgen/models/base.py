@@ -118,8 +118,8 @@ class TokenBatch(Protocol):
         """Free its memory. A second call does nothing."""
 
 
-class Model(Protocol):
-    """A loaded text model. Safe to share by threads."""
+class KnownModel(Protocol):
+    """What is known of a text model, wherever it runs."""
 
     @property
     def name(self) -> str:
@@ -130,16 +130,20 @@ class Model(Protocol):
         """Its tokens."""
 
     @property
+    def search_defaults(self) -> Mapping[str, Any]:
+        """The model's own search settings, under the runtime's names."""
+
+
+class Model(KnownModel, Protocol):
+    """A loaded text model. Safe to share by threads."""
+
+    @property
     def context_length(self) -> int:
         """Most tokens a sequence can have, prompt and output together."""
 
     @property
     def start_ids(self) -> Sequence[int]:
         """The tokens that a prompt begins with which is a text; chat templates write their own."""
-
-    @property
-    def search_defaults(self) -> Mapping[str, Any]:
-        """The model's own search settings, under the runtime's names."""
 
     @property
     def adapters(self) -> Collection[str]:

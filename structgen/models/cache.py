@@ -28,7 +28,7 @@ from urllib.parse import quote, unquote
 from structgen.errors import DownloadError, ModelError, ModelNotFound
 from structgen.storage.user_folder import contents, distrust, inside, make, root
 
-from .catalogue import File
+from .catalogue import File, cache_name
 from .progress import Progress, bytes_under, megabytes
 
 RECORD = ".structgen.json"
@@ -224,7 +224,7 @@ def installed() -> list[Installed]:
 
 
 def remove(name: str) -> int:
-    """Delete a model from the cache.
+    """Delete a model from the cache; local folders elsewhere are never touched.
 
     Returns:
         The bytes that became free.
@@ -233,6 +233,7 @@ def remove(name: str) -> int:
         ModelNotFound: it is not in the cache.
         ModelError: it cannot be deleted.
     """
+    name = cache_name(name)
     with _locked(name, None):
         folder = folder_of(name)
         if not is_model(folder) and name and (partial := _partial(name)).is_dir():

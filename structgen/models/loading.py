@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from structgen.errors import ModelError, OptionError, printable
+from structgen.errors import ModelError, printable
+from structgen.options import Whole
 
 from . import cache
 from .damage import Lack
@@ -159,13 +160,8 @@ def read_options(
         ModelError: a provider is not installed, or named by its options alone; or an option is not
             known.
     """
-    if threads is not None and (
-        isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
-    ):
-        raise OptionError(
-            f"threads={threads!r} is out of range. It must be 1 or more, or left out: as many as "
-            "there are cores."
-        )
+    if threads is not None:
+        Whole(1)("threads", threads)
     _check_session_options(session_options)
     named = None if providers is None else checked(providers)
     others = dict(session_options or {})

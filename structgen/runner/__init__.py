@@ -29,6 +29,7 @@ from .requests import (
     Message,
     RerankRequest,
     TranscriptionRequest,
+    WebSearchOptions,
 )
 from .responses import (
     AgenticToolCall,
@@ -48,7 +49,6 @@ from .responses import (
     Usage,
 )
 from .runner import Runner
-from .search import WebSearchOptions
 from .sessions import Database, Sessions
 from .telemetry import Metrics, Traces
 from .tools import LONGEST_RESULT, TIMEOUT_SECONDS, Tool, ToolFailure, ToolOutcome

@@ -576,7 +576,7 @@ class Conversations:
         """The search that a request asks for.
 
         Raises:
-            RequestError: there is none, or its options are wrong.
+            RequestError: there is none.
         """
         if request.web_search_options is None:
             return None

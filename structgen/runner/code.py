@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from structgen.errors import OptionError, UnenforcedWarning
+from structgen.options import Whole, Word
 
 from .loops import in_thread
 from .responses import File
@@ -83,11 +84,8 @@ class SandboxPolicy:
 
     def __post_init__(self) -> None:
         for name in ("memory_mb", "cpu_secs", "procs", "open_fds", "file_sz_mb"):
-            value = getattr(self, f"max_{name}")
-            if type(value) is not int or value < 1:
-                raise OptionError(f"max_{name}={value!r} is not a whole number of 1 or more.")
-        if self.network not in ("none", "full"):
-            raise OptionError(f"network={self.network!r} is neither 'none' nor 'full'.")
+            Whole(1)(f"max_{name}", getattr(self, f"max_{name}"))
+        Word(("none", "full"))("network", self.network)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

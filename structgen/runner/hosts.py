@@ -44,7 +44,7 @@ from structgen.models import catalogue, embedding
 from structgen.models.base import LoadOptions
 from structgen.models.embedding import Embedder, Pause
 from structgen.models.listening import Segment, Transcript
-from structgen.options import OPTIONS
+from structgen.options import OPTIONS, Whole, Word
 from structgen.storage import KeptByBytes
 from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, hear, owner
 
@@ -55,8 +55,9 @@ Kind = Literal["text", "embedding"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """A model of a Runner.
+class ModelConfig(LoadOptions):
+    """A model of a Runner. A text model takes all of `structgen.load`'s keywords: those of caches
+    for each process, and ``draft_model`` by its name.
 
     Attributes:
         source: a folder, a name of the catalogue, a Hugging Face repository; or a loaded
@@ -67,15 +68,6 @@ class ModelConfig:
             pays where there are more cores than one process uses.
         in_process: run it in a thread of this process, which then waits during each pass of
             the model.
-        threads: as in `structgen.load`.
-        providers: as in `structgen.load`.
-        session_options: as in `structgen.load`.
-        prefix_cache: as in `structgen.load`, for each process.
-        prefix_cache_n: as in `structgen.load`, for each process.
-        deterministic: as in `structgen.load`.
-        chat_template: as in `structgen.load`.
-        draft_model: as in `structgen.load`, by its name; loaded into each process.
-        draft_tokens: as in `structgen.load`.
         batch_size: as in `structgen.load_async`.
         adapters: LoRA adapters to load with it, by name.
         pooling: as in `structgen.load_embedder`.
@@ -100,15 +92,6 @@ class ModelConfig:
     kind: Kind | None = None
     processes: int = 1
     in_process: bool = False
-    threads: int | None = None
-    providers: Sequence[str] | None = None
-    session_options: Mapping[str, Any] | None = None
-    prefix_cache: int | None = None
-    prefix_cache_n: int | None = None
-    deterministic: bool = False
-    chat_template: str | os.PathLike[str] | None = None
-    draft_model: str | os.PathLike[str] | None = None
-    draft_tokens: int | None = None
     batch_size: int | None = None
     adapters: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict)
     pooling: str | None = None
@@ -122,19 +105,18 @@ class ModelConfig:
     memory: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in (None, "text", "embedding"):
-            raise OptionError(f"kind={self.kind!r} is neither 'text' nor 'embedding'.")
+        if self.kind is not None:
+            Word(("text", "embedding"))("kind", self.kind)
         for name in (self.source, self.draft_model):
             place = Path(name) if isinstance(name, str) else None
             if place is not None and place.name == name and not place.exists():
                 models.check(name)  # a folder may come later, a name does not
         if self.draft_model is not None and not isinstance(self.source, (str, os.PathLike)):
             raise OptionError("draft_model= needs a source by name: a loaded model has its own.")
-        if type(self.processes) is not int or not 1 <= self.processes <= 64:
-            raise OptionError(f"processes={self.processes!r} is not a whole number from 1 to 64.")
+        Whole(1, 64)("processes", self.processes)
         check_seconds("max_silence", self.max_silence)
-        if self.max_seqs is not None and (type(self.max_seqs) is not int or self.max_seqs < 1):
-            raise OptionError(f"max_seqs={self.max_seqs!r} is not a whole number of 1 or more.")
+        if self.max_seqs is not None:
+            Whole(1)("max_seqs", self.max_seqs)
         if self.seed is not None:
             OPTIONS["seed"].read("seed", self.seed)
         if self.in_process and (self.processes > 1 or not isinstance(self.source, (str, Path))):
@@ -169,9 +151,10 @@ class ModelConfig:
             unknown = [name for name in given if name not in cls.__dataclass_fields__]
             if unknown or "source" not in given:
                 wrong = f"there is no {unknown[0]!r}" if unknown else "there has to be a source"
+                others = [name for name in cls.__dataclass_fields__ if name != "source"]
                 raise OptionError(
-                    f"The model's configuration {dict(given)!r}: {wrong}. It takes "
-                    f"{', '.join(cls.__dataclass_fields__)}."
+                    f"The model's configuration {dict(given)!r}: {wrong}. It takes source, "
+                    f"{', '.join(others)}."
                 )
             return cls(**given)
         if isinstance(given, (str, os.PathLike)) and os.fspath(given):

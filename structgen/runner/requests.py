@@ -367,6 +367,34 @@ class Sampled(OptionFields):
         return self
 
 
+class _Place(Part):
+    city: str | None = None
+    country: str | None = None
+    region: str | None = None
+    timezone: str | None = None
+
+
+class _Location(Part):
+    type: Literal["approximate"] = "approximate"
+    approximate: _Place
+
+
+class WebSearchOptions(Part):
+    """How a request searches.
+
+    Attributes:
+        search_context_size: how much of the results the model reads: 3, 6 or 12 passages a query.
+        user_location: where the user is; the model reads it.
+        search_description: what the model reads about the tool, in place of the usual.
+        extract_description: of mistral.rs's tool that reads pages, which is not here.
+    """
+
+    search_context_size: Literal["low", "medium", "high"] | None = None
+    user_location: _Location | None = None
+    search_description: str | None = None
+    extract_description: None = None
+
+
 MaxTokens = Annotated[int | None, OptionField("max_new_tokens", "max_completion_tokens")]
 
 
@@ -429,7 +457,7 @@ class ChatRequest(Sampled):
     max_tool_result: Annotated[StrictInt, Field(ge=1)] | None = None
     trace: StrictBool = False
     enable_code_execution: StrictBool = False
-    web_search_options: Any = None
+    web_search_options: WebSearchOptions | None = None
     _says_something: bool = PrivateAttr(default=False)
     """Whether an answer that is free text must not be blank, nor a call written out."""
 

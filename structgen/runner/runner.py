@@ -26,6 +26,7 @@ from structgen.errors import ModelError, ModelNotFound, OptionError, RequestErro
 from structgen.models import requantized
 from structgen.models.base import Model, Passes
 from structgen.models.listening import Segment, Transcript
+from structgen.options import Whole
 from structgen.workers import at_once, owner, run_errands
 
 from . import answers, vectors
@@ -170,7 +171,9 @@ MAX_QUEUE = 256
 
 
 @final
-class Runner:
+class Runner(
+    contextlib.AbstractContextManager["Runner"], contextlib.AbstractAsyncContextManager["Runner"]
+):
     """Several models, and requests to them. Safe to share by threads, tasks and event loops.
 
     Models are loaded when they are first asked for, or by `load`. Close it, or use it with ``with``
@@ -244,15 +247,10 @@ class Runner:
                 f"models={models!r} is not a mapping. Pass the models by id: "
                 "{'small': 'smollm2-135m-instruct'}; or the name of one."
             )
-        for name, value, least in (
-            ("memory_budget", memory_budget, 1),
-            ("max_concurrency", max_concurrency, 1),
-            ("max_queue", max_queue, 0),
-        ):
-            if value is None and name == "memory_budget":
-                continue
-            if type(value) is not int or value < least:
-                raise OptionError(f"{name}={value!r} is not a whole number of {least} or more.")
+        if memory_budget is not None:
+            Whole(1)("memory_budget", memory_budget)
+        Whole(1)("max_concurrency", max_concurrency)
+        Whole(0)("max_queue", max_queue)
         configs = {id_: ModelConfig.of(source) for id_, source in (models or {}).items()}
         self.metrics = Metrics()
         self._tools_lock = threading.Lock()
@@ -1035,14 +1033,8 @@ class Runner:
         self.metrics.watch("requests_waiting", "Requests that wait for a place.", "model", waiting)
         self.metrics.watch("model_loaded", "Whether a model is loaded.", "model", loaded)
 
-    def __enter__(self) -> Runner:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    async def __aenter__(self) -> Runner:
-        return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self.aclose()

@@ -11,14 +11,13 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, TypeAlias, final
 
-from structgen.errors import OptionError, OutputTypeError, RequestError, Unsatisfiable
+from structgen.errors import OptionError, OutputTypeError, Unsatisfiable
 from structgen.types import filled
 
-from .fields import Part
 from .loops import in_thread, is_async
-from .requests import ChatRequest, RerankRequest
+from .requests import ChatRequest, RerankRequest, WebSearchOptions
 from .responses import RerankResponse, SearchPassage
 from .tools import Tool, ToolFailure, shown
 
@@ -47,50 +46,6 @@ SearchCallback: TypeAlias = Callable[[str], Any]
 ``url`` and ``content``."""
 
 
-class _Place(Part):
-    city: str | None = None
-    country: str | None = None
-    region: str | None = None
-    timezone: str | None = None
-
-
-class _Location(Part):
-    type: Literal["approximate"] = "approximate"
-    approximate: _Place
-
-
-class WebSearchOptions(Part):
-    """How a request searches.
-
-    Attributes:
-        search_context_size: how much of the results the model reads: 3, 6 or 12 passages a query.
-        user_location: where the user is; the model reads it.
-        search_description: what the model reads about the tool, in place of the usual.
-        extract_description: of mistral.rs's tool that reads pages, which is not here.
-    """
-
-    search_context_size: Literal["low", "medium", "high"] | None = None
-    user_location: _Location | None = None
-    search_description: str | None = None
-    extract_description: None = None
-
-
-def options_of(given: Any) -> WebSearchOptions:
-    """The options of a request, as an object or a dict.
-
-    Raises:
-        RequestError: a field is unknown or wrong.
-    """
-    if isinstance(given, WebSearchOptions):
-        return given
-    try:
-        return WebSearchOptions.model_validate(given)
-    except ValueError as error:
-        first = error.errors()[0] if hasattr(error, "errors") else {"loc": (), "msg": str(error)}
-        param = ".".join(["web_search_options", *map(str, first["loc"])])
-        raise RequestError(f"{param}: {first['msg']}.", param=param) from None
-
-
 @final
 class WebSearch:
     """The search of a Runner. Safe to share by requests.
@@ -114,12 +69,8 @@ class WebSearch:
         self._rerank = rerank
 
     def begin(self, request: ChatRequest) -> Search:
-        """The search of one request.
-
-        Raises:
-            RequestError: its options are wrong.
-        """
-        return Search(self, options_of(request.web_search_options), request.output_type)
+        """The search of one request."""
+        return Search(self, request.web_search_options or WebSearchOptions(), request.output_type)
 
     async def passages(self, query: str, most: int) -> list[SearchPassage]:
         """The passages that answer a query best.

@@ -32,11 +32,13 @@ from typing import Any, Literal, TypeAlias, final
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from structgen.decoding import chat
-from structgen.errors import OptionError, PromptError, SessionError
+from structgen.errors import PromptError, SessionError
+from structgen.options import Whole
 from structgen.storage import fork_safe
 
 from .fields import place, steps_of
 from .requests import Message
+from .tools import check_seconds
 
 _APPLICATION_ID = 0x5347454E  # "SGEN"
 _VERSION = 1
@@ -238,15 +240,9 @@ class Sessions:
         max_age: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        for name, bound in (("max_sessions", max_sessions), ("max_bytes", max_bytes)):
-            if type(bound) is not int or bound < 1:
-                raise OptionError(f"{name}={bound!r} is not a whole number above 0.")
-        if max_age is not None and (
-            isinstance(max_age, bool)
-            or not isinstance(max_age, (int, float))
-            or not (max_age > 0 and math.isfinite(max_age))
-        ):
-            raise OptionError(f"max_age={max_age!r} is not a positive number of seconds.")
+        Whole(1)("max_sessions", max_sessions)
+        Whole(1)("max_bytes", max_bytes)
+        check_seconds("max_age", max_age)
         self.max_bytes = max_bytes
         self._most = max_sessions
         self._max_age = max_age

@@ -14,7 +14,7 @@ import hashlib
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 from structgen.constraint import Constraint
 from structgen.decoding import (
@@ -38,10 +38,10 @@ from structgen.decoding import options as search_options
 from structgen.errors import OptionError, OutputTypeError, StructgenError
 from structgen.generator import compiled, hinted
 from structgen.insight import ValueConfidence
+from structgen.models.base import KnownModel
 from structgen.options import OPTIONS, CallOptions
 from structgen.types import DocumentMissing, T_co, ToolSyntax
 from structgen.values import Checks, Shapes, shapes_of
-from structgen.vocabulary import Vocabulary
 
 from .process import CALLERS, Host, RunningCall, owner, raised
 from .protocol import SOURCE_WEIGHT, Call, Ended, LoweredType
@@ -53,22 +53,6 @@ if TYPE_CHECKING:
 _AT_A_TIME = 32  # outputs of a batch that are begun, or parsed, before the loop has its turn
 
 
-class Hosted(Protocol):
-    """What is asked of the model here. Its process ends when nobody holds it any more."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Its tokens."""
-
-    @property
-    def search_defaults(self) -> Mapping[str, Any]:
-        """Its own search settings."""
-
-
 @final
 class WorkerGenerator(AsyncTypedGenerator[T_co]):
     """Produces outputs of one type from prompts, in the process of its model. Immutable.
@@ -77,13 +61,13 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     ``confidence`` has what ``abstain_below`` asked for: other values would run the model.
 
     Attributes:
-        model: the model.
+        model: the model. Its process ends when nobody holds it any more.
         constraint: the compiled output type, or None.
     """
 
     def __init__(
         self,
-        model: Hosted,
+        model: KnownModel,
         host: Host,
         syntax: ToolSyntax,
         output_type: Any,
@@ -187,7 +171,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             self._shapes = shapes_of(self._output)
         return AsyncValueStream(self.stream(prompt, *more, **options), self._output, self._shapes)
 
-    def held_by(self, model: Hosted) -> WorkerGenerator[T_co]:
+    def held_by(self, model: KnownModel) -> WorkerGenerator[T_co]:
         """The same, that keeps ``model`` and so its process."""
         made = copy.copy(self)
         made.model = model

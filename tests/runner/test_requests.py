@@ -351,7 +351,7 @@ def test_models_that_are_none_are_refused_in_our_words() -> None:
         OptionError, match=r"models=\['a'\] is not a mapping\. Pass the models by id"
     ):
         Runner(["a"])  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match=r"there is no 'proceses'\. It takes source, kind, "):
+    with pytest.raises(OptionError, match=r"there is no 'proceses'\. It takes source, providers, "):
         Runner({"a": {"source": "smollm2-135m-instruct", "proceses": 2}})
     with pytest.raises(OptionError, match=r"there has to be a source\. It takes source, "):
         Runner({"a": {"processes": 2}})

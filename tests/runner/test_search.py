@@ -163,9 +163,8 @@ def test_what_the_tool_says_of_itself() -> None:
     ],
 )
 def test_options_that_are_wrong(options: Any, param: str) -> None:
-    request = asked().model_copy(update={"web_search_options": options})
     with pytest.raises(RequestError) as caught:
-        searching([]).begin(request)
+        ChatRequest(messages="When?", web_search_options=options)
     assert str(caught.value.param).endswith(param)
 
 

@@ -30,6 +30,7 @@ from structgen.models import cache, damage
 from structgen.models.base import Passes, run_passes
 from structgen.models.loading import remedied, remedy
 from structgen.models.progress import Progress, late
+from structgen.options import Whole, Word
 
 from .folder import Settings, read
 from .pooling import POOLINGS, FloatArray, Pooling, check_pooling, finish, to_base64
@@ -101,18 +102,13 @@ class RankOptions(TypedDict, total=False):
 
 def check_encoding(encoding: str) -> None:
     """Raise OptionError unless vectors can be written so."""
-    if encoding not in ("float", "base64"):
-        raise OptionError(f"encoding={encoding!r} is unknown. It is 'float' or 'base64'.")
+    Word(("float", "base64"))("encoding", encoding)
 
 
 def check_options(on_truncation: str, batch_tokens: int) -> None:
     """Raise OptionError where one of these is out of range."""
-    if on_truncation not in ("warn", "error", "ignore"):
-        raise OptionError(
-            f"on_truncation={on_truncation!r} is unknown. It is 'warn', 'error' or 'ignore'."
-        )
-    if isinstance(batch_tokens, bool) or not isinstance(batch_tokens, int) or batch_tokens < 1:
-        raise OptionError(f"batch_tokens={batch_tokens!r} is out of range. It must be 1 or more.")
+    Word(("warn", "error", "ignore"))("on_truncation", on_truncation)
+    Whole(1)("batch_tokens", batch_tokens)
 
 
 def checked_texts(texts: Any) -> Iterator[str]:
@@ -476,10 +472,7 @@ class Embedder:
     ) -> Passes[list[Ranked]]:
         check_options(on_truncation, batch_tokens)
         if top_k is not None:
-            if isinstance(top_k, bool) or not isinstance(top_k, int):
-                raise OptionError(f"top_k={top_k!r} is not a whole number.")
-            if top_k < 1:
-                raise OptionError(f"top_k={top_k} is out of range. It must be 1 or more.")
+            Whole(1)("top_k", top_k)
         (asked,) = checked_texts([query])
         if not self.is_cross_encoder:
             made = []
@@ -649,8 +642,7 @@ def load(
 def _most(settings: Settings, max_length: int | None) -> int | None:
     if max_length is None:
         return settings.max_length
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
-        raise OptionError(f"max_length={max_length!r} is out of range. It must be 1 or more.")
+    Whole(1)("max_length", max_length)
     if settings.positions is not None and max_length > settings.positions:
         raise OptionError(
             f"max_length={max_length} is out of range: {settings.folder.name} has "

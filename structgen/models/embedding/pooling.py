@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import OptionError
+from structgen.options import Whole
 
 FloatArray = npt.NDArray[np.float32]
 Pooling = Literal["mean", "cls", "last"]
@@ -67,15 +68,7 @@ def finish(vectors: FloatArray, dimensions: int | None, normalize: bool) -> Floa
     """
     width = vectors.shape[-1]
     if dimensions is not None:
-        if isinstance(dimensions, bool) or not isinstance(dimensions, int):
-            raise OptionError(
-                f"dimensions={dimensions!r} is not a whole number.", option="dimensions"
-            )
-        if not 1 <= dimensions <= width:
-            raise OptionError(
-                f"dimensions={dimensions} is out of range: this model's vectors have {width}.",
-                option="dimensions",
-            )
+        Whole(1, width)("dimensions", dimensions)
         vectors = vectors[:, :dimensions]
     if normalize:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -22,6 +22,7 @@ from structgen.errors import ModelError, OptionError
 from structgen.models import damage
 from structgen.models.base import MASK_INPUT, DraftModel, LoadOptions
 from structgen.models.loading import in_short, read_options, remedied, remedy
+from structgen.options import Whole
 from structgen.vocabulary import Vocabulary
 
 from . import runtime, trial
@@ -78,8 +79,8 @@ def load(
         raise ModelError(remedied(folder, lacking))
     vocabulary = folder_vocabulary(folder, config)
     draft, draft_tokens = None, options.draft_tokens
-    if draft_tokens is not None and (type(draft_tokens) is not int or draft_tokens < 1):
-        raise OptionError(f"draft_tokens={draft_tokens!r} is not a whole number of 1 or more.")
+    if draft_tokens is not None:
+        Whole(1)("draft_tokens", draft_tokens)
     small = options.draft_model
     if isinstance(small, Path):
         alike = replace(
