@@ -9,12 +9,13 @@ is wrong with a grammar). Knows no model.
 
 from __future__ import annotations
 
-from .constraint import Constraint, compile, warm_up
+from .constraint import WARNS, Constraint, compile, warm_up
 from .cursor import Cursor, fill_masks
 from .examples import Difference, Sampler, difference, sample
 from .explain import Explanation
 
 __all__ = [
+    "WARNS",
     "Constraint",
     "Cursor",
     "Difference",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, overload
 
@@ -68,6 +69,11 @@ MAX_ENGINE_BYTES = 64 * 1024 * 1024
 
 _BYTES_A_STEP = 60
 """About how many bytes `compile` keeps for each of its steps."""
+
+
+WARNS: ContextVar[bool] = ContextVar("warns", default=True)
+"""Whether there are warnings of what is left out. Of a stranger's form there are none: Python would
+keep and print the text of each, and a program whose warnings are errors would refuse the form."""
 
 
 @overload
@@ -132,7 +138,7 @@ def compile(output_type: Any, vocabulary: Vocabulary, **options: Any) -> Constra
         if output.locate is not None:
             output.locate(error)
         raise
-    for part in built.unenforced:
+    for part in built.unenforced if WARNS.get() else ():
         for reason in part.values():
             warnings.warn(f"not enforced: {reason}", UnenforcedWarning, stacklevel=2)
     return Constraint(output, vocabulary, built, options)

@@ -23,10 +23,10 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,17 @@ N_BINS = 10
 
 _LEAST = 1e-6
 """What the right label's probability counts as at least in the log loss."""
+
+
+class _FirstError:
+    """Has Pydantic stop at the first wrong element: of millions it would keep an error each."""
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
+        return {**handler(kind), "fail_fast": True}
+
+
+Many: TypeAlias = Annotated[tuple[T, ...], _FirstError()]
+"""A tuple that a stranger may have written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ class Metrics:
     brier: float
     ece: float
     log_loss: float
-    bins: tuple[Bin, ...]
+    bins: Many[Bin]
 
     def __str__(self) -> str:
         return (
@@ -148,6 +159,8 @@ _MOST_STEPS = 100
 _LEAST_STEP = 1e-4
 _MOST = 1e6
 _MOST_BYTES = 1 << 26
+_MOST_VALUES = 3_000_000  # more than numbers fit in so many bytes
+_MOST_NAMES = 100_000
 _LEAST_SLOPE = 0.01
 
 
@@ -172,14 +185,14 @@ class Calibration:
     """
 
     temperature: float
-    bias: tuple[float, ...]
+    bias: Many[float]
     before: Metrics
     after: Metrics
     model: str
     question: str
-    labels: tuple[str, ...]
+    labels: Many[str]
     fingerprint: str
-    weights: tuple[tuple[float, ...], ...] = ()
+    weights: Many[Many[float]] = ()
     embedder: str | None = None
 
     def __str__(self) -> str:
@@ -256,6 +269,8 @@ def read(path: str | os.PathLike[str], form: str, kind: type[T], what: str, made
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        if data.count(b",") + data.count(b"[") > _MOST_VALUES or data.count(b":") > _MOST_NAMES:
+            raise ValueError(f"it has more than {_MOST_VALUES:,} values, or {_MOST_NAMES:,} names")
         given = json.loads(data)
         if given["format"] != form:
             raise ValueError(f"its format is {given['format']!r}")

@@ -37,7 +37,7 @@ from structgen.workers import AsyncModel, run_errands
 
 from .answers import LEAST_MASS, Answer, Answers, answer_of
 from .asking import LEAST_CHANGE, TOLERANCE, Asker, Found, Settings, check_share
-from .calibration import FEWEST, Calibration, fitted, read, write
+from .calibration import FEWEST, Calibration, Many, fitted, read, write
 from .comparing import Comparer, is_told
 from .questions import (
     Choice,
@@ -750,7 +750,7 @@ class SavedDecider:
 
     settings: Settings
     abstain_below: float | Mapping[str, float] | None
-    calibrations: tuple[Calibration, ...]
+    calibrations: Many[Calibration]
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> SavedDecider:

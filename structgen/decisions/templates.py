@@ -15,6 +15,7 @@ from typing import Any
 from structgen.decoding import chat
 from structgen.errors import OptionError, PromptError
 
+from .calibration import Many
 from .questions import Question
 
 _PLACE = re.compile(r"\{(state|question|options|label|description)\}")
@@ -54,7 +55,7 @@ class PromptTemplate:
     is_chat: bool = False
     answer: str = ""
     before_label: str = ""
-    ends: tuple[str, ...] = ("\n", ".")
+    ends: Many[str] = ("\n", ".")
     no_state: str = "N/A"
 
     def __post_init__(self) -> None:

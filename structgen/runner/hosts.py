@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
 from structgen import models
+from structgen.constraint import WARNS
 from structgen.decisions import AsyncDecider, SavedDecider
 from structgen.errors import ModelError, OptionError, Overloaded, PromptError, RequestError
 from structgen.media import Audio
@@ -442,12 +443,16 @@ class TextHost:
     def _made(
         self, output_type: Any, options: Mapping[str, Any], limits: Mapping[str, Any]
     ) -> list[WorkerGenerator[Any]]:
-        first = self.models[0].make_generator(output_type, **options, **limits)
-        # What is told of a type is made of what the user wrote.
-        of = first.constraint
-        if "with_schema_hint" in options:
-            of, options = output_type, {**options, **limits}
-        return [first, *(m.make_generator(of, **options) for m in self.models[1:])]
+        before = WARNS.set(not limits)  # a stranger's form
+        try:
+            first = self.models[0].make_generator(output_type, **options, **limits)
+            # What is told of a type is made of what the user wrote.
+            of = first.constraint
+            if "with_schema_hint" in options:
+                of, options = output_type, {**options, **limits}
+            return [first, *(m.make_generator(of, **options) for m in self.models[1:])]
+        finally:
+            WARNS.reset(before)
 
     async def with_adapter(self, name: str, path: str | None, before: str | None) -> None:
         """Load an adapter into all processes; without a path, unload it. All of them, or none.

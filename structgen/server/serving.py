@@ -16,7 +16,6 @@ import logging
 import os
 import socket
 import sys
-import warnings
 from collections import Counter, OrderedDict, deque
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
@@ -27,7 +26,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from structgen import models
-from structgen.errors import ModelNotFound, OptionError, UnenforcedWarning, printable
+from structgen.errors import ModelNotFound, OptionError, printable
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
@@ -383,13 +382,13 @@ def serve(settings: Settings) -> None:
             port=settings.port,
             log_config=None,
             access_log=False,
+            # Who sends X-Forwarded-For is believed only where the variable says whom to believe.
+            proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
             server_header=False,
             lifespan="on",
             timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
             timeout_keep_alive=15,
         )
-        # Whoever sends a schema decides what it leaves out. Python would keep each such text.
-        warnings.simplefilter("ignore", UnenforcedWarning)
         _have_files()
         # What is here now stays: a collection walks only what requests leave behind.
         gc.collect()

@@ -364,6 +364,10 @@ def test_a_file_that_is_none(embedder, tmp_path, monkeypatch):
         file.write_text(text, encoding="latin-1")
         with pytest.raises(OptionError, match="is not a decider that structgen saved"):
             Decider.load(file, embedder)
+    for text in ("[" + "0," * 3_000_000 + "0]", "{" + '"a":0,' * 100_000 + '"a":0}'):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(OptionError, match="more than 3,000,000 values, or 100,000 names"):
+            Decider.load(file, embedder)
     monkeypatch.setattr("structgen.decisions.calibration._MOST_BYTES", 10)
     file.write_text("[" + " " * 20 + "]", encoding="utf-8")
     with pytest.raises(OptionError, match="more than 10 bytes"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import warnings
 from typing import Any, Literal
 
 import pytest
@@ -12,7 +13,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, Field, field_validator
 
 from structgen import RequestError, Runner
-from structgen.errors import ModelNotFound
+from structgen.errors import ModelNotFound, UnenforcedWarning
+from structgen.workers import STRANGER, Stranger
 
 
 class Person(BaseModel):
@@ -594,3 +596,17 @@ def test_the_tokens_of_a_prompt_are_those_that_the_answer_reports(
 def test_tokens_of_a_session_are_not_counted(runner: Runner) -> None:
     with pytest.raises(RequestError, match="session_id"):
         runner.count_tokens(messages="Hello", session_id="one")
+
+
+def test_only_the_program_is_warned_of_what_a_schema_leaves_out(runner: Runner) -> None:
+    pattern = {"type": "string", "pattern": r"^(.)\1$", "x-guidance": {"lenient": True}}
+    asked: Any = {"messages": "Two letters?", "response_format": form(pattern), "max_tokens": 2}
+    before = STRANGER.set(Stranger("evil"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            runner.chat(**asked)
+    finally:
+        STRANGER.reset(before)
+    with pytest.warns(UnenforcedWarning, match="backreference"):
+        runner.chat(**asked)

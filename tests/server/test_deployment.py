@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 import socket
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from structgen import OptionError
 from structgen.server import Settings, serving
@@ -47,6 +49,30 @@ def test_a_port_in_use_is_told_before_models_are_loaded(monkeypatch: pytest.Monk
         with pytest.raises(OptionError, match=f"listen on 127.0.0.1:{port}: "):
             serving.serve(settings)
     serving.check_address(settings)
+
+
+@pytest.mark.parametrize("believed", [None, "10.0.0.9"])
+def test_no_client_says_what_its_address_is_unless_it_is_a_known_proxy(
+    monkeypatch: pytest.MonkeyPatch, believed: str | None
+) -> None:
+    class Made(Exception):
+        """The server would begin."""
+
+    def made(config: uvicorn.Config) -> None:
+        assert config.proxy_headers == (believed is not None)
+        assert believed is None or config.forwarded_allow_ips == believed
+        raise Made
+
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    if believed is not None:
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", believed)
+    monkeypatch.setattr(serving, "_log_to_stderr", lambda settings: None)
+    monkeypatch.setattr(uvicorn, "Server", made)
+    try:
+        with pytest.raises(Made):
+            serving.serve(Settings(models={"a": "smollm2-135m-instruct"}, port=0, lazy=True))
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
