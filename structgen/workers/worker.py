@@ -231,6 +231,8 @@ class _Worker:
                 lines[owner] = line
             if isinstance(message, Adapter):
                 self._end(message.id, None, self._adapter(message))
+                self._scheduler.submit(together)
+                together, owners = [], set()
                 continue
             compiles = isinstance(message, Call) and message.type_key not in self._tasks
             if compiles or len(together) == _MOST_TOGETHER or (owner in owners and len(owners) > 1):

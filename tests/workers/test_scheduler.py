@@ -18,7 +18,7 @@ from structgen.errors import IncompleteOutput
 from structgen.models.base import PREFIXES_OF
 from structgen.types import Regex
 from structgen.workers import Job, Scheduler, WorkJob
-from structgen.workers.protocol import ErrandCall, Frames, packed
+from structgen.workers.protocol import Adapter, ErrandCall, Frames, packed
 from structgen.workers.worker import _Worker
 
 
@@ -530,6 +530,23 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
     worker._prepare_all()
     begun = told.index("one")
     assert told[begun : told.index("handed in")].count("many") <= 1
+
+
+def test_a_call_that_an_adapter_comes_after_begins_before_anything_else_comes() -> None:
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    arrived = [ErrandCall(1, 0, b"", None), Adapter(2, "turned", None)]
+    told: list[Any] = []
+
+    def get() -> Any:
+        told.extend([] if arrived else ["waits"])
+        return arrived.pop(0) if arrived else None
+
+    worker._arrived = SimpleNamespace(get=get, empty=lambda: not arrived)
+    worker._prepare = lambda message: "job"
+    worker._adapter = lambda message: None
+    worker._scheduler = SimpleNamespace(submit=told.extend)
+    worker._prepare_all()
+    assert told == ["job", "waits"]
 
 
 def test_what_is_prepared_has_as_long_as_the_pass_before_it_took() -> None:
