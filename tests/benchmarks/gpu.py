@@ -86,10 +86,11 @@ def make(name: str, folder: Path, tokenizer: Path, target: graph.Target) -> None
     builder = graph.GraphBuilder(shape, folder, target)
 
     def matrix(outputs: int, inputs: int, bits: int = 4) -> graph.QuantizedMatrix:
-        blocks = inputs // graph.BLOCK
-        values = random.integers(0, 256, (outputs, blocks, graph.BLOCK * bits // 8), np.uint8)
+        block = 32
+        blocks = inputs // block
+        values = random.integers(0, 256, (outputs, blocks, block * bits // 8), np.uint8)
         scales = np.full((outputs, blocks), 2.0 ** (1 - bits) / inputs**0.5, np.float32)
-        return graph.QuantizedMatrix(bits, outputs, inputs, 0, values, scales, None)
+        return graph.QuantizedMatrix(bits, outputs, inputs, 0, block, values, scales, None)
 
     width, wide = shape.hidden_size, shape.ffn_size
     ones = np.ones(width, np.float32)

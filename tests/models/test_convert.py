@@ -59,6 +59,14 @@ def all_logits(model, ids):
     return np.array(rows)
 
 
+def blocks_of(folder):
+    """Inputs that share a scale, in all matrices of a graph."""
+    nodes = ir.load(folder / "model.onnx").graph
+    return {
+        node.attributes["block_size"].as_int() for node in nodes if "block_size" in node.attributes
+    }
+
+
 def start(model, max_length):
     params = og.GeneratorParams(model)
     params.set_search_options(max_length=max_length, do_sample=False)
@@ -155,11 +163,14 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_small_models_agree_with_float32(kind, tmp_path):
-    path = tiny_gguf.write(tmp_path / "tiny.gguf", **shaped(KINDS[kind]))
+@pytest.mark.parametrize("kind", [*KINDS, "wide"])
+def test_small_models_agree_with_float32(kind, tmp_path, monkeypatch):
+    if kind == "wide":
+        monkeypatch.setattr(graph, "_WIDE", 64)
+    path = tiny_gguf.write(tmp_path / "tiny.gguf", **shaped(KINDS.get(kind, {})))
     folder = convert(path, tmp_path / "model", silent)
     assert folder == tmp_path / "model"
+    assert (64 in blocks_of(folder)) == (kind == "wide")
     ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
     (expected,) = Reference(path).logits([ids])
     model = og.Model(str(folder))

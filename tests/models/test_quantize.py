@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from structgen.models.conversion.graph import BLOCK, eight_bit, four_bit
+from structgen.models.conversion.graph import eight_bit, four_bit
+
+BLOCK = 32
 
 
 def integers(matrix):
-    """The quantised integers as ``(outputs, blocks, 32)`` int64."""
+    """The quantised integers as ``(outputs, blocks, block)`` int64."""
     values = matrix.values
     if matrix.bits == 4:
         values = np.stack([values & 15, values >> 4], axis=-1)
-    return values.reshape(matrix.n_outputs, -1, BLOCK).astype(np.int64)
+    return values.reshape(matrix.n_outputs, -1, matrix.block).astype(np.int64)
 
 
 def dense(matrix):
@@ -48,12 +50,13 @@ def random():
     return np.random.default_rng(7)
 
 
-def test_eight_bits_are_within_half_a_step(random):
-    weight = random.normal(size=(24, 96)).astype(np.float32)
+@pytest.mark.parametrize(("n_inputs", "block"), [(96, 32), (576, 32), (768, 64), (800, 32)])
+def test_eight_bits_are_within_half_a_step(random, n_inputs, block):
+    weight = random.normal(size=(24, n_inputs)).astype(np.float32)
     matrix = eight_bit(weight)
-    assert (matrix.bits, matrix.n_outputs, matrix.n_inputs, matrix.n_means) == (8, 24, 96, 0)
-    assert matrix.values.shape == (24, 3, 32)
-    error = np.abs(dense(matrix) - weight).reshape(24, 3, BLOCK).max(axis=-1)
+    assert (matrix.bits, matrix.n_outputs, matrix.n_inputs, matrix.n_means) == (8, 24, n_inputs, 0)
+    assert matrix.values.shape == (24, n_inputs // block, block)
+    error = np.abs(dense(matrix) - weight).reshape(24, -1, block).max(axis=-1)
     assert (error <= matrix.scales * 0.5001).all()
 
 

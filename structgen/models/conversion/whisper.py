@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from structgen.errors import ConversionError
 
-from .graph import BLOCK, eight_bit
+from .graph import eight_bit
 from .hugging_face import SafetensorsFolder, read_file, read_json
 
 _MICROSOFT = "com.microsoft"
@@ -76,18 +76,18 @@ class _Graph:
         gain, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
         return self.one("LayerNormalization", x, gain, bias, epsilon=1e-5)
 
-    def quantized(self, name: str) -> tuple[list[ir.Value], int, int]:
+    def quantized(self, name: str) -> tuple[list[ir.Value], dict[str, int]]:
+        """Values and scales of a matrix, and what ``MatMulNBits`` asks of its sizes."""
         matrix = eight_bit(self.tensors.tensor(name))
         values = self.constant(f"{name}.values", matrix.values)
         scales = self.constant(f"{name}.scales", matrix.scales)
-        return [values, scales], matrix.n_inputs, matrix.n_outputs
+        sizes = {"K": matrix.n_inputs, "N": matrix.n_outputs, "bits": 8, "block_size": matrix.block}
+        return [values, scales], sizes | {"accuracy_level": 4}
 
     def project(self, name: str, x: ir.Value, has_bias: bool = True) -> ir.Value:
-        weights, n_inputs, n_outputs = self.quantized(f"{name}.weight")
+        weights, sizes = self.quantized(f"{name}.weight")
         rest = [None, None, self.weight(f"{name}.bias")] if has_bias else []
-        sizes = {"K": n_inputs, "N": n_outputs, "bits": 8, "block_size": BLOCK}
-        more = {**sizes, "accuracy_level": 4, "domain": _MICROSOFT}
-        return self.one("MatMulNBits", x, *weights, *rest, **more)
+        return self.one("MatMulNBits", x, *weights, *rest, domain=_MICROSOFT, **sizes)
 
     def heads(self, x: ir.Value) -> ir.Value:
         parted = self.integers(0, -1, self.n_heads, self.width // self.n_heads)
@@ -152,9 +152,10 @@ def write_decoder(tensors: SafetensorsFolder, config: Mapping[str, Any], file: P
         ]
         for kind, length in (("self", "past_sequence_length"), ("cross", _FRAMES // 2))
     )
-    (values, scales), n_inputs, n_tokens = graph.quantized(f"{graph.part}.embed_tokens.weight")
-    rows = graph.one("Reshape", values, graph.integers(n_tokens, n_inputs))
-    how = {"bits": 8, "block_size": BLOCK, "gather_axis": 0, "quantize_axis": 1}
+    (values, scales), sizes = graph.quantized(f"{graph.part}.embed_tokens.weight")
+    n_tokens = sizes["N"]
+    rows = graph.one("Reshape", values, graph.integers(n_tokens, sizes["K"]))
+    how = {"bits": 8, "block_size": sizes["block_size"], "gather_axis": 0, "quantize_axis": 1}
     x = graph.one("GatherBlockQuantized", rows, ids, scales, domain=_MICROSOFT, **how)
     begin = graph.one("Shape", past[0][0], start=2, end=3)
     end = graph.one("Add", begin, graph.one("Shape", ids, start=1, end=2))
@@ -174,7 +175,6 @@ def write_decoder(tensors: SafetensorsFolder, config: Mapping[str, Any], file: P
         x = graph.one("Add", x, graph.project(f"{layer}.encoder_attn.out_proj", found))
         x = graph.feed_forward(layer, x)
     x = graph.norm(f"{graph.part}.layer_norm", x)
-    sizes = {"K": n_inputs, "N": n_tokens, "bits": 8, "block_size": BLOCK, "accuracy_level": 4}
     logits = graph.one("MatMulNBits", x, values, scales, domain=_MICROSOFT, **sizes)
     graph.gives(logits, "logits", "batch_size", "sequence_length", n_tokens)
     for i, present in enumerate(presents):
