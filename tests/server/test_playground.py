@@ -340,15 +340,15 @@ def test_the_caret_of_a_regex_error_is_under_its_character(page: Browser) -> Non
 
 
 def test_a_narrow_screen_has_no_sideways_scrolling(page: Browser) -> None:
-    page.size(390, 844)
+    page.size(360, 740)
     kinds = page.js("return [...document.querySelectorAll('#types input')].map(one => one.value)")
     for kind in kinds:
         page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
-        assert page.js("return document.documentElement.scrollWidth") <= 390, kind
+        assert page.js("return document.documentElement.scrollWidth") <= 360, kind
     page.js("document.querySelector('#types input[value=json_schema]').click()")
     page.click("#run")
     assert ended(page) == "valid JSON, whole"
-    assert page.js("return document.documentElement.scrollWidth") <= 390
+    assert page.js("return document.documentElement.scrollWidth") <= 360
     page.size(1280, 900)
 
 

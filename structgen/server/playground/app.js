@@ -496,7 +496,7 @@ function theme(name) {
   if (name) document.documentElement.dataset.theme = name;
   else delete document.documentElement.dataset.theme;
   $("theme").textContent = THEMES[name][0];
-  $("theme").setAttribute("aria-label", `Colours: ${THEMES[name][1]}`);
+  $("theme").title = `Colours: ${THEMES[name][1]}`;
   kept("theme", name);
 }
 
