@@ -219,7 +219,7 @@ def convert(
         source: a GGUF file; or a Hugging Face folder: ``config.json``, ``model.safetensors`` (or
             its parts and their index) in float32, float16 or bfloat16, and ``tokenizer.json``. The
             weights of a folder get 8 bits. A folder may hold Whisper, too, which takes none of the
-            options below.
+            options below; in CTranslate2's form, too.
         out: the folder to write; it appears only when it is complete.
         progress: as in `path`.
         hidden_states: give the model the output that ``model.embed`` needs. A step of generating

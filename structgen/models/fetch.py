@@ -92,14 +92,14 @@ def fetch(
         cache.need_space(entry.disk_bytes - bytes_under(work))
         files = download_files(entry, work, progress)
         origin = entry.sources[files.name]
-        if entry.gguf is None:
+        if entry.weights is None:
             return cache.install(name, files, origin)
         # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
         from .conversion.convert import convert
 
         try:
             converted = convert(
-                files / entry.gguf.path, work / "converted", progress, target=target, dtype=dtype
+                files / entry.weights, work / "converted", progress, target=target, dtype=dtype
             )
         except Exception:
             shutil.rmtree(files, ignore_errors=True)  # It would fail again.

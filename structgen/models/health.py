@@ -304,7 +304,8 @@ def recommend(task: str = "extract") -> ModelInfo | None:
     """Return the largest model of the catalogue that suits a task and this machine's free memory.
 
     Args:
-        task: ``"extract"`` (fields, classes), ``"chat"``, ``"tools"``, ``"code"`` or ``"embed"``.
+        task: ``"extract"`` (fields, classes), ``"chat"``, ``"tools"``, ``"code"``,
+            ``"transcribe"`` or ``"embed"``.
 
     Returns:
         What is known of the model; None: no model for this task fits.

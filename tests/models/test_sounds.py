@@ -317,7 +317,7 @@ def test_the_page(whisper, tone, tmp_path, monkeypatch, capsys):
     for name in ("command.wav", "number.mp3", "talk.mp3"):
         (tmp_path / name).write_bytes(tone.data)
     names = {}
-    instead = {'"whisper-base"': repr(str(whisper.folder))}
+    instead = {'"whisper-tiny.en"': repr(str(whisper.folder))}
     run("docs/pictures-and-sound.md", "whisper = structgen.load", names, instead)
     assert names["command"] in ("start", "stop", "louder", "softer")
     assert names["talk"].srt() in capsys.readouterr().out

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 
 import numpy as np
 from models import tiny_safetensors
@@ -102,6 +103,57 @@ def write(folder, seed=0, **changes):
     folder.mkdir()
     tiny_safetensors.save(folder / "model.safetensors", tensors(seed))
     (folder / "config.json").write_text(json.dumps(CONFIG | changes))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer()))
+    return folder
+
+
+def write_ctranslate2(folder, seed=0, **settings):
+    """The same as CTranslate2 has it; ``settings``: instead of the right ones."""
+    w, found = tensors(seed), {}
+
+    def put(place, *names):
+        for kind, ours in (("weight", "gamma"), ("bias", "beta")):
+            name = f"{place}/{ours if 'norm' in place else kind}"
+            rows = [w.get(f"{one}.{kind}", np.zeros(WIDTH, np.float32)) for one in names]
+            found[name] = np.concatenate(rows)
+
+    for part in ("encoder", "decoder"):
+        model = f"model.{part}"
+        found[f"{part}/num_heads"] = np.int16(HEADS)
+        found[f"{part}/position_encodings/encodings"] = w[f"{model}.embed_positions.weight"]
+        put(f"{part}/layer_norm", f"{model}.layer_norm")
+        for i in range(CONFIG[f"{part}_layers"]):
+            place, layer = f"{part}/layer_{i}", f"{model}.layers.{i}"
+            own, cross = f"{layer}.self_attn", f"{layer}.encoder_attn"
+            put(f"{place}/self_attention/linear_0", *(f"{own}.{one}_proj" for one in "qkv"))
+            put(f"{place}/self_attention/linear_1", f"{own}.out_proj")
+            put(f"{place}/self_attention/layer_norm", f"{own}_layer_norm")
+            put(f"{place}/ffn/linear_0", f"{layer}.fc1")
+            put(f"{place}/ffn/linear_1", f"{layer}.fc2")
+            put(f"{place}/ffn/layer_norm", f"{layer}.final_layer_norm")
+            if part == "decoder":
+                put(f"{place}/attention/linear_0", f"{cross}.q_proj")
+                put(f"{place}/attention/linear_1", f"{cross}.k_proj", f"{cross}.v_proj")
+                put(f"{place}/attention/linear_2", f"{cross}.out_proj")
+                put(f"{place}/attention/layer_norm", f"{cross}_layer_norm")
+    for i in (1, 2):
+        put(f"encoder/conv{i}", f"model.encoder.conv{i}")
+    found["decoder/embeddings/weight"] = w["model.decoder.embed_tokens.weight"]
+    found |= {"decoder/activation": np.int8(3), "decoder/scale_embeddings": np.int8(0)} | settings
+
+    def text(told):
+        return struct.pack("<H", len(told) + 1) + told.encode() + b"\0"
+
+    kinds = {"float32": 0, "int8": 1, "int16": 2}
+    made = [struct.pack("<I", 6), text("WhisperSpec"), struct.pack("<II", 3, len(found))]
+    for name, values in found.items():
+        values = np.asarray(values)
+        made += [text(name), struct.pack(f"<B{values.ndim}I", values.ndim, *values.shape)]
+        made += [struct.pack("<BI", kinds[values.dtype.name], values.nbytes), values.tobytes()]
+    made += [struct.pack("<I", 1), text("decoder/projection/weight")]
+    made += [text("decoder/embeddings/weight")]
+    folder.mkdir()
+    (folder / "model.bin").write_bytes(b"".join(made))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer()))
     return folder
 

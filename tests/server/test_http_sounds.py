@@ -61,7 +61,7 @@ def test_the_page(client: openai.OpenAI, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "talk.mp3").write_bytes(TONE)
     beginning = "client.audio.transcriptions.create("
-    run("docs/pictures-and-sound.md", beginning, {"client": client}, {"whisper-base": "whisper"})
+    run("docs/pictures-and-sound.md", beginning, {"client": client}, {"whisper-tiny.en": "whisper"})
 
 
 @pytest.mark.parametrize("form", ["json", "text", "srt", "verbose_json", "vtt"])

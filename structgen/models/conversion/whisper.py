@@ -1,4 +1,4 @@
-"""Whisper out of a Hugging Face folder: the graphs of an encoder and a decoder, and what they hear.
+"""Whisper out of a folder of weights: the graphs of an encoder and a decoder, and what they hear.
 
 Owns the names of Whisper's tensors, both graphs in the form that ONNX Runtime GenAI runs, and the
 settings of its feature extractor. Projections have 8 bits, the two convolutions 32. The encoder
@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from structgen.errors import ConversionError
 
+from . import ctranslate2
 from .graph import eight_bit
 from .hugging_face import SafetensorsFolder, read_file, read_json
 
@@ -26,10 +27,13 @@ _FRAMES = 3000  # of 30 seconds: the runtime takes no other number
 _MOST_LAYERS = 100
 
 
+_Tensors: TypeAlias = SafetensorsFolder | ctranslate2.CTranslate2Folder
+
+
 class _Graph:
     """One graph as it grows, layer by layer, from tensors under Hugging Face's names."""
 
-    def __init__(self, tensors: SafetensorsFolder, config: Mapping[str, Any], part: str) -> None:
+    def __init__(self, tensors: _Tensors, config: Mapping[str, Any], part: str) -> None:
         self.tensors = tensors
         self.part = f"model.{part}"
         self.n_heads = int(config[f"{part}_attention_heads"])
@@ -109,7 +113,7 @@ class _Graph:
         ir.save(model, file, external_data=f"{file.name}.data")
 
 
-def write_encoder(tensors: SafetensorsFolder, config: Mapping[str, Any], file: Path) -> None:
+def write_encoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> None:
     """Write the graph that reads features and gives keys and values for each decoder layer."""
     graph = _Graph(tensors, config, "encoder")
     n_mels, length = int(config["num_mel_bins"]), _FRAMES // 2
@@ -137,7 +141,7 @@ def write_encoder(tensors: SafetensorsFolder, config: Mapping[str, Any], file: P
     graph.save(file)
 
 
-def write_decoder(tensors: SafetensorsFolder, config: Mapping[str, Any], file: Path) -> None:
+def write_decoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> None:
     """Write the graph that reads tokens, with what the encoder gave, and scores the next ones."""
     graph = _Graph(tensors, config, "decoder")
     ids = graph.given("input_ids", _INT32, "batch_size", "sequence_length")
@@ -259,17 +263,26 @@ def audio_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_whisper(source: Path) -> bool:
-    """Whether a Hugging Face folder holds Whisper."""
-    return source.is_dir() and read_json(source / "config.json").get("model_type") == "whisper"
+    """Whether a folder holds Whisper, as Hugging Face or CTranslate2 writes it."""
+    if not source.is_dir():
+        return False
+    if ctranslate2.is_whisper(source):
+        return True
+    return read_json(source / "config.json").get("model_type") == "whisper"
 
 
 def write(source: Path, folder: Path) -> None:
-    """Convert a Hugging Face folder that `is_whisper` into an empty folder.
+    """Convert a folder that `is_whisper` into an empty folder.
 
     Raises:
         ConversionError: a file is missing or damaged, or the model is another than graphs here say.
     """
-    config = read_json(source / "config.json")
+    tensors: _Tensors
+    if ctranslate2.is_whisper(source):
+        tensors = ctranslate2.CTranslate2Folder(source)
+        config = tensors.config
+    else:
+        tensors, config = SafetensorsFolder(source), read_json(source / "config.json")
     for name, expected in (
         ("activation_function", "gelu"),
         ("scale_embedding", False),
@@ -281,7 +294,6 @@ def write(source: Path, folder: Path) -> None:
             )
     if not 0 < config["decoder_layers"] <= _MOST_LAYERS:
         raise ConversionError(f"{source} has {config['decoder_layers']} layers in its decoder.")
-    tensors = SafetensorsFolder(source)
     write_encoder(tensors, config, folder / "encoder.onnx")
     write_decoder(tensors, config, folder / "decoder.onnx")
     (folder / "tokenizer.json").write_bytes(read_file(source / "tokenizer.json"))
