@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import tomllib
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +30,13 @@ PAGES = {
 """Files of the repository's root, and the pages that they become."""
 
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)([^)]*\))")
+
+
+def on_config(config: Any) -> Any:
+    """Take the addresses from pyproject.toml, as the index has them."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    config.site_url, config.repo_url = urls["Documentation"], urls["Source"]
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:

