@@ -32,9 +32,9 @@ EXAMPLE = "GREEN GROCER\n3 High Street\n2026-02-03 17:20\nApples 3.10\nLeeks 2.0
 
 
 class Receipt(BaseModel):
-    shop: Annotated[str, Quote(source="lines", unit="word", max=3)]
-    date: Annotated[str, Quote(source="lines", unit="word", max=3)]
-    total: Annotated[str, Quote(source="lines", unit="word", max=3)]
+    shop: Annotated[str, Quote(source="lines", unit="line", max=1)]
+    date: Annotated[str, Quote(source="lines", unit="line", max=1)]
+    total: Annotated[str, Quote(source="lines", unit="line", max=1)]
 
 
 def photograph() -> Image.Image:

@@ -132,7 +132,7 @@ class Quote(_Compound):
 
     Attributes:
         document: the text.
-        unit: ``"word"``, ``"character"`` or ``"sentence"``.
+        unit: ``"word"``, ``"character"``, ``"sentence"`` or ``"line"``.
         least: how many units it has at least, 1 or more,
         most: and at most; None for no bound.
         ignore_case: whether letters may be of another case.

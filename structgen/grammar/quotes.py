@@ -1,5 +1,5 @@
-"""Documents as quotes see them: where words and sentences begin and end, which characters count as
-the same, and so where a quote may begin and end.
+"""Documents as quotes see them: where words, sentences and lines begin and end, which characters
+count as the same, and so where a quote may begin and end.
 
 `read` does it for a node of the IR. All is arrays over the document's characters, because a
 document may be long. How quotes are found and masked is not known here.
@@ -41,6 +41,7 @@ _WITHOUT_BLANKS = re.compile(
 
 _CLOSING = "\"'”’»)]」』"
 _CHUNK = re.compile(rf"[^\s。！？]*[。！？]+[{re.escape(_CLOSING)}]*|[^\s。！？]+")
+_LINE = re.compile(r"\S(?:[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*\S)?")
 _ENDING = (".", "!", "?", "…", "。", "！", "？")
 
 
@@ -107,8 +108,9 @@ def _borders(
     if unit == "character":
         every = np.arange(n + 1, dtype=np.int32)
         return np.arange(n + 1) < n, (every[:-1], every[1:]), np.arange(n + 1) > 0
-    if unit == "sentence":
-        spans = np.array(_sentences(text), np.int32).reshape(-1, 2)
+    if unit in ("sentence", "line"):
+        found = _sentences(text) if unit == "sentence" else [m.span() for m in _LINE.finditer(text)]
+        spans = np.array(found, np.int32).reshape(-1, 2)
         first, beyond = spans[:, 0], spans[:, 1]
         begins, ends = np.zeros((2, len(text) + 1), bool)
         begins[first] = ends[beyond] = True

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
     from typing_extensions import Self
 
-Unit: TypeAlias = Literal["word", "character", "sentence"]
+Unit: TypeAlias = Literal["word", "character", "sentence", "line"]
 Place: TypeAlias = tuple[int, int]
 Places: TypeAlias = tuple[Place, ...]
 
@@ -209,9 +209,10 @@ class Quote(TextPattern[QuotedText]):
 
     Args:
         document: the text; None where each call gives it.
-        unit: quotes begin and end at the borders of words, characters or sentences. Text at
+        unit: quotes begin and end at the borders of words, characters, sentences or lines. Text at
             a word without a blank between, such as a comma, may come with it or not. Where a script
-            has no blanks between words, each character is one.
+            has no blanks between words, each character is one. Blanks around a line are not part
+            of it.
         min: fewest units, 1 or more.
         max: most units; None for as many as there are.
         ignore_case: whether letters may be written in another case.

@@ -3,6 +3,7 @@
     python tests/benchmarks/decision_vectors.py vectors EMBEDDER [--sklearn]
     python tests/benchmarks/decision_vectors.py ask MODEL FILE [--items 100]
     python tests/benchmarks/decision_vectors.py asked FILE...
+    python tests/benchmarks/decision_vectors.py beside EMBEDDER FILE
 
 `vectors` prints a table of the five questions of tests/data/decisions.jsonl, of the three sets of
 tests/data/decision_sets.py, and of the nine of decisions_by_kind.jsonl, on which sentences and
@@ -11,8 +12,11 @@ as many as leave a fifth for the test), the mean over 5 draws. With ``--sklearn`
 scikit-learn's `LogisticRegressionCV` on the same vectors and draws. Times are processor time of
 this process, all threads together.
 
-`ask` asks a chat model the first ``--items`` of each of the three sets and writes what it gave,
-line by line; run again, it goes on where it was stopped. `asked` makes a table of such files.
+`ask` asks a chat model the first ``--items`` of the five questions and of each of the three sets
+and writes what it gave, line by line; run again, it goes on where it was stopped. `asked` makes a
+table of such files. `beside` learns from a file of `ask` and the vectors of the same items, as
+``Decider(model, embedder=…).fit`` does: the chat model as it comes, with a temperature and a bias
+for each label of 8 and 16 examples, and with weights of the vectors.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ from structgen.decisions import (
     measured,
     questions_from_json,
 )
+from structgen.decisions.calibration import fitted
+from structgen.decisions.distributions import Distribution, softmax
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 SETS = runpy.run_path(str(DATA / "decision_sets.py"))["SETS"]
@@ -171,14 +177,15 @@ def by_sklearn(embedder: Any, states: list[str], right: Any, learned: Any, rest:
 
 def ask(name: str, file: Path, n_items: int) -> None:
     decider = Decider(name, warn=False)
+    sets = {name: one for name, one in all_sets().items() if " " not in name}
     known = set()
     if file.exists():
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         known = {(line["set"], line["text"]) for line in lines}
     with file.open("a", encoding="utf-8") as out:
         for at in range(n_items):
-            for set_name, (question, states, right) in all_sets().items():
-                if " " in set_name or at >= len(states) or (set_name, states[at]) in known:
+            for set_name, (question, states, right) in sets.items():
+                if at >= len(states) or (set_name, states[at]) in known:
                     continue
                 began = time.process_time()
                 answer = decider.decide(states[at], {"q": question})["q"]
@@ -195,13 +202,47 @@ def ask(name: str, file: Path, n_items: int) -> None:
 def asked(files: list[Path]) -> None:
     for file in files:
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        for name in SETS:
+        for name in dict.fromkeys(line["set"] for line in lines):
             mine = [line for line in lines if line["set"] == name]
             made = measured(
                 [np.array(one["given"]) for one in mine], [one["right"] for one in mine]
             )
             seconds = np.median([one["seconds"] for one in mine])
             print(f"{file.stem} {name}: {cell([made])} of {len(mine)}, {seconds:.2f} s a question")
+
+
+def beside(name: str, file: Path) -> None:
+    embedder = structgen.load_embedder(name)
+    given: dict[str, list[dict[str, Any]]] = {}
+    for text in file.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        given.setdefault(line["set"], []).append(line)
+    head = ["model", "8, bias", "16, bias", "8, vectors", "16, vectors"]
+    print(f"| question | items | {' | '.join(head)} | s a question |\n{'|---' * (len(head) + 3)}|")
+    for set_name, lines in given.items():
+        right = np.array([line["right"] for line in lines])
+        known = np.array([embedder.result(line["text"]).vectors[0] for line in lines], float)
+        made = [np.array(line["given"]) for line in lines]
+        model = [Distribution(one, one, one, 1.0) for one in made]
+        cells = [cell([measured(made, right.tolist())])]
+        for vectors in (None, known):
+            for n in (8, 16):
+                found = []
+                for learned, rest in draws(right, n):
+                    fit, _, _ = fitted(
+                        [model[i] for i in learned],
+                        right[learned].tolist(),
+                        has_bias=True,
+                        vectors=None if vectors is None else vectors[learned],
+                    )
+                    logs = np.array([model[i].logs for i in rest])
+                    scores = fit.scores(
+                        logs, known[rest] if vectors is not None else known[rest, :0]
+                    )
+                    found.append(measured(softmax(scores), right[rest].tolist()))
+                cells.append(cell(found))
+        seconds = np.median([line["seconds"] for line in lines])
+        print(f"| {set_name} | {len(lines)} | {' | '.join(cells)} | {seconds:.2f} |", flush=True)
 
 
 def main() -> None:
@@ -216,9 +257,14 @@ def main() -> None:
     asking.add_argument("--items", type=int, default=100)
     showing = commands.add_parser("asked")
     showing.add_argument("files", type=Path, nargs="+")
+    learning = commands.add_parser("beside")
+    learning.add_argument("embedder")
+    learning.add_argument("file", type=Path)
     given = parser.parse_args()
     if given.command == "vectors":
         vectors(given.embedder, has_sklearn=given.sklearn)
+    elif given.command == "beside":
+        beside(given.embedder, given.file)
     elif given.command == "ask":
         ask(given.model, given.file, given.items)
     else:

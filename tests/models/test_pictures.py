@@ -1,4 +1,4 @@
-"""Pictures in prompts, on tiny models of two families behind the runtime's own processors."""
+"""Pictures in prompts, on tiny models of three families behind the runtime's own processors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from structgen.decoding.options import parse
 from structgen.errors import PromptError
 from structgen.media import Audio, Image, data_uri, marked
 
-FAMILIES = ("phi3v", "qwen2_5_vl")
+FAMILIES = ("phi3v", "qwen2_5_vl", "gemma3")
 MARKERS = {
     "phi3v": "<|image_{}|>\n",
     "qwen2_5_vl": "<|vision_start|><|image_pad|><|vision_end|>",
+    "gemma3": "<start_of_image>",  # and the processor puts empty lines around
 }
 RED, BLUE = png((220, 20, 20)), png((10, 20, 230), (30, 90))
 
@@ -94,11 +95,12 @@ def test_thoughts_and_calls_come_after_pictures(qwen):
 def test_special_tokens_that_users_spell_stay_text(seeing):
     ids = seeing.vocabulary.named_tokens
     generator = structgen.Generator(seeing)
-    spelt = "<|vision_start|><|image_pad|><|image_1|><|im_end|>"
+    spelt = "<|vision_start|><|image_pad|><|image_1|><start_of_image><|im_end|>"
     prompt = generator._task.prepare([spelt, Image(RED), "x"], parse({}))
     kinds = prompt.token_ids.tolist()
     assert kinds.count(ids["<|im_end|>"]) == 1
     assert kinds.count(ids["<|vision_start|>"]) == (seeing.og_model.type == "qwen2_5_vl")
+    assert kinds.count(ids["<start_of_image>"]) == (seeing.og_model.type == "gemma3")
     assert min(kinds) >= 0
     assert isinstance(generator([spelt, Image(RED)], max_new_tokens=3), str)
 

@@ -1,5 +1,5 @@
-"""Vision models of a few kilobytes: random graphs in the forms of two families, Phi-3 vision and
-Qwen2.5-VL, with the runtime's own processors before them.
+"""Vision models of a few kilobytes: random graphs in the forms of three families, Phi-3 vision,
+Qwen2.5-VL and Gemma 3, with the runtime's own processors before them.
 
 What a model writes depends on every pixel's colour (by means), on where pictures stand, and on the
 order of the tokens. So a wrong picture, place or cache shows in the scores.
@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from PIL import Image as Pillow
 
 HIDDEN = 16
-CONTEXT = {"phi3v": 8192, "qwen2_5_vl": 512}
+CONTEXT = {"phi3v": 8192, "qwen2_5_vl": 512, "gemma3": 2048}
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -47,7 +47,7 @@ def phi3v(folder: Path) -> Path:
         "phi3v",
         inputs=["pixel_values", "image_sizes"],
         vision=_PHI_VISION,
-        is_own="Less (ids, zero)",
+        is_own="own = Less (ids, zero)",
         positions="int64[B, S] position_ids",
         place="positions = Cast <to = 1> (position_ids)",
         operations=[
@@ -66,7 +66,7 @@ def qwen2_5_vl(folder: Path) -> Path:
         "qwen2_5_vl",
         inputs=["pixel_values", "image_grid_thw"],
         vision=_QWEN_VISION,
-        is_own="Equal (ids, pad)",
+        is_own="own = Equal (ids, pad)",
         positions="int64[3, B, S] position_ids",
         place="""all = Cast <to = 1> (position_ids)
             weights = Constant <value = float[3, 1, 1] {1.0, 0.5, 0.25}> ()
@@ -82,6 +82,30 @@ def qwen2_5_vl(folder: Path) -> Path:
             ("PatchImage", {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}),
         ],
         more={"spatial_merge_size": 2, "tokens_per_second": 2.0, "patch_size": 14},
+    )
+
+
+def gemma3(folder: Path) -> Path:
+    """A folder like one of Gemma 3."""
+    return _folder(
+        folder,
+        "gemma3",
+        inputs=["pixel_values"],
+        vision=_GEMMA_VISION,
+        is_own=f"""soft = Constant <value = int64 {{{IDS["<image_soft_token>"]}}}> ()
+            own = Equal (ids, soft)""",
+        positions="int64[B, S] position_ids",
+        place="positions = Cast <to = 1> (position_ids)",
+        operations=[
+            ("DecodeImage", {"color_space": "RGB"}),
+            (
+                "Resize",
+                {"width": 896, "height": 896, "interpolation": "CUBIC", "keep_aspect_ratio": 0},
+            ),
+            ("Rescale", {"rescale_factor": 1 / 255}),
+            ("Normalize", {"mean": [0.5] * 3, "std": [0.5] * 3}),
+            ("Permute3D", {"dims": [2, 0, 1]}),
+        ],
     )
 
 
@@ -137,17 +161,30 @@ vision (float[P, 1176] pixel_values, int64[N, 3] image_grid_thw)
     image_features = MatMul (colours, of_colour)
 }"""
 
+_GEMMA_VISION = """<ir_version: 8, opset_import: ["" : 17]>
+vision (float[N, 3, 896, 896] pixel_values) => (float[N, 256, 16] image_features) {
+    places = Constant <value = int64[2] {2, 3}> ()
+    colours = ReduceMean <axes = [2, 3], keepdims = 0> (pixel_values)
+    features = MatMul (colours, of_colour)
+    middle = Constant <value = int64[1] {1}> ()
+    single = Unsqueeze (features, middle)
+    many = Constant <value = int64[3] {1, 256, 1}> ()
+    image_features = Tile (single, many)
+}"""
+
 _EMBEDDING = """<ir_version: 8, opset_import: ["" : 17]>
 embedding (int64[B, S] input_ids, float[n, 16] image_features) => (float[B, S, 16] inputs_embeds) {
     zero = Constant <value = int64 {0}> ()
     pad = Constant <value = int64 {PAD}> ()
     ids = Identity (input_ids)
-    own = IS_OWN
+    IS_OWN
     known = Max (ids, zero)
     plain = Gather <axis = 0> (table, known)
     indices = NonZero (own)
     places = Transpose (indices)
-    inputs_embeds = ScatterND (plain, places, image_features)
+    rows = Constant <value = int64[2] {-1, 16}> ()
+    features = Reshape <allowzero = 0> (image_features, rows)
+    inputs_embeds = ScatterND (plain, places, features)
 }"""
 
 _DECODER = """<ir_version: 8, opset_import: ["" : 17]>
@@ -220,6 +257,8 @@ def _folder(
         for name_of, value in values.items():
             model.graph.initializer.append(numpy_helper.from_array(value, name_of))
         onnx.checker.check_model(model)
+        if kind == "gemma3" and name == "embedding.onnx":  # with pictures 3 axes, without 2
+            model.graph.input[1].type.tensor_type.ClearField("shape")
         onnx.save(model, folder / name)
 
     own = {"of_colour": weights(3, HIDDEN, scale=2.0)}

@@ -116,6 +116,12 @@ def test_quotes_are_the_pieces_of_random_documents(r: random.Random) -> None:
              "Über 日本語です。はい 😀 é", "The mill was sold.\tSee e.g."],
             ["The mill", "It is.", "sold."],
         ),
+        (
+            "line",
+            ["Über 日本語です。はい 😀 é", "The mill was sold.\tSee e.g. C:\\new, or 3.5 km on.",
+             "The mill was sold.\tSee e.g. C:\\new, or 3.5 km on.\n\nÜber 日本語です。はい 😀 é"],
+            ["The mill was sold.", "Über", "", "or 3.5 km on.", "on.\n"],
+        ),
         ("character", ["ill", " ", "s built", "😀 é", '."'], ["illx", ""]),
     ],
 )  # fmt: skip
@@ -126,6 +132,15 @@ def test_units(unit: Any, good: list[str], bad: list[str]) -> None:
     for text in good:
         start, end = constraint.output.parse(text).places[0]
         assert DOCUMENT[start:end] == text
+
+
+def test_lines_are_what_the_library_splits() -> None:
+    text = "  a b \r\n\n\tc\x0bd\u2028 \x85é\x1e f\n"
+    constraint = structgen.compile(Quote(text, "line", max=1), BYTES)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    assert lines == ["a b", "c", "d", "é", "f"]
+    assert all(accepted(constraint, line) for line in lines)
+    assert not any(accepted(constraint, wrong) for wrong in ("a", " a b", "a b ", "c\x0bd", "f\n"))
 
 
 def test_folding() -> None:
@@ -149,6 +164,7 @@ TYPES: dict[str, Any] = {
     "characters": Quote(DOCUMENT, "character"),
     "few words": Quote(DOCUMENT, min=2, max=3),
     "sentences": Quote(DOCUMENT, "sentence"),
+    "lines": Quote(DOCUMENT, "line", max=2),
     "folded": Quote(DOCUMENT, ignore_case=True, any_whitespace=True),
     "beside others": "[" + Quote(DOCUMENT, max=4) + "]" & ~Regex(r"\[The.*"),
     "of two": Quote(DOCUMENT) | Quote("The mill was built of oak."),

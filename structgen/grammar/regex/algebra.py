@@ -24,7 +24,7 @@ from . import tree as regex_tree
 KEYWORD = "$structgen-regex"
 """The keyword of a JSON Schema that holds an expression for a string."""
 
-UNITS = ("word", "character", "sentence")
+UNITS = ("word", "character", "sentence", "line")
 """What a quote may be counted in."""
 
 SURROGATES = re.compile("[\ud800-\udfff]")
