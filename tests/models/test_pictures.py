@@ -1,4 +1,4 @@
-"""Pictures in prompts, on tiny models of three families behind the runtime's own processors."""
+"""Pictures in prompts, on tiny models of four families behind the runtime's own processors."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ FAMILIES = ("phi3v", "qwen2_5_vl", "gemma3")
 MARKERS = {
     "phi3v": "<|image_{}|>\n",
     "qwen2_5_vl": "<|vision_start|><|image_pad|><|vision_end|>",
+    "phi4mm": "<|image_{}|>",
     "gemma3": "<start_of_image>",  # and the processor puts empty lines around
 }
 RED, BLUE = png((220, 20, 20)), png((10, 20, 230), (30, 90))
@@ -68,6 +69,12 @@ def test_outputs_are_those_of_the_runtimes_own_processor(seeing, pictures):
     result = generator.result([*parts, "what?"], max_new_tokens=8)
     end = seeing.vocabulary.eos_token_ids[0]
     assert [*result.token_ids] == [*expected, end][: expected.index(end) if end in expected else 8]
+
+
+def test_phi_4_sees_as_the_runtimes_own_processor(tmp_path):
+    """By itself: its tokens' ids are fixed in the runtime, so each pass has 200,000 scores."""
+    model = structgen.load(tiny_vision.phi4mm(tmp_path / "phi4mm"))
+    test_outputs_are_those_of_the_runtimes_own_processor(model, [RED])
 
 
 def test_what_is_written_is_text_of_the_output_type(seeing):

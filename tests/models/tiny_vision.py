@@ -1,5 +1,5 @@
-"""Vision models of a few kilobytes: random graphs in the forms of three families, Phi-3 vision,
-Qwen2.5-VL and Gemma 3, with the runtime's own processors before them.
+"""Vision models of a few kilobytes: random graphs in the forms of four families, Phi-3 vision,
+Phi-4-multimodal, Qwen2.5-VL and Gemma 3, with the runtime's own processors before them.
 
 What a model writes depends on every pixel's colour (by means), on where pictures stand, and on the
 order of the tokens. So a wrong picture, place or cache shows in the scores.
@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from PIL import Image as Pillow
 
 HIDDEN = 16
-CONTEXT = {"phi3v": 8192, "qwen2_5_vl": 512, "gemma3": 2048}
+CONTEXT = {"phi3v": 8192, "phi4mm": 4096, "qwen2_5_vl": 512, "gemma3": 2048}
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -30,6 +30,8 @@ TOKENS = [*SPECIAL, *byte_alphabet()]
 IDS = {token: i for i, token in enumerate(TOKENS)}
 PAD = IDS["<|image_pad|>"]
 SIZE = len(TOKENS)
+FAR = 200_010
+"""The token that Phi-4's processor takes for a picture, whatever the tokenizer says."""
 
 
 def png(colour: tuple[int, int, int] = (200, 30, 30), size: tuple[int, int] = (60, 40)) -> bytes:
@@ -46,7 +48,7 @@ def phi3v(folder: Path) -> Path:
         folder,
         "phi3v",
         inputs=["pixel_values", "image_sizes"],
-        vision=_PHI_VISION,
+        vision=_PHI_3_VISION,
         is_own="own = Less (ids, zero)",
         positions="int64[B, S] position_ids",
         place="positions = Cast <to = 1> (position_ids)",
@@ -85,6 +87,27 @@ def qwen2_5_vl(folder: Path) -> Path:
     )
 
 
+def phi4mm(folder: Path) -> Path:
+    """A folder like that of microsoft/Phi-4-multimodal-instruct-onnx, without its speech."""
+    return _folder(
+        folder,
+        "phi4mm",
+        inputs=["pixel_values", "attention_mask", "image_sizes"],
+        vision=_PHI_4_VISION,
+        is_own=f"""far = Constant <value = int64 {{{FAR}}}> ()
+            own = Equal (ids, far)""",
+        positions="int64[B, S] position_ids",
+        place="positions = Cast <to = 1> (position_ids)",
+        operations=[
+            ("DecodeImage", {"color_space": "RGB"}),
+            ("Phi4VisionDynamicPreprocess", {"dynamic_hd": 36, "dyhd_base_resolution": 448}),
+            ("Rescale", {"rescale_factor": 1 / 255}),
+            ("Normalize", {"mean": [0.5] * 3, "std": [0.5] * 3}),
+            ("Phi4VisionProcessor", {"dyhd_base_resolution": 448, "interpolation": "CUBIC"}),
+        ],
+    )
+
+
 def gemma3(folder: Path) -> Path:
     """A folder like one of Gemma 3."""
     return _folder(
@@ -113,22 +136,7 @@ def gemma3(folder: Path) -> Path:
 _PHI_VISION = """<ir_version: 8, opset_import: ["" : 17]>
 vision (float[N, C, 3, h, w] pixel_values, int64[N, 2] image_sizes)
 => (float[n, 16] image_features) {
-    side = Constant <value = int64 {336}> ()
-    one = Constant <value = int64 {1}> ()
-    axes = Constant <value = int64[1] {1}> ()
-    crops = Div (image_sizes, side)
-    area = ReduceProd <axes = [1], keepdims = 1> (crops)
-    zero = Constant <value = int64 {0}> ()
-    high = Gather <axis = 1> (crops, zero)
-    rows = Unsqueeze (high, axes)
-    per = Constant <value = int64 {144}> ()
-    twelve = Constant <value = int64 {12}> ()
-    area_1 = Add (area, one)
-    rows_1 = Add (rows, one)
-    a = Mul (area_1, per)
-    b = Mul (rows_1, twelve)
-    ab = Add (a, b)
-    counts = Add (ab, one)
+    COUNTS
     places = Constant <value = int64[3] {2, 3, 4}> ()
     crop_means = ReduceMean <axes = [3, 4], keepdims = 0> (pixel_values)
     sums = ReduceMean <axes = [1], keepdims = 0> (crop_means)
@@ -148,6 +156,55 @@ vision (float[N, C, 3, h, w] pixel_values, int64[N, 2] image_sizes)
     place_s = Sin (place)
     image_features = Add (colour, place_s)
 }"""
+
+_PHI_3_VISION = _PHI_VISION.replace(
+    "COUNTS",
+    """
+    side = Constant <value = int64 {336}> ()
+    one = Constant <value = int64 {1}> ()
+    axes = Constant <value = int64[1] {1}> ()
+    crops = Div (image_sizes, side)
+    area = ReduceProd <axes = [1], keepdims = 1> (crops)
+    zero = Constant <value = int64 {0}> ()
+    high = Gather <axis = 1> (crops, zero)
+    rows = Unsqueeze (high, axes)
+    per = Constant <value = int64 {144}> ()
+    twelve = Constant <value = int64 {12}> ()
+    area_1 = Add (area, one)
+    rows_1 = Add (rows, one)
+    a = Mul (area_1, per)
+    b = Mul (rows_1, twelve)
+    ab = Add (a, b)
+    counts = Add (ab, one)
+""",
+)
+
+# Of pictures of one crop: what the mask of the crop has, and a token for each of its lines.
+_PHI_4_VISION = _PHI_VISION.replace(
+    "int64[N, 2]", "float[N, C, 32, 32] image_attention_mask, int64[N, 2]"
+).replace(
+    "COUNTS",
+    """
+    zero = Constant <value = int64 {0}> ()
+    one = Constant <value = int64 {1}> ()
+    axes = Constant <value = int64[1] {1}> ()
+    from = Constant <value = int64[3] {1, 0, 0}> ()
+    till = Constant <value = int64[3] {2, 32, 32}> ()
+    along = Constant <value = int64[3] {1, 2, 3}> ()
+    steps = Constant <value = int64[3] {1, 2, 2}> ()
+    cells = Slice (image_attention_mask, from, till, along, steps)
+    first = Constant <value = int64[1] {0}> ()
+    last_axis = Constant <value = int64[1] {3}> ()
+    line_starts = Slice (cells, first, axes, last_axis)
+    n_cells = ReduceSum <keepdims = 0> (cells, along)
+    n_lines = ReduceSum <keepdims = 0> (line_starts, along)
+    always = Constant <value = float {273.0}> ()
+    both = Add (n_cells, n_lines)
+    many = Add (both, always)
+    whole = Cast <to = 7> (many)
+    counts = Unsqueeze (whole, axes)
+""",
+)
 
 _QWEN_VISION = """<ir_version: 8, opset_import: ["" : 17]>
 vision (float[P, 1176] pixel_values, int64[N, 3] image_grid_thw)
@@ -178,7 +235,9 @@ embedding (int64[B, S] input_ids, float[n, 16] image_features) => (float[B, S, 1
     pad = Constant <value = int64 {PAD}> ()
     ids = Identity (input_ids)
     IS_OWN
-    known = Max (ids, zero)
+    size = Constant <value = int64 {SIZE}> ()
+    other = Max (ids, zero)
+    known = Mod (other, size)
     plain = Gather <axis = 0> (table, known)
     indices = NonZero (own)
     places = Transpose (indices)
@@ -230,6 +289,13 @@ decoder (float[B, S, 16] inputs_embeds, int64[B, T] attention_mask, POSITIONS,
 }"""
 
 
+_WIDE = f"""    known = MatMul (curved, head)
+    pads = Constant <value = int64[6] {{0, 0, 0, 0, 0, {FAR + 1 - SIZE}}}> ()
+    little = Constant <value = float {{-10000.0}}> ()
+    logits = Pad (known, pads, little)"""
+"""Scores for tokens up to `FAR`."""
+
+_CALLED = {"attention_mask": "image_attention_mask"}
 _DOTTED = {
     "past_key": "past_key_values.0.key",
     "past_value": "past_key_values.0.value",
@@ -262,15 +328,19 @@ def _folder(
         onnx.save(model, folder / name)
 
     own = {"of_colour": weights(3, HIDDEN, scale=2.0)}
-    if kind == "phi3v":
+    if kind in ("phi3v", "phi4mm"):
         own["of_place"] = weights(1, HIDDEN, scale=0.1)
     save("vision.onnx", vision, **own)
-    text = _EMBEDDING.replace("IS_OWN", is_own).replace("PAD", str(PAD))
+    text = _EMBEDDING.replace("IS_OWN", is_own).replace("PAD", str(PAD)).replace("SIZE", str(SIZE))
     save("embedding.onnx", text, table=weights(SIZE, HIDDEN))
     text = _DECODER.replace("POSITIONS", positions).replace("PLACE", place)
+    size = SIZE
+    if kind == "phi4mm":
+        size = FAR + 1
+        text = text.replace("    logits = MatMul (curved, head)", _WIDE)
     save(
         "model.onnx",
-        text.replace("300", str(SIZE)),
+        text.replace("300", str(size)),
         of_position=weights(1, 1, HIDDEN, scale=0.3),
         wq=weights(HIDDEN, HIDDEN, scale=0.3),
         wk=weights(HIDDEN, HIDDEN, scale=0.3),
@@ -284,7 +354,7 @@ def _folder(
             "eos_token_id": IDS["<|im_end|>"],
             "pad_token_id": 0,
             "context_length": CONTEXT[kind],
-            "vocab_size": SIZE,
+            "vocab_size": size,
             "image_token_id": PAD,
             "vision_start_token_id": IDS["<|vision_start|>"],
             "decoder": {
@@ -316,13 +386,15 @@ def _folder(
             "vision": {
                 "filename": "vision.onnx",
                 "config_filename": "processor_config.json",
-                "inputs": {name: name for name in inputs},
+                "inputs": {name: _CALLED.get(name, name) for name in inputs},
                 "outputs": {"image_features": "image_features"},
                 **(more or {}),
             },
         },
         "search": {"max_length": CONTEXT[kind], "past_present_share_buffer": False},
     }
+    if kind == "phi4mm":
+        config["model"]["speech"] = {"filename": "", "config_filename": ""}
     (folder / "genai_config.json").write_text(json.dumps(config))
     steps = [
         {
@@ -336,7 +408,12 @@ def _folder(
         for i, (name, a) in enumerate(operations)
     ]
     processor = {"processor": {"name": "pictures", "transforms": steps}}
+    if kind == "phi4mm":
+        processor["processor"]["output_aligner"] = "phi4-vision-aligner"
+        steps[2]["operation"]["inputs"] = [":0"]
+        steps[4]["operation"]["inputs"] = [":0", "1:1"]
     (folder / "processor_config.json").write_text(json.dumps(processor))
+    special = dict(enumerate(SPECIAL)) | ({FAR: "<|endoftext10|>"} if kind == "phi4mm" else {})
     tokenizer = {
         "version": "1.0",
         "added_tokens": [
@@ -349,7 +426,7 @@ def _folder(
                 "rstrip": False,
                 "normalized": False,
             }
-            for i, token in enumerate(SPECIAL)
+            for i, token in special.items()
         ],
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},

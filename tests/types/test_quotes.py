@@ -290,7 +290,7 @@ def test_a_quote_by_itself_parses_to_where_it_stands() -> None:
 def test_what_a_quote_refuses() -> None:
     for arguments, message in (
         ({"document": 3}, "as str"),
-        ({"document": "a", "unit": "line"}, "no unit 'line'"),
+        ({"document": "a", "unit": "page"}, "no unit 'page'"),
         ({"document": "a", "min": 0}, "1 unit or more"),
         ({"document": "a", "min": 3, "max": 2}, "1 unit or more"),
         ({"document": "a", "max": "3"}, "is an int"),
@@ -335,7 +335,7 @@ def test_pieces_that_a_vocabulary_cannot_write_are_left_out() -> None:
 def test_a_document_inside_a_schema_is_checked() -> None:
     keyword = "$structgen-regex"
     for bad in (
-        ["quote", "a", "line", 1, None, False, False],
+        ["quote", "a", "page", 1, None, False, False],
         ["quote", "a", "word", 0, None, 0, 0],
     ):
         with pytest.raises(structgen.errors.SchemaError):
