@@ -52,6 +52,10 @@ from structgen.storage.user_folder import contents
 MAX_TOKEN_ID = (1 << 24) - 1
 """A file with ids above this is taken for malformed: the id → bytes table would fill the memory."""
 
+_MOST_TOKENS = 2_000_000
+"""The largest vocabularies have 0.9 million; more would be read for minutes."""
+
+_MOST_VALUES = 10_000_000  # of a file
 _MOST_CHARACTERS = 1 << 27  # of all tokens together, behind each step of a decoder
 _LONGEST_CONTENT = 64  # that such a step may put where something else was
 _MOST_STEPS = 32
@@ -160,6 +164,9 @@ def _understood(file: Path, document: dict[str, Any]) -> TokenTable:
         _fail(file, 'it has no "model" with a "vocab"', "Is it a Hugging Face tokenizer.json?")
     ids = _model_ids(file, model)
     added, special = _added_tokens(file, document)
+    if len(ids) + len(added) > _MOST_TOKENS:
+        n = len(ids) + len(added)
+        _fail(file, f"it has {n:,} tokens, and may have {_MOST_TOKENS:,}", _ELSE)
     # The token for "something unknown" stands for no particular text.
     unknown = model.get("unk_id")
     if not isinstance(unknown, int):
@@ -455,13 +462,17 @@ def _read_json_beside(file: Path) -> dict[str, Any]:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        document = json.loads(contents(file))
+        text = contents(file)
+        is_small = text.count(b",") <= _MOST_VALUES
+        document = json.loads(text) if is_small else None
     except FileNotFoundError:
         _fail(file, "there is no such file", "Pass a tokenizer.json, or the folder that holds one.")
     except OSError as error:
         _fail(file, f"it cannot be read ({error.strerror})", "Check the path and its permissions.")
     except (ValueError, RecursionError) as error:
         _fail(file, f"it is not JSON ({error})", "Fetch the file again.")
+    if not is_small:
+        _fail(file, f"it has more than {_MOST_VALUES:,} values", _ELSE)
     if not isinstance(document, dict):
         _fail(file, "it is not a JSON object", "Fetch the file again.")
     return document

@@ -21,6 +21,7 @@ from tokenizers import models as kinds
 
 from structgen import Vocabulary
 from structgen.errors import VocabularyError
+from structgen.vocabulary import tokenizer_bytes
 from structgen.vocabulary.trie import MAX_TOKEN_BYTES, Trie
 
 KINDS = pytest.mark.parametrize("kind", real_tokenizers.KINDS)
@@ -672,6 +673,19 @@ def test_malformed_files(content: Any, message: str, tmp_path: Path) -> None:
         Vocabulary.from_tokenizer_json(path)
     assert str(path) in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "message"),
+    [("_MOST_TOKENS", "it has 4 tokens, and may have 2"), ("_MOST_VALUES", "more than 2 values")],
+)
+def test_vocabularies_that_would_be_read_for_minutes(
+    bound: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, document(model={"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2}}))
+    monkeypatch.setattr(tokenizer_bytes, bound, 2)
+    with pytest.raises(VocabularyError, match=message):
+        Vocabulary.from_tokenizer_json(path)
 
 
 def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
