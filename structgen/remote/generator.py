@@ -361,8 +361,8 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
             cause = error.__cause__ or error
             why = str(cause) or type(cause).__name__
             raise RemoteError(f"{where} cannot be reached, or broke off: {why}.") from error
-        # The client lets through what reading an answer raises: no JSON, no UTF-8.
-        if isinstance(error, (openai.OpenAIError, ValueError)):
+        # The client lets through what reading an answer raises: no JSON, no UTF-8, too deep.
+        if isinstance(error, (openai.OpenAIError, ValueError, RecursionError)):
             raise RemoteError(f"{where} gave an answer that is not understood: {error}") from error
         raise
 

@@ -41,6 +41,10 @@ BROKEN: dict[str, Any] = {
     "no JSON": b'{"a": ',
     "a list": b"[1, 2]",
     "null": b"null",
+    "deep JSON": b"[" * 50_000 + b"]" * 50_000,
+    "a deep content": json.dumps(message(content="@"))
+    .encode()
+    .replace(b'"@"', b"[" * 900 + b"]" * 900),
     "a text": b'"hello"',
     "another object": b'{"foo": 1}',
     "an error": b'{"error": {"message": "out of memory"}}',
