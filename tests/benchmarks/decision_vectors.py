@@ -15,8 +15,8 @@ this process, all threads together.
 `ask` asks a chat model the first ``--items`` of the five questions and of each of the three sets
 and writes what it gave, line by line; run again, it goes on where it was stopped. `asked` makes a
 table of such files. `beside` learns from a file of `ask` and the vectors of the same items, as
-``Decider(model, embedder=…).fit`` does: the chat model as it comes, with a temperature and a bias
-for each label of 8 and 16 examples, and with weights of the vectors.
+``Decider(model, embedder=…).fit`` does ("both"), and compares the chat model as it comes and with a
+temperature and a bias for each label, and the embedder alone, on the same items.
 """
 
 from __future__ import annotations
@@ -213,36 +213,46 @@ def asked(files: list[Path]) -> None:
 
 def beside(name: str, file: Path) -> None:
     embedder = structgen.load_embedder(name)
-    given: dict[str, list[dict[str, Any]]] = {}
-    for text in file.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        given.setdefault(line["set"], []).append(line)
-    head = ["model", "8, bias", "16, bias", "8, vectors", "16, vectors"]
-    print(f"| question | items | {' | '.join(head)} | s a question |\n{'|---' * (len(head) + 3)}|")
-    for set_name, lines in given.items():
-        right = np.array([line["right"] for line in lines])
-        known = np.array([embedder.result(line["text"]).vectors[0] for line in lines], float)
-        made = [np.array(line["given"]) for line in lines]
-        model = [Distribution(one, one, one, 1.0) for one in made]
-        cells = [cell([measured(made, right.tolist())])]
-        for vectors in (None, known):
-            for n in (8, 16):
-                found = []
-                for learned, rest in draws(right, n):
-                    fit, _, _ = fitted(
-                        [model[i] for i in learned],
-                        right[learned].tolist(),
-                        has_bias=True,
-                        vectors=None if vectors is None else vectors[learned],
-                    )
-                    logs = np.array([model[i].logs for i in rest])
-                    scores = fit.scores(
-                        logs, known[rest] if vectors is not None else known[rest, :0]
-                    )
-                    found.append(measured(softmax(scores), right[rest].tolist()))
-                cells.append(cell(found))
-        seconds = np.median([line["seconds"] for line in lines])
-        print(f"| {set_name} | {len(lines)} | {' | '.join(cells)} | {seconds:.2f} |", flush=True)
+    embedder.result = Remembers(embedder)  # type: ignore[method-assign]
+    decider = Decider(embedder, warn=False)
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    head = "model | model, 16 | embedder | embedder, 16 | both, 8 | both, 16"
+    print(f"| question | items | {head} | s a question |\n{'|---' * 9}|")
+    for set_name, (question, states, answers) in all_sets().items():
+        known = {line["text"]: line for line in lines if line["set"] == set_name}
+        at = [i for i, state in enumerate(states) if state in known]
+        if not at:
+            continue
+        texts, right = [states[i] for i in at], np.array(answers)[at]
+        vectors = np.array([embedder.result(text).vectors[0] for text in texts], float)
+        by_model = np.array([known[text]["given"] for text in texts])
+        by_embedder = probabilities(decider, question, texts)
+        cells = [
+            cell([measured(by_model, right.tolist())]),
+            learned_from(by_model, vectors[:, :0], right, 16),
+            cell([measured(by_embedder, right.tolist())]),
+            learned_from(by_embedder, vectors, right, 16),
+            learned_from(by_model, vectors, right, 8),
+            learned_from(by_model, vectors, right, 16),
+        ]
+        seconds = np.median([known[text]["seconds"] for text in texts])
+        print(f"| {set_name} | {len(at)} | {' | '.join(cells)} | {seconds:.2f} |", flush=True)
+
+
+def learned_from(given: Any, vectors: Any, right: Any, n: int) -> str:
+    """What is learned of ``n`` examples of each label, of the vectors too if they have numbers."""
+    found = []
+    for learned, rest in draws(right, n):
+        told = [Distribution(one, one, one, 1.0) for one in given]
+        fit, _, _ = fitted(
+            [told[i] for i in learned],
+            right[learned].tolist(),
+            has_bias=True,
+            vectors=vectors[learned] if vectors.shape[1] else None,
+        )
+        scores = fit.scores(np.array([told[i].logs for i in rest]), vectors[rest])
+        found.append(measured(softmax(scores), right[rest].tolist()))
+    return cell(found)
 
 
 def main() -> None:
