@@ -160,6 +160,7 @@ class _Unit:
         # A batch of several is nobody's: it takes turns as one more, and keeps no prompts for any.
         self.owner: Hashable = owners.pop() if len(owners) == 1 else object()
         self.steps: Iterator[None] = iter(())
+        self.has_begun = False  # whether it is before its first pass, or further
 
     @property
     def is_masked(self) -> bool:
@@ -252,15 +253,18 @@ class Scheduler:
     def step(self) -> bool:
         """Let whoever's turn it is have a pass of the model; False when there is nothing to do."""
         self._awake.clear()
-        self._take_in()
-        while self._may_open():
-            self._open()
-        unit = self._turn()
-        if unit is None:
-            return False
+        has_begun = False
+        while not has_begun:
+            self._take_in()
+            while self._may_open():
+                self._open()
+            unit = self._turn()
+            if unit is None:
+                return False
+            has_begun, unit.has_begun = unit.has_begun, True
+            if self._advance(unit):
+                self._units.insert(len(self._units) if has_begun else 0, unit)
         self._passes += 1
-        if self._advance(unit):
-            self._units.append(unit)
         self._awake.set()
         return True
 
@@ -345,8 +349,7 @@ class Scheduler:
             jobs = self._companions(first)
             unit = _Unit(jobs)
             unit.steps = self._alone(first) if len(jobs) == 1 else self._together(unit, jobs)
-        if self._advance(unit):  # to before its first pass
-            self._units.appendleft(unit)
+        self._units.appendleft(unit)
 
     def _next(self) -> Job | WorkJob:
         open_of = Counter(job.owner for unit in self._units for job in unit.jobs)
@@ -495,6 +498,7 @@ class Scheduler:
             other = _Unit([jobs[index]])
             other.steps = rows.alone(index)
             unit.jobs.remove(jobs[index])
+            other.has_begun = True
             if self._advance(other):
                 self._units.append(other)
         if left:

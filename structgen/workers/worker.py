@@ -242,8 +242,8 @@ class _Worker:
             began = time.thread_time()
             job = self._prepare(message)
             together += [job] if job else []
+            self._scheduler.charge(owner, time.thread_time() - began)
             if compiles:
-                self._scheduler.charge(owner, time.thread_time() - began)
                 time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
             if compiles or job is None or not lines:
                 self._scheduler.submit(together)

@@ -164,6 +164,25 @@ def test_an_owner_pays_for_what_its_masks_take() -> None:
     assert set(office.ended.values()) == {None}
 
 
+def test_outputs_that_are_slow_to_begin_hold_up_another_owner_once() -> None:
+    model = Counting()
+    office = Office(model)
+    for prompt in "EFGH":
+        run = office.ask(prompt, owner="evil").run
+
+        def starts(start: Any = run.start, **options: Any) -> None:
+            model.time += 100  # such as looking for what the text begins with
+            start(**options)
+
+        run.start = starts  # type: ignore[method-assign]
+    office.ask("N", owner="good", search={"max_new_tokens": 20})
+    while "N" not in office.ended:
+        office.scheduler.step()
+    assert model.time < 2 * 100
+    office.finish()
+    assert set(office.ended.values()) == {None}
+
+
 def test_long_prompts_of_an_owner_take_no_more_time_than_another_has() -> None:
     model = Counting()
     office = Office(model)
@@ -523,7 +542,9 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
         return ErrandCall(0, 0, b"", None, owner)
 
     worker._prepare = prepare
-    handed = SimpleNamespace(submit=lambda jobs: told.append("handed in" * ("job" in jobs)))
+    handed = SimpleNamespace(
+        submit=lambda jobs: told.append("handed in" * ("job" in jobs)), charge=lambda *_: None
+    )
     worker._scheduler = handed
     for call in [ask("many"), ask("many"), ask("one")]:
         worker._arrived.put(call)
@@ -544,7 +565,7 @@ def test_a_call_that_an_adapter_comes_after_begins_before_anything_else_comes() 
     worker._arrived = SimpleNamespace(get=get, empty=lambda: not arrived)
     worker._prepare = lambda message: "job"
     worker._adapter = lambda message: None
-    worker._scheduler = SimpleNamespace(submit=told.extend)
+    worker._scheduler = SimpleNamespace(submit=told.extend, charge=lambda *_: None)
     worker._prepare_all()
     assert told == ["job", "waits"]
 
@@ -561,7 +582,9 @@ def test_what_is_prepared_has_as_long_as_the_pass_before_it_took() -> None:
         worker._is_over = len(waits) == 2
         return True
 
-    stub = SimpleNamespace(step=step, submit=lambda jobs: None, wake=lambda: None)
+    stub = SimpleNamespace(
+        step=step, submit=lambda jobs: None, wake=lambda: None, charge=lambda *_: None
+    )
     worker._scheduler = stub
     worker._listen()
     assert not worker._is_prepared.is_set()
