@@ -747,8 +747,8 @@ class Cursor:
         flags[doubtful] = 0
         flags[hopeless] = 1
         if np.count_nonzero(is_left) > _MANY:
-            for ids in reach.together(state, is_left):
-                to = engine.advance(state, int(ids[0]), self._text)
+            for known, ids in reach.together(state, is_left):
+                to = known or engine.advance(state, int(ids[0]), self._text)
                 try:
                     needed = engine.plan_size(to, _no_text)
                 except NeedsText:

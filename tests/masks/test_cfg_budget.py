@@ -12,7 +12,7 @@ import real_tokenizers
 from engine.walks import TINY, allowed, minimum, read_mask, would_accept
 
 import structgen
-from structgen import Cfg, Constraint
+from structgen import Cfg, Constraint, Regex, Text
 from structgen.automaton.cfg.machine import CfgMachine
 from structgen.constraint.engine import Engine
 from structgen.errors import TokenNotAllowed
@@ -73,6 +73,39 @@ def test_a_token_is_allowed_exactly_when_what_it_needs_fits(name: str) -> None:
                 mask = np.full((vocabulary.size + 31) // 32, 0xFFFFFFFF, np.uint32)
                 inside.engine(constraint).reach.restrict(state, most, mask)
                 assert bool(mask[token >> 5] >> (token & 31) & 1) is (most == needed)
+
+
+BESIDE = {
+    "between texts": (Text("<") + Cfg.named("csv") + Text(">"), "<name,age"),
+    "with a named token": (Cfg('start: (/[a-z ]+/ ";")+ <|im_start|>'), "one two"),
+    "with JSON": (Cfg('start: "x" %json {"type": "string", "pattern": "^[a-z]*!$"}'), 'x"a'),
+    "a pattern": (Text("[") + Regex("[a-z]*[0-9]"), "[abc"),
+}
+
+
+@pytest.mark.parametrize("name", list(BESIDE))
+def test_near_the_end_tokens_are_read_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, begun = BESIDE[name]
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    constraint = structgen.compile(output, vocabulary)
+    ids = vocabulary.encode_bytes(begun.encode())
+    free = constraint.start()
+    for token in ids:
+        free.accept(token)
+    read: list[int] = []
+    anew = Engine.advance_anew
+    monkeypatch.setattr(Engine, "advance_anew", lambda *args: read.append(args[2]) or anew(*args))
+    rng = random.Random(name)
+    for spare in (0, 1, 3):
+        cursor = constraint.start(len(ids) + free.min_tokens_to_finish() + spare)
+        for token in ids:
+            cursor.accept(token)
+        read.clear()
+        tokens = allowed(cursor, vocabulary)
+        assert len(read) < 500
+        without = allowed(free, vocabulary)
+        for token in rng.sample(without, min(len(without), 50)):
+            assert would_accept(cursor, token) is (token in tokens)
 
 
 @pytest.mark.parametrize("name", list(WRITTEN))

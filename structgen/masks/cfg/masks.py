@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.automaton.cfg import TEXT_END, CfgFrame, CfgMachine, Lexer, NamedTokenLeaf, unpack
-from structgen.automaton.core import BOTTOM, DEAD, GROW, Alternative, Leaf, Machine, TextHistory
+from structgen.automaton.core import BOTTOM, GROW, Alternative, Leaf, Machine, TextHistory
 from structgen.automaton.work import WORK
 from structgen.grammar.cfg import cache as grammar_cache
 from structgen.masks.frame_walks import FrameWalks
@@ -783,8 +783,8 @@ class CfgReach(Reach):
     def classes(self, state: int) -> tuple[Class, ...]:
         """The allowed tokens by the number of tokens needed after them, EOS ids left out.
 
-        Cost: a look-up once computed; before, 0.1 µs a node of the trie and the steps and
-        completions of states that have not been met.
+        Cost: a look-up once computed; before, that of `Reach._levels`, and the completions of
+        states that have not been met.
         """
         found = self._classes[state]
         if found is None:
@@ -809,33 +809,13 @@ class CfgReach(Reach):
 
     def _needed(self, state: int) -> npt.NDArray[np.int32]:
         """Tokens needed after each of ``trie.token_ids``, -1 where it leads nowhere."""
-        trie, step = self._store.trie, self._machine.step
+        trie = self._store.trie
         of_node = np.full(trie.n_nodes, -1, np.int32)
-        # Nodes of one level, and for each of them the state there, by its place in `states`.
-        nodes, at = np.zeros(1, np.int32), np.zeros(1, np.int64)
-        states = [state]
-        while len(nodes):
-            n_children = trie.n_children[nodes]
-            begins = trie.first_child[nodes] - np.cumsum(n_children) + n_children
-            nodes = np.repeat(begins, n_children) + np.arange(n_children.sum(), dtype=np.int32)
-            steps = np.repeat(at, n_children) << 8 | trie.byte[nodes]
-            table = np.zeros(len(states) << 8, np.int64)
-            table[steps] = 1
-            met = np.flatnonzero(table)
-            places: dict[int, int] = {DEAD: -1}
-            table[met] = [
-                places.setdefault(step(states[key >> 8], key & 255), len(places) - 1)
-                for key in met.tolist()
-            ]
-            at = table[steps]
-            nodes, at = nodes[at >= 0], at[at >= 0]
-            del places[DEAD]
-            states = list(places)
-            is_end = trie.token_start[nodes] != trie.token_start[nodes + 1]
+        for nodes, at, states in self._levels(state):
             sizes = np.full(len(states), -1, np.int32)
-            for place in np.flatnonzero(np.bincount(at[is_end], minlength=len(states))).tolist():
+            for place in np.flatnonzero(np.bincount(at, minlength=len(states))).tolist():
                 sizes[place] = self._size(states[place])
-            of_node[nodes[is_end]] = sizes[at[is_end]]
+            of_node[nodes] = sizes[at]
         return np.repeat(of_node, np.diff(trie.token_start))
 
     def _size(self, state: int) -> int:
