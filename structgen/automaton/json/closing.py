@@ -161,10 +161,12 @@ def _spare_keys(table: MemberTable, most: int) -> Iterator[tuple[str, int]]:
     queue = deque([] if start is None else [(start, "")])
     while queue:
         state, text = queue.popleft()
-        WORK.spend(2)
-        if symbols.label(state) >= 0 and text not in given:
-            yield text, symbols.label(state)
-        for mask, to in symbols.moves(state):
+        label = symbols.label(state)
+        if label >= 0 and text not in given:
+            yield text, label
+        moves = symbols.moves(state)
+        WORK.spend(2 + len(moves) + (len(table.bits) >> 1))
+        for mask, to in moves:
             room = most - seen.get(to, 0)
             if room > 0:
                 characters = symbols.alphabet.samples(mask, room)

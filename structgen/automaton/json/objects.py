@@ -512,6 +512,7 @@ class ObjectPlan(Frame):
         best: Text | None = None
         keys: Collection[str] = ()
         for conjunction, after in self._values.steps(state, outcome - 1, name):
+            WORK.spend(3)
             rest = self._rest(after)
             value = None if rest is None else self._language.shortest(conjunction)
             if rest is None or value is None:

@@ -701,7 +701,7 @@ class JsonLanguage(Language):
                     keyed if values is None else {k: v for k, v in values.items() if k in keyed}
                 )
         assert values is not None
-        WORK.spend(len(values) >> 2)
+        WORK.spend(2 * len(values))
         nodes = [self.nodes[n] for n in branch.nodes]
         barred = self._barred(nodes)
         demanding = [

@@ -127,9 +127,8 @@ class Alphabet:
 
     def samples(self, mask: int, most: int) -> list[str]:
         """Up to ``most`` characters of the minterms in ``mask``, ordinary ones first."""
-        minterm = self.minterm
-        ordinary = (char for char in _ORDINARY if mask >> minterm(ord(char)) & 1)
-        found = [*islice(ordinary, most)]
+        minterms = self.ascii_minterms()
+        found = [char for char in _ORDINARY if mask >> minterms[ord(char)] & 1][:most]
         runs = zip(self.minterms, pairwise((*self.starts, MAX_CODE_POINT + 1)), strict=True)
         while len(found) < most and (run := next(runs, None)) is not None:
             its_own, bounds = run
