@@ -234,7 +234,7 @@ async def run_errands(
 
 def _listening(model: Model, audio: Audio, prompt: str, temperature: float) -> Passes[Listening]:
     """An errand: a sound as samples, in windows."""
-    return at_once(cast("genai.TextModel", model).listening(audio, prompt, temperature))
+    return cast("genai.TextModel", model).listening(audio, prompt, temperature)
 
 
 def _hearing(model: Model, window: Window) -> Passes[Heard]:

@@ -24,6 +24,7 @@ from structgen.errors import ModelError, OptionError, PromptError
 from structgen.media import Audio
 from structgen.models.base import LoadOptions, run_passes
 from structgen.models.genai import sound
+from structgen.models.genai import whisper as genai_whisper
 from structgen.models.genai.whisper import _Written
 from structgen.models.listening import Heard, Listening, Segment, Transcript, Window
 
@@ -68,6 +69,28 @@ def test_flac_and_mp3():
     tagged = b"ID3\x04\0\0\0\0\x01\x02" + bytes(130) + sounds.mp3(50)
     assert np.array_equal(sound.decoded(tagged), sound.decoded(sounds.mp3(50)))
     assert len(sound.decoded(tagged)) == pytest.approx(50 * 1152 / 44_100 * 16_000, abs=2)
+
+
+@pytest.mark.parametrize("kind", ["flac", "mp3"])
+def test_a_long_file_is_decoded_in_parts(kind, monkeypatch):
+    values = np.random.default_rng(0).integers(-3000, 3000, 60).tolist()
+    data = sounds.flac(values, total=60 * 4096) if kind == "flac" else sounds.mp3(400)
+    whole = sound.decoded(data)
+    monkeypatch.setattr(sound, "_PART", 30_000)
+    longest, read = [], sound._read
+    monkeypatch.setattr(sound, "_read", lambda part: longest.append(out := read(part)) or out)
+    assert len(list(sound.decoding(data))) >= 5
+    assert max(map(len, longest)) <= 30_000 + (sound._LEAD + 4) * 1152
+    assert np.array_equal(sound.decoded(data), whole)
+
+
+def test_a_file_that_cannot_be_cut_is_short(monkeypatch):
+    frames = sounds.flac([5] * 40).split(b"\xff\xf8")
+    data = b"\xff\xf8".join([frames[0], *frames[:0:-1]])
+    assert len(sound.decoded(data)) == 40 * 4096
+    monkeypatch.setattr(sound, "_PART", 30_000)
+    with pytest.raises(PromptError, match="do not follow one another"):
+        sound.decoded(data)
 
 
 def test_what_is_no_number_is_silence():
@@ -257,7 +280,7 @@ def test_the_prompt_says_language_and_task(whisper, tone):
     assert before[1:-4] == whisper.encode("the t").tolist()
 
 
-def test_what_whisper_does_not_take(whisper, tone):
+def test_what_whisper_does_not_take(whisper, tone, monkeypatch):
     for prompt, message in (
         ("the", "hears, and the prompt has no sound"),
         ([tone, tone], "takes one sound"),
@@ -266,6 +289,9 @@ def test_what_whisper_does_not_take(whisper, tone):
     ):
         with pytest.raises(PromptError, match=message):
             whisper(prompt)
+    monkeypatch.setattr(genai_whisper, "decoded", None)  # nobody asks
+    with pytest.raises(PromptError, match="has 1,700 seconds, and tiny-whisper hears 30"):
+        whisper([Audio(sounds.flac([0] * 415, size=65_535))])
     with pytest.raises(ModelError, match="cannot embed"):
         whisper.embed("the")
 

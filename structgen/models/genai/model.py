@@ -73,7 +73,7 @@ from .sequences import (
     all_allowed,
     pads_exactly,
 )
-from .sound import decoded
+from .sound import decoding
 from .whisper import Whisper
 
 OUTPUT = "hidden_states"
@@ -488,12 +488,14 @@ class TextModel:
         Cost: for each window a pass of the encoder and one for each token. Whisper tiny writes a
         minute in 6 seconds on 2 cores.
         """
-        listening = self.listening(audio, prompt, temperature)
+        listening = run_passes(self.listening(audio, prompt, temperature))
         while (window := listening.window) is not None:
             listening.add(run_passes(self.hearing(window)))
         return listening.transcript
 
-    def listening(self, audio: Audio, prompt: str = "", temperature: float = 0.0) -> Listening:
+    def listening(
+        self, audio: Audio, prompt: str = "", temperature: float = 0.0
+    ) -> Passes[Listening]:
         """The windows of a sound, none of them heard yet. Args and raises as `transcribe`."""
         if not isinstance(self.reader, Whisper):
             error = ModelError(f"{self.name} transcribes nothing. {_THOSE_THAT_HEAR}")
@@ -510,7 +512,7 @@ class TextModel:
         words = prompt.strip()
         token_ids = self.encode(f" {words}") if words else np.empty(0, np.int32)
         first = Window(np.empty(0, np.float32), *self.reader.told(audio), token_ids, temperature)
-        return Listening(decoded(audio.data), first)
+        return Listening((yield from decoding(audio.data)), first)
 
     def hearing(self, window: Window) -> Passes[Heard]:
         """What is heard in a window of `listening`, pass by pass."""

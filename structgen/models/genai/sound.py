@@ -2,7 +2,8 @@
 
 Owns the bounds of a sound, by the headers of its frames, and 16,000 samples a second. The runtime
 decodes a file whole, however long it is, and has no bound: a FLAC file of 25 MB may stand for a
-year of silence. So the frames that its decoder could find are counted first, never too few.
+year of silence. So the frames that its decoder could find are counted first, never too few; and a
+long MP3 or FLAC file is cut between frames, because all else waits while the runtime decodes.
 
 The runtime shows samples of no file by itself: it has processors of models, which decode, compute
 features, and keep what they decode. Its processor of Whisper takes any steps, so here is one of a
@@ -17,12 +18,15 @@ import math
 import re
 import struct
 import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from structgen.errors import PromptError
+from structgen.models.base import Passes, run_passes
 from structgen.models.listening import RATE, Samples
 
 from .runtime import og
@@ -33,21 +37,50 @@ MOST_SECONDS = 1_800
 MOST_SAMPLES = 60_000_000
 """Most samples of a file, all channels together: each takes some 16 bytes while it is decoded."""
 
+_PART = 1_000_000
+"""Samples, of all channels together, after which a file is cut: 0.02 s of FLAC, 0.1 s of MP3."""
+
+_LEAD = 32
+"""Frames of an MP3 file before a part that are decoded with it: a frame may have its bits in those
+before, 511 bytes at most, and they are 24 bytes long at least."""
+
 _RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000)
 _MOST_SYNCS = 100_000  # of a FLAC file: half an hour has some 20,000 frames; of MP3 four times
 _MOST_PARTS = 1_000  # tags before a sound, or parts of a WAV file before its samples
 
 
 class _About(NamedTuple):
-    """What a file says of itself: samples a second, channels, and frames, too many perhaps."""
+    """What a file says of itself: samples a second, channels, and frames, too many perhaps.
+
+    And where it is cut: where each part but the first begins, from where on the runtime reads for
+    it, and the frames before it. All parts begin with ``head``, and the first of them at ``first``.
+    """
 
     rate: int
     channels: int
     n_frames: int
+    cuts: Sequence[tuple[int, int, int]] = ()
+    head: bytes = b""
+    first: int = 0
+
+
+def claimed_seconds(data: bytes) -> float:
+    """How long a file says it is: never too little.
+
+    Raises:
+        PromptError: it is neither WAV, MP3 nor FLAC, or damaged.
+    """
+    about = _about(_without_tags(data))
+    return about.n_frames / about.rate
 
 
 def decoded(data: bytes) -> Samples:
-    """Decode a file: WAV, MP3 or FLAC.
+    """Decode a file at once: see `decoding`."""
+    return run_passes(decoding(data))
+
+
+def decoding(data: bytes) -> Passes[Samples]:
+    """Decode a file, WAV, MP3 or FLAC: yield between its parts, none of which takes 0.2 s.
 
     Raises:
         PromptError: it is none of these, damaged, or longer than it may be.
@@ -70,16 +103,41 @@ def decoded(data: bytes) -> Samples:
             f"{MOST_SAMPLES:,} samples in all channels. Split it, or convert it to one channel of "
             f"{RATE:,} samples a second."
         )
+    ends = [0, *(n_frames for _, _, n_frames in about.cuts), about.n_frames]
+    longest = max(end - begin for begin, end in pairwise(ends)) * about.channels
+    if longest > 4 * _PART and data[:4] != b"RIFF":
+        raise PromptError("Audio: its frames do not follow one another. Convert it.")
+    parts: list[Samples] = []
+    for lead, part in _parts(data, about):
+        if parts:
+            yield
+        parts.append(_read(lead + part)[len(_read(lead)) if lead else 0 :])
+    nearest = max(rate for rate in _RATES if rate <= about.rate)
+    return (yield from _resampling(np.concatenate(parts), nearest))
+
+
+def _read(data: bytes) -> Samples:
+    """The samples that the runtime finds in a file."""
     try:
         # The runtime divides by the number of samples of the first: of none, the process would end.
         both = og.Audios.open_bytes(_ONE_SAMPLE, data)
         found = _decoder()(["a"], audios=both)["audio_features"].as_numpy()
         samples = np.array(found[1], np.float32).reshape(-1)
-        del both, found  # they are as large as the samples, several times
     except Exception as error:
         raise PromptError(f"Audio: it cannot be decoded: {error}.") from error
     np.clip(np.nan_to_num(samples, copy=False, posinf=0, neginf=0), -1, 1, out=samples)
-    return resampled(samples, max(rate for rate in _RATES if rate <= about.rate))
+    return samples
+
+
+def _parts(data: bytes, about: _About) -> Iterator[tuple[bytes, bytes]]:
+    """The parts of a file, each with what is to be decoded before it."""
+    if not about.cuts:
+        yield b"", data
+        return
+    start = before = about.first
+    for at, needed, _ in (*about.cuts, (len(data), 0, 0)):
+        yield data[before:start], about.head + data[start:at]
+        start, before = at, needed
 
 
 def wav(samples: Samples) -> bytes:
@@ -93,8 +151,9 @@ def wav(samples: Samples) -> bytes:
 _ONE_SAMPLE = wav(np.zeros(1, np.float32))
 
 
-def resampled(samples: Samples, rate: int) -> Samples:
-    """The samples at `RATE`, by Fourier transforms of some 8 seconds with an eighth around them."""
+def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
+    """The samples at `RATE`, by Fourier transforms of some 8 seconds with an eighth around them:
+    yield between these."""
     if rate == RATE:
         return samples
     common = math.gcd(rate, RATE)
@@ -104,6 +163,8 @@ def resampled(samples: Samples, rate: int) -> Samples:
     kept = slice(margin * new // old, (margin + hop) * new // old)
     parts = []
     for start in range(0, len(samples), hop):
+        if start:
+            yield
         part = padded[start : start + hop + 2 * margin]
         length = len(part) * new // old
         made = np.fft.irfft(np.fft.rfft(part)[: length // 2 + 1], length)[kept]
@@ -200,7 +261,9 @@ def _about_flac(data: bytes) -> _About:
     rate, channels = told >> 44, (told >> 41 & 7) + 1
     if len(data) < 42 or not rate:
         raise PromptError("Audio: its FLAC header is damaged.")
-    n_frames = 0
+    n_frames = done = first = 0
+    last = -1, 0  # the number of the frame before, and its size
+    cuts: list[tuple[int, int, int]] = []
     for count, sync in enumerate(re.finditer(rb"\xff[\xf8\xf9]", data)):
         if count == _MOST_SYNCS:
             raise PromptError("Audio: its FLAC has too many frames. Convert it.")
@@ -213,8 +276,21 @@ def _about_flac(data: bytes) -> _About:
             continue
         if size < 0:
             size = int.from_bytes(data[size_at : size_at - size], "big") + 1
+        coded = data[at + 4 : size_at]
+        this = functools.reduce(
+            lambda found, byte: found << 6 | byte & 0x3F,
+            coded[1:],
+            coded[0] & 0x7F >> (number if number > 1 else 0),
+        )
+        first = first or at
+        if (n_frames - done) * channels >= _PART and this - last[0] in (1, last[1]):
+            cuts.append((at, at, n_frames))
+            done = n_frames
+        last = this, size
         n_frames += size
-    return _About(rate, channels, n_frames)
+    # It does not say how many frames there are.
+    head = data[:4] + b"\x80\0\0\x22" + data[8:21] + bytes([data[21] & 0xF0]) + bytes(20)
+    return _About(rate, channels, n_frames, cuts, head, first)
 
 
 _CRC8 = list(range(256))
@@ -272,4 +348,12 @@ def _about_mp3(data: bytes) -> _About:
     alike &= (b[behind + 2] ^ b[at + 2]) & 0x0C == 0
     counts = alike | (after > len(b) - 4) | (code == 0)
     channels = 1 if data[3] >> 6 == 3 else 2
-    return _About(int(rates[0]), channels, int(lengths[counts].sum()))
+    at, lengths, after = at[counts], lengths[counts], after[counts]
+    total = np.cumsum(lengths)
+    follows = np.flatnonzero(at[1:] == after[:-1]) + 1
+    parts = total[follows - 1] * channels // _PART
+    cuts = [
+        (int(at[i]), int(at[max(i - _LEAD, 0)]), int(total[i - 1]))
+        for i in follows[np.flatnonzero(np.diff(parts, prepend=0))].tolist()
+    ]
+    return _About(int(rates[0]), channels, int(total[-1]), cuts)
