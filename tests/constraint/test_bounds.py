@@ -377,7 +377,14 @@ def test_nothing_holds_what_is_spent() -> None:
     assert [engine() is not None for engine in engines] == [False] * 4 + [True]
 
 
-@pytest.mark.parametrize("name", ["multiplied", "optional", "either"])
+PATTERNED = {
+    "type": "object",
+    "patternProperties": {f"^.*a.{{{i}}}b": {"minimum": i} for i in range(1, 12)},
+    "minProperties": 20,
+}
+
+
+@pytest.mark.parametrize("name", ["multiplied", "optional", "either", "patterned"])
 def test_a_step_is_some_lines_of_code(name: str) -> None:
     # What is counted is what is done: where sets are large, so is the count.
     n_lines = 0
@@ -388,9 +395,14 @@ def test_a_step_is_some_lines_of_code(name: str) -> None:
         return count
 
     steps, letter = 20_000, "x" if name == "multiplied" else "a"
-    grammars = {"multiplied": multiplied(120), "optional": optional_side(300)}
+    grammars = {
+        "multiplied": multiplied(120),
+        "optional": optional_side(300),
+        "patterned": JsonSchema(PATTERNED),
+    }
     constraint = structgen.compile(grammars.get(name, either_side(700)), BYTES)
     cursor = constraint.start()
+    accept(cursor, '{"' if name == "patterned" else "")
     inside.engine(constraint).limits = Limits(steps)
     before = sys.gettrace()
     sys.settrace(count)

@@ -165,7 +165,7 @@ def _spare_keys(table: MemberTable, most: int) -> Iterator[tuple[str, int]]:
         if label >= 0 and text not in given:
             yield text, label
         moves = symbols.moves(state)
-        WORK.spend(2 + len(moves) + (len(table.bits) >> 1))
+        WORK.spend(2 + len(moves) + len(table.bits))
         for mask, to in moves:
             room = most - seen.get(to, 0)
             if room > 0:
