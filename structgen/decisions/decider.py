@@ -378,6 +378,15 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
         self._settings = Settings(template, debias, tolerance, adapter)
         self.embedder = embedder
         self.model: OwnT = self._checked(model, adapter)
+        if isinstance(self.model, Embedder):
+            if self.embedder not in (None, self.model):
+                raise OptionError("embedder= goes with a text model, and the model is an embedder.")
+            self.embedder = self.model
+        elif self.embedder is not None and not isinstance(self.embedder, Embedder):
+            raise OptionError(
+                f"embedder={self.embedder!r} is none. Pass structgen.load_embedder(name).",
+                option="embedder",
+            )
         self.calibrations = tuple(calibrations)
         self._calibrations = _by_fingerprint(self.calibrations, self.model.name, self.embedder)
         self.debias = debias
@@ -483,14 +492,6 @@ class _AnyDecider(ABC, Generic[GivenT, OwnT]):
                 )
         return texts, right
 
-    def _check_embedder(self) -> None:
-        """Check the ``embedder`` of a text model."""
-        if self.embedder is not None and not isinstance(self.embedder, Embedder):
-            raise OptionError(
-                f"embedder={self.embedder!r} is none. Pass structgen.load_embedder(name).",
-                option="embedder",
-            )
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write how it asks, and what it has learned, to a JSON file: all but the model."""
         saved = SavedDecider(self._settings, self.abstain_below, self.calibrations)
@@ -561,9 +562,6 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
         model = _loaded(given) if isinstance(given, str) else given
         self._asker: Asker | Comparer
         if isinstance(model, Embedder):
-            if self.embedder not in (None, model):
-                raise OptionError("embedder= goes with a text model, and the model is an embedder.")
-            self.embedder = model
             self._asker = _asker(model, self._settings)
             return model
         if not hasattr(model, "vocabulary") or not hasattr(model, "start"):
@@ -571,7 +569,6 @@ class Decider(_AnyDecider["Model | Embedder | str", "Model | Embedder"]):
                 f"The model is {model!r}, not a loaded model. Pass structgen.load(name), "
                 "structgen.load_embedder(name), or the name."
             )
-        self._check_embedder()
         check_adapter(model, adapter)
         self._asker = asker = Asker(model, self._settings)
         self.template = asker.template
@@ -826,17 +823,13 @@ class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]
 
     def _checked(self, given: AsyncModel | Embedder, adapter: str | None) -> AsyncModel | Embedder:
         if isinstance(given, Embedder):
-            if self.embedder not in (None, given):
-                raise OptionError("embedder= goes with a text model, and the model is an embedder.")
             _asker(given, self._settings)
-            self.embedder = given
             return given
         if not isinstance(given, AsyncModel):
             raise ModelError(
                 f"The model is {given!r}, which does not run in a process of its own. Pass "
                 "await structgen.load_async(name), or model.to_async()."
             )
-        self._check_embedder()
         if adapter is not None and adapter not in given.adapters:
             raise OptionError(
                 f"{given.name} has no adapter {adapter!r}. Load it: "

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 import uvicorn
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError
 from structgen.grammar.json_schema import closed
-from structgen.runner import Choice, Many, Runner, few, in_slices, installed, request_error
+from structgen.runner import Choice, Many, Runner, Strictly, in_slices, installed, request_error
 from structgen.workers import STRANGER, Stranger
 
 from .frameworks import Growing, vectors_of
@@ -80,13 +80,8 @@ Labels: TypeAlias = (
 )
 
 
-class _Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bounded(cls, given: Any) -> Any:
-        return few(cls, given)
+class _Shape(Strictly):
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class Arguments(_Shape):

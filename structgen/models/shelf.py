@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -228,22 +228,13 @@ def _differences(
 
 def _of_entry(entry: Entry, there: cache.Installed | None) -> ModelInfo:
     record = None if there is None else cache.read_record(there.folder)
-    return ModelInfo(
-        name=entry.name,
-        task=entry.task,
-        summary=entry.summary,
-        parameters=entry.parameters,
-        size=entry.size if there is None else there.bytes,
-        context=entry.context,
-        vocabulary=entry.vocabulary,
-        languages=entry.languages,
-        licence=entry.licence,
-        source="; else ".join(entry.sources.values()) if record is None else record.source,
-        origin=entry.origin,
-        notes=entry.notes,
-        folder=None if there is None else there.folder,
-        commit="" if record is None else record.commit,
-    )
+    known = {one.name: getattr(entry, one.name, None) for one in fields(ModelInfo)}
+    known["source"] = "; else ".join(entry.sources.values())
+    if there is not None:
+        known |= {"size": there.bytes, "folder": there.folder}
+    if record is not None:
+        known |= {"source": record.source, "commit": record.commit}
+    return ModelInfo(**{name: one for name, one in known.items() if one is not None})
 
 
 def _of_folder(name: str, folder: Path) -> ModelInfo:

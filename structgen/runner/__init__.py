@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from .agent import ToolRequest
 from .code import CodeExecutionConfig, SandboxPolicy
-from .fields import MAX_VALUES, ByName, Many, check_json, few, in_slices
+from .fields import MAX_VALUES, ByName, Many, Strictly, check_json, in_slices
 from .fields import refused as request_error
 from .hosts import ModelConfig, installed
 from .loops import Aside, AsyncChunkStream, ChunkStream
@@ -91,6 +91,7 @@ __all__ = [
     "SandboxPolicy",
     "SearchPassage",
     "Sessions",
+    "Strictly",
     "TokenLogprob",
     "Tool",
     "ToolFailure",
@@ -103,7 +104,6 @@ __all__ = [
     "Usage",
     "WebSearchOptions",
     "check_json",
-    "few",
     "in_slices",
     "installed",
     "request_error",

@@ -109,18 +109,6 @@ ByName = Annotated[dict[str, ValueT], WrapValidator(in_slices)]
 """An object of any names that is read up to about the first value that is wrong."""
 
 
-def few(kind: type[BaseModel], given: Any) -> Any:
-    """Return what a class is to be read from, if it has not far more fields than the class.
-
-    Raises:
-        Wrong: it has.
-    """
-    known = len(kind.model_fields)
-    if isinstance(given, Mapping) and len(given) > known + _MAX_ERRORS:
-        raise Wrong(f"There are {len(given):,} fields, of which {known} are known.")
-    return given
-
-
 def place(steps: Sequence[str | int]) -> str:
     """Where in a request something is: ``messages[0].content``."""
     path = ""
@@ -151,18 +139,22 @@ class Wrong(ValueError):
         self.is_supported = is_supported
 
 
-class Part(BaseModel):
-    """A part of a request: no field beside those that it names."""
+class Strictly(BaseModel):
+    """What somebody sends, or a part of it: no field beside those that it names."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
     @model_validator(mode="before")
     @classmethod
     def _few_fields(cls, given: Any) -> Any:
-        return few(cls, given)
+        """Refuse far more fields than there are, each of which would be an error."""
+        known = len(cls.model_fields)
+        if isinstance(given, Mapping) and len(given) > known + _MAX_ERRORS:
+            raise Wrong(f"There are {len(given):,} fields, of which {known} are known.")
+        return given
 
 
-class Request(Part):
+class Request(Strictly):
     """What all requests have.
 
     Attributes:
@@ -189,16 +181,21 @@ class Request(Part):
             raise refused(type(self), error) from None
 
     @classmethod
-    def of(cls: type[RequestT], given: Any, fields: Mapping[str, Any]) -> RequestT:
+    def of(
+        cls: type[RequestT], given: Any, fields: Mapping[str, Any], model: str | None = None
+    ) -> RequestT:
         """The request that a caller means.
 
         Args:
             given: a request, a dict, or None; of most kinds also what the main field may be.
             fields: named beside it; they stand in place of its own.
+            model: the same of the model, if it is not None.
 
         Raises:
             RequestError: it is none of these, or a field is wrong.
         """
+        if model is not None:
+            fields = {**fields, "model": model}
         if isinstance(given, cls):
             if not fields:
                 return given

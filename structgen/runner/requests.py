@@ -46,8 +46,8 @@ from .fields import (
     ByName,
     Many,
     Number,
-    Part,
     Request,
+    Strictly,
     Wrong,
     check_json,
     in_slices,
@@ -55,7 +55,7 @@ from .fields import (
 )
 
 
-class TextPart(Part):
+class TextPart(Strictly):
     """A part of a message's content that is text."""
 
     type: Literal["text"] = "text"
@@ -98,7 +98,7 @@ ContentPart: TypeAlias = Annotated[
 """A part of a message's content: a text, a picture or a sound."""
 
 
-class CalledFunction(Part):
+class CalledFunction(Strictly):
     """What a call calls: a name, and its arguments as JSON text."""
 
     name: StrictStr
@@ -114,7 +114,7 @@ class CalledFunction(Part):
         return text
 
 
-class MessageToolCall(Part):
+class MessageToolCall(Strictly):
     """A call in an earlier answer of the assistant's."""
 
     id: StrictStr | None = None
@@ -123,7 +123,7 @@ class MessageToolCall(Part):
     index: StrictInt | None = None
 
 
-class Message(Part):
+class Message(Strictly):
     """One message of a chat.
 
     Attributes:
@@ -242,7 +242,7 @@ Stop = Annotated[StrictStr, Field(max_length=1_000)]
 # -- texts ------------------------------------------------------------------------------------
 
 
-class StreamOptions(Part):
+class StreamOptions(Strictly):
     """What a stream tells beside its pieces.
 
     Attributes:
@@ -367,19 +367,19 @@ class Sampled(OptionFields):
         return self
 
 
-class _Place(Part):
+class _Place(Strictly):
     city: str | None = None
     country: str | None = None
     region: str | None = None
     timezone: str | None = None
 
 
-class _Location(Part):
+class _Location(Strictly):
     type: Literal["approximate"] = "approximate"
     approximate: _Place
 
 
-class WebSearchOptions(Part):
+class WebSearchOptions(Strictly):
     """How a request searches.
 
     Attributes:

@@ -33,7 +33,6 @@ from . import answers, vectors
 from .agent import Asked, Conversations, counted, plain
 from .answers import explain
 from .code import CodeExecution, CodeExecutionConfig
-from .fields import Request
 from .hosts import EmbeddingHost, Host, ModelConfig, TextHost, load_options
 from .loops import AsyncChunkStream, ChunkStream, LoopThread
 from .registry import Entry, Registry, Status
@@ -117,22 +116,6 @@ def _tokenised(model: Model, prompt: Any, is_bare: bool, is_bounded: bool) -> Pa
     else:
         found = encode(model, prompt, bounded=is_bounded)
     return at_once([int(token) for token in found])
-
-
-RequestT = TypeVar("RequestT", bound=Request)
-
-
-def request_of(
-    kind: type[RequestT], request: Any, model: str | None, fields: Mapping[str, Any]
-) -> RequestT:
-    """The request that a caller means, for a model.
-
-    Raises:
-        RequestError: it is none, or a field is wrong.
-    """
-    if model is not None:
-        fields = {**fields, "model": model}
-    return kind.of(request, fields)
 
 
 P = ParamSpec("P")
@@ -607,14 +590,14 @@ class Runner(
             SessionError: the turn cannot begin, or cannot be kept.
             StructgenError: as for a `structgen.Generator`.
         """
-        asked = request_of(ChatRequest, request, model, fields)
+        asked = ChatRequest.of(request, fields, model)
         return self._thread.wait(self._chat(asked, self._own_loop(asked)))
 
     async def achat(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> ChatResponse:
         """`chat`, for asynchronous code. Cancelling the task ends the output within one pass."""
-        asked = request_of(ChatRequest, request, model, fields)
+        asked = ChatRequest.of(request, fields, model)
         return await self._thread.asked(self._chat(asked, self._callers_loop(asked)))
 
     def stream_chat(
@@ -623,14 +606,14 @@ class Runner(
         """Answer a chat piece by piece. Args and raises as for `chat`; the model is found at once,
         all other errors come as the stream is read. With ``max_tool_rounds``, chunks with an
         ``agentic_tool_call`` tell of the calls."""
-        asked = request_of(ChatRequest, request, model, fields)
+        asked = ChatRequest.of(request, fields, model)
         return ChunkStream(self._thread, self._chat_stream(asked, self._own_loop(asked)))
 
     def astream_chat(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> AsyncChunkStream[ChatChunk]:
         """`stream_chat`, for asynchronous code: ``async for chunk in runner.astream_chat(...)``."""
-        asked = request_of(ChatRequest, request, model, fields)
+        asked = ChatRequest.of(request, fields, model)
         return AsyncChunkStream(self._thread, self._chat_stream(asked, self._callers_loop(asked)))
 
     async def _count_tokens(
@@ -646,7 +629,7 @@ class Runner(
 
         Cost: no pass of the model; the form of the answer is compiled, and kept for `chat`.
         """
-        asked = request_of(ChatRequest, request, model, fields)
+        asked = ChatRequest.of(request, fields, model)
         if asked.session_id is not None:
             raise RequestError(
                 "session_id: tokens are counted of messages. Pass all of them.", param="session_id"
@@ -721,7 +704,7 @@ class Runner(
 
         Args and raises as for `chat`, with a `CompletionRequest`.
         """
-        asked = request_of(CompletionRequest, request, model, fields)
+        asked = CompletionRequest.of(request, fields, model)
         return answers.collected(self._completion(asked, streams=False))
 
     complete, acomplete = _both(_complete)
@@ -741,7 +724,7 @@ class Runner(
     def _completion_stream(
         self, request: Any, model: str | None, fields: Mapping[str, Any]
     ) -> Callable[[], AsyncGenerator[CompletionChunk, None]]:
-        asked = request_of(CompletionRequest, request, model, fields)
+        asked = CompletionRequest.of(request, fields, model)
         self._registry.entry(asked.model)
         return lambda: self._completion(asked, streams=True)
 
@@ -843,7 +826,7 @@ class Runner(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> EmbeddingResponse:
         """Make vectors of texts. Args and raises as for `chat`, with an `EmbeddingRequest`."""
-        asked = request_of(EmbeddingRequest, request, model, fields)
+        asked = EmbeddingRequest.of(request, fields, model)
         with self._seen("embeddings", asked.model) as (entry, record):
             async with self._registry.lease(entry) as host:
                 made = await vectors.embed(host, asked, entry.id, self._registry.embedders())
@@ -857,7 +840,7 @@ class Runner(
     ) -> TranscriptionResponse:
         """Write down what is said in a sound. Args and raises as for `chat`, with a
         `TranscriptionRequest`; the model is Whisper."""
-        asked = request_of(TranscriptionRequest, request, model, fields)
+        asked = TranscriptionRequest.of(request, fields, model)
         async for _, transcript in self._transcription(asked):
             made = transcript
         return TranscriptionResponse.of(made, translates=asked.audio.translate)
@@ -868,7 +851,7 @@ class Runner(
         self, request: Any = None, /, *, model: str | None = None, **fields: Any
     ) -> AsyncChunkStream[tuple[Sequence[Segment], Transcript]]:
         """`atranscribe`, window by window: the segments of each, and the transcript up to there."""
-        asked = request_of(TranscriptionRequest, request, model, fields)
+        asked = TranscriptionRequest.of(request, fields, model)
         self._registry.entry(asked.model)
         return AsyncChunkStream(self._thread, lambda: self._transcription(asked))
 
@@ -890,7 +873,7 @@ class Runner(
 
         Args and raises as for `chat`, with a `RerankRequest`.
         """
-        asked = request_of(RerankRequest, request, model, fields)
+        asked = RerankRequest.of(request, fields, model)
         with self._seen("rerank", asked.model) as (entry, record):
             async with self._registry.lease(entry) as host:
                 ranker = embedding_host(host, entry, self._registry)
@@ -907,7 +890,7 @@ class Runner(
 
         Args and raises as for `chat`, with a `DecisionRequest`. See `structgen.decisions`.
         """
-        asked = request_of(DecisionRequest, request, model, fields)
+        asked = DecisionRequest.of(request, fields, model)
         with self._seen("decide", asked.model) as (entry, record):
             async with self._registry.lease(entry) as host:
                 made = await vectors.decide(host, asked, entry.id)
@@ -924,7 +907,7 @@ class Runner(
 
         Args and raises as for `chat`, with an `ExplainRequest`.
         """
-        asked = request_of(ExplainRequest, request, model, fields)
+        asked = ExplainRequest.of(request, fields, model)
         entry = self._registry.entry(asked.model)
         async with self._registry.lease(entry) as host:
             return await explain(text_host(host, entry), asked)

@@ -22,28 +22,16 @@ from pydantic import (
     StrictInt,
     StrictStr,
     WrapValidator,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-from structgen.runner import ByName, Many, TokenLogprob, few, in_slices
+from structgen.runner import ByName, Many, Strictly, TokenLogprob, in_slices
 
 # -- what all have in common -----------------------------------------------------------------------
 
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
-
-
-class Strictly(BaseModel):
-    """A body, or a part of one, with the fields that it names and no others."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, given: Any) -> Any:
-        return few(cls, given)
 
 
 class Body(Strictly):
@@ -889,13 +877,10 @@ class BatchList(_List):
     data: list[BatchAnswer]
 
 
-class InputItemList(Answer):
+class InputItemList(_List):
     """The items that an answer is to, the last first."""
 
-    object: Literal["list"]
     data: list[dict[str, Any]]
-    first_id: str | None
-    last_id: str | None
     has_more: Literal[False]
 
 

@@ -22,13 +22,13 @@ from structgen.runner import (
     DecisionRequest,
     ExplainRequest,
     Metrics,
+    Strictly,
     Traces,
     answers,
     check_json,
-    fields,
 )
 from structgen.runner.hosts import MAX_SCORES, ModelConfig, TextHost
-from structgen.server import Settings, shapes, wire
+from structgen.server import Settings, wire
 from structgen.server.errors import ApiError
 from structgen.server.gateway import Gateway, Keys
 from structgen.server.routes import responses
@@ -202,15 +202,16 @@ def test_no_large_body_is_read_in_the_event_loop(
     threads: set[str] = set()
 
     def seen(work: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*given: Any) -> Any:
+        def wrapped(*given: Any, **named: Any) -> Any:
             threads.add(threading.current_thread().name)
-            return work(*given)
+            return work(*given, **named)
 
         return wrapped
 
     monkeypatch.setattr(wire, "parsed", seen(wire.parsed))
-    monkeypatch.setattr(fields, "few", seen(fields.few))
-    monkeypatch.setattr(shapes, "few", seen(shapes.few))
+    monkeypatch.setattr(Strictly, "__init__", seen(Strictly.__init__))
+    validate: Any = Strictly.model_validate
+    monkeypatch.setattr(Strictly, "model_validate", classmethod(seen(validate.__func__)))
     answer = httpx.post(f"{served.root}/v1/{path}", json=body, headers=AUTH, timeout=60)
     assert answer.status_code == (404 if path == "detokenize" else 400), answer.text
     assert threads == {"structgen-bodies"}

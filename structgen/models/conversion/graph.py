@@ -115,17 +115,7 @@ def to_four_bits(weight: FloatArray) -> QuantizedMatrix:
     exact = four_bit(weight)
     if exact is not None:
         return exact
-    levels, steps, zero_points = _round_to_four_bits(weight)
-    return QuantizedMatrix(
-        bits=4,
-        n_outputs=len(weight),
-        n_inputs=weight.shape[1],
-        n_means=0,
-        block=_BLOCK,
-        values=_pack(levels),
-        scales=np.ascontiguousarray(steps, dtype=np.float32),
-        zero_points=_pack(zero_points.astype(np.uint8)),
-    )
+    return _packed(weight.shape[1], 0, *_round_to_four_bits(weight))
 
 
 def eight_bit(weight: FloatArray) -> QuantizedMatrix:
@@ -170,7 +160,6 @@ def four_bit(weight: FloatArray) -> QuantizedMatrix | None:
     levels = np.rint((blocks - low[..., None]) / step[..., None]).astype(np.uint8)
     zero_points = np.clip(np.rint(-low / step), 0, _TOP)
     offsets = low + zero_points * step
-    n_outputs, n_inputs = weight.shape
     n_means = 0
     if bool((np.abs(offsets) > 1e-3 * step).any()):
         n_means = levels.shape[1]
@@ -178,16 +167,7 @@ def four_bit(weight: FloatArray) -> QuantizedMatrix | None:
         levels = np.concatenate([levels, mean_levels], axis=1)
         step = np.concatenate([step, mean_steps], axis=1)
         zero_points = np.concatenate([zero_points, mean_zero_points], axis=1)
-    return QuantizedMatrix(
-        bits=4,
-        n_outputs=n_outputs,
-        n_inputs=n_inputs + n_means,
-        n_means=n_means,
-        block=_BLOCK,
-        values=_pack(levels),
-        scales=np.ascontiguousarray(step, dtype=np.float32),
-        zero_points=_pack(zero_points.astype(np.uint8)),
-    )
+    return _packed(weight.shape[1] + n_means, n_means, levels, step, zero_points)
 
 
 def _blocks(weight: FloatArray, block: int = _BLOCK) -> FloatArray:
@@ -233,6 +213,16 @@ def _round_to_four_bits(weight: FloatArray) -> tuple[ByteArray, FloatArray, Floa
     zero_points = np.rint(-low / steps)
     levels = np.clip(np.rint(blocks / steps[..., None]) + zero_points[..., None], 0, _TOP)
     return levels.astype(np.uint8), steps, zero_points
+
+
+def _packed(
+    n_inputs: int, n_means: int, levels: ByteArray, steps: FloatArray, zero_points: FloatArray
+) -> QuantizedMatrix:
+    """A matrix of 4 bits."""
+    scales = np.ascontiguousarray(steps, dtype=np.float32)
+    zeros = _pack(zero_points.astype(np.uint8))
+    values = _pack(levels)
+    return QuantizedMatrix(4, len(levels), n_inputs, n_means, _BLOCK, values, scales, zeros)
 
 
 def _pack(levels: ByteArray) -> ByteArray:

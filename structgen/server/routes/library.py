@@ -16,12 +16,12 @@ from pydantic import Field, StrictStr
 
 from structgen.errors import OptionError
 from structgen.grammar.cfg import library
-from structgen.runner import ChatRequest, ExplainRequest, Trials
+from structgen.runner import ChatRequest, ExplainRequest, Strictly, Trials
 
 from ..errors import ApiError
 from ..exchange import answered, settings_of
 from ..openapi import answers, body
-from ..shapes import Explanation, FormProblems, GrammarList, GrammarText, Picture, Strictly
+from ..shapes import Explanation, FormProblems, GrammarList, GrammarText, Picture
 from ..wire import Asked, aside, asked, check_sizes, json_object, read
 from .text import runner_of, tried
 

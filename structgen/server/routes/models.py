@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import StrictBool, StrictInt, StrictStr, model_validator
 
 from structgen.models import catalogue
-from structgen.runner import Many, Message, Runner
+from structgen.runner import Many, Message, Runner, Strictly
 
 from ..errors import ApiError, told
 from ..exchange import answered, settings_of
@@ -21,7 +21,6 @@ from ..shapes import (
     ModelList,
     ModelState,
     Readiness,
-    Strictly,
     TokenizeAnswer,
 )
 from ..wire import aside, json_object, read, refused
