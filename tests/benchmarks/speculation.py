@@ -1,26 +1,32 @@
 """What ``speculate=True`` gains: time and passes of extractions and of free text, with and without.
 
     python tests/benchmarks/speculation.py [--model NAME] [--rounds 3] [--prompts 20] [--json FILE]
-        [--draft NAME] [--draft-cost 0.1] [--token 0.3]
+        [--draft NAME] [--draft-cost 0.1] [--token 0.3] [--llama PYTHON --gguf FILE]
 
 First what a pass over so many tokens costs here, in passes over one (the least of several). Then
 each prompt is run with and without, in turns; its time is the least of the rounds. Beside times it
-prints what no load changes: passes after the prompt, and what they cost by the costs of passes.
+what no load changes: passes after the prompt, and what they cost by the costs of passes. Behind
+that is the best: of the same guesses, as if it were known which of their tokens come.
 
 With ``--draft`` a small model guesses, too. ``--draft-cost`` is the price of its passes instead of
 the ratio of the files' sizes, and ``--token`` that of a further token in a pass: passes are then
 chosen and counted as on such a device.
+
+``--llama`` is the Python of an environment with llama-cpp-python, which then makes the extractions
+of the same weights (``--gguf``), by its own grammar, without and with its prompt lookup.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import platform
 import statistics
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -30,6 +36,12 @@ from pydantic import BaseModel, Field
 
 import structgen
 from structgen import Generator, TextModel
+from structgen.decoding.chat_tokens import Speller
+from structgen.decoding.speculation import Speculation
+from structgen.models.base import ON_CPU
+
+PLENTY = replace(ON_CPU, token=1e-6)
+"""A pace at which every guess is tried whole."""
 
 Short = Annotated[str, Field(max_length=60)]
 
@@ -149,6 +161,73 @@ def counted(generator: Any, prompt: Any, **options: Any) -> tuple[Any, list[int]
     return result, made[-1].lengths[1:], [n for one in drafts for n in one.lengths]
 
 
+def best_cost(generator: Any, prompt: Any, cost: Callable[[int], float], **options: Any) -> float:
+    """Cost of the passes if it were known which tokens of each guess come, and how many to try."""
+    model = generator.model
+    steps = generator.result(prompt, trace=True, speculate=False, **options).trace
+    ids = [step.token_id for step in steps]
+    prompt_ids = model.encode(model.apply_chat_template(prompt))
+    cursor = generator.constraint and generator.constraint.start(max_tokens=len(ids) + 1)
+    speller = Speller(model.vocabulary, model.encode)
+    right = [0] * len(ids)  # tokens of the guess before token i that come
+    for i, token in enumerate(ids):
+        if i and not steps[i].is_forced:
+            row = np.array([*prompt_ids, *ids[:i]], np.int32)
+            guesses = Speculation(model.vocabulary.tokens, cursor, speller, PLENTY, len(prompt_ids))
+            pairs = zip(guesses.guess(row, 1, len(ids) - 1 - i), ids[i:], strict=False)
+            right[i] = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        if cursor is not None:
+            cursor.accept(token)
+    # From where the model is to see token i, which has been chosen, and what is forced behind it.
+    least = [0.0] * (len(ids) + 1)
+    for i in reversed(range(len(ids))):
+        end = next((j for j in range(i + 1, len(ids)) if not steps[j].is_forced), len(ids))
+        if end < len(ids):
+            least[i] = min(cost(end - i + k) + least[end + k] for k in range(right[end] + 1))
+    start = next((j for j in range(len(ids)) if not steps[j].is_forced), len(ids))
+    return least[start]
+
+
+LLAMA = """
+import json, sys, time
+from llama_cpp import Llama, LlamaGrammar
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+rounds, tasks = json.load(sys.stdin)
+lookup = LlamaPromptLookupDecoding(num_pred_tokens=4)
+for name, draft in (("grammar", None), ("grammar and lookup", lookup)):
+    model = Llama(sys.argv[1], n_ctx=1024, n_threads=2, draft_model=draft, verbose=False)
+    least = [1e9] * len(tasks)
+    tokens = 0
+    for turn in range(rounds):
+        for i, (schema, text) in enumerate(tasks):
+            grammar = LlamaGrammar.from_json_schema(schema, verbose=False)
+            prompt = [{"role": "user", "content": text}]
+            began = time.perf_counter()
+            answer = model.create_chat_completion(
+                prompt, max_tokens=120, temperature=0.0, grammar=grammar
+            )
+            least[i] = min(least[i], time.perf_counter() - began)
+            tokens += answer["usage"]["completion_tokens"] if not turn else 0
+    print(json.dumps([name, sum(least), tokens]))
+"""
+
+
+def beside_llama(python: str, gguf: str, n: int, rounds: int, seconds: float) -> None:
+    """Print the seconds of llama-cpp-python for the extractions, and ours over them."""
+    tasks = [(json.dumps(kind.model_json_schema()), text) for kind, text in prompts(n)]
+    run = subprocess.run(
+        [python, "-c", LLAMA, gguf],
+        input=json.dumps([rounds, tasks]),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    for name, theirs, tokens in map(json.loads, run.stdout.splitlines()):
+        ratio = seconds / theirs
+        print(f"llama.cpp, {name}: {theirs:.1f} s, {tokens} tokens; ours ÷ theirs {ratio:.2f}")
+
+
 def processor() -> str:
     """The processor's name, and what int8 products it has."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -167,6 +246,8 @@ def main() -> None:
     parser.add_argument("--draft")
     parser.add_argument("--draft-cost", type=float)
     parser.add_argument("--token", type=float)
+    parser.add_argument("--llama")
+    parser.add_argument("--gguf")
     given = parser.parse_args()
     model = structgen.load(given.model, draft_model=given.draft)
     if model.draft is not None and given.draft_cost is not None:
@@ -220,6 +301,7 @@ def main() -> None:
                     sum(map(cost, passes[0])),
                     sum(map(cost, passes[1])) + price * sum(map(cost, drafted)),
                 ],
+                "best": best_cost(generator, prompt, cost, max_new_tokens=120),
                 "drafted": len(drafted),
             }
         )
@@ -236,8 +318,12 @@ def main() -> None:
             f"tokens; time with ÷ without: all {with_[0] / without[0]:.3f}, median "
             f"{statistics.median(ratios):.2f}, a tenth above {ratios[-1 - len(ratios) // 10]:.2f}, "
             f"worst {ratios[-1]:.2f}; passes {without[1]} → {with_[1]}; "
-            f"their cost {without[2]:.0f} → {with_[2]:.0f} ({with_[2] / without[2]:.3f}); {total}"
+            f"their cost {without[2]:.0f} → {with_[2]:.0f} ({with_[2] / without[2]:.3f}, at best "
+            f"{sum(row['best'] for row in found) / without[2]:.3f}); {total}"
         )
+    if given.llama:
+        seconds = sum(row["seconds"][True] for row in rows["extraction"])
+        beside_llama(given.llama, given.gguf, given.prompts, given.rounds, seconds)
     if given.json:
         with open(given.json, "w", encoding="utf-8") as file:
             json.dump({"costs": costs, "rows": rows}, file)
