@@ -32,6 +32,7 @@ LONGEST_LINE = 16 << 20
 """Most bytes of one line of a file, and characters of one row of CSV."""
 
 _MOST_AT_ONCE = 16  # rows of Parquet: 620 bytes may be thousands of megabytes each
+_MOST_VALUES = 2_000_000  # in one row of Parquet
 _NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
 _OF_DAMAGE = (OSError, ValueError, TypeError, LookupError, ArithmeticError)
 _CSV_LIMIT = fork_safe(threading.Lock())
@@ -298,14 +299,54 @@ def _rows_in(path: Path) -> Iterator[Row | BadRow]:
     kind = _KINDS[path.suffix.lower()]
     if kind == "parquet":
         with _told(path):
-            for batch in pyarrow().parquet.ParquetFile(path).iter_batches(_MOST_AT_ONCE):
-                yield from batch.to_pylist()
+            file = pyarrow().parquet.ParquetFile(path)
+            _check_lists(path, file.metadata)
+            n = 0
+            for batch in file.iter_batches(_MOST_AT_ONCE):
+                is_small = _n_values(batch) <= _MOST_VALUES
+                parts = [batch] if is_small else [batch.slice(i, 1) for i in range(len(batch))]
+                for part in parts:
+                    n += len(part)
+                    if _n_values(part) <= _MOST_VALUES:
+                        yield from part.to_pylist()
+                    else:
+                        most = f"more than {_MOST_VALUES:,} values"
+                        yield BadRow(f"{path.name}, row {n}: it has {most}.")
     elif kind in ("csv", "tsv"):
         yield from _csv(path, "\t" if kind == "tsv" else ",")
     else:
         with path.open("rb") as file:
             read = _json_lines if kind == "jsonl" else _texts
             yield from read(file, path.name, LONGEST_LINE)
+
+
+def _check_lists(path: Path, metadata: Any) -> None:
+    """Refuse a file whose lists would take far more memory than the file: they come whole."""
+    for group in range(metadata.num_row_groups):
+        for i in range(metadata.num_columns):
+            column = metadata.row_group(group).column(i)
+            n, size = column.num_values, column.total_compressed_size
+            is_list = metadata.schema.column(i).max_repetition_level
+            if is_list and n > 8 * _MOST_VALUES and n > 1000 * size:
+                raise OptionError(
+                    f"{path} cannot be read: {size:,} bytes of {column.path_in_schema!r} are "
+                    f"{n:,} values. Write its lists as several rows."
+                )
+
+
+def _n_values(part: Any) -> int:
+    """How many values a batch of Arrow, or a column of one, holds, with those inside lists."""
+    types = pyarrow().types
+    if not hasattr(part, "type"):
+        return sum(map(_n_values, part.columns))
+    if types.is_struct(part.type):
+        return sum(map(_n_values, part.flatten()))
+    if types.is_map(part.type):
+        within = slice(part.offsets[0].as_py(), part.offsets[-1].as_py())
+        return len(part) + _n_values(part.keys[within]) + _n_values(part.items[within])
+    if types.is_nested(part.type) and hasattr(part, "flatten"):
+        return len(part) + _n_values(part.flatten())
+    return len(part)
 
 
 def _lines(file: BinaryIO, name: str, longest: int) -> Iterator[tuple[int, str | BadRow]]:

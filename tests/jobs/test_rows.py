@@ -271,3 +271,33 @@ def test_prompts() -> None:
 def test_prompts_that_cannot_be_made(prompts: dict, row: dict, said: str) -> None:
     with pytest.raises((OptionError, PromptError), match=said):
         Prompts(**prompts).of(row)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "kind"),
+    [
+        (lambda zeros: zeros, pyarrow.list_(pyarrow.int64())),
+        (lambda zeros: [zeros], pyarrow.list_(pyarrow.list_(pyarrow.uint8()))),
+        (lambda zeros: {"a": zeros}, pyarrow.struct({"a": pyarrow.list_(pyarrow.int8())})),
+        (lambda zeros: [("a", zeros)], pyarrow.map_("string", pyarrow.list_(pyarrow.int8()))),
+    ],
+    ids=["list", "lists", "struct", "map"],
+)
+def test_a_row_of_parquet_with_too_many_values_is_told(wrap, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "_MOST_VALUES", 1_000)
+    path = tmp_path / "x.parquet"
+    column = pyarrow.array([wrap([0] * n) for n in (900, 1_100, 1)], kind)
+    pyarrow.parquet.write_table(pyarrow.table({"zeros": column}), path)
+    first, bad, last = Source.of(path).read()
+    assert [len(str(row["zeros"])) > 900 for row in (first, last)] == [True, False]
+    assert isinstance(bad, BadRow)
+    assert bad.error == "x.parquet, row 2: it has more than 1,000 values."
+
+
+def test_a_small_file_of_long_lists_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "_MOST_VALUES", 10_000)
+    path = tmp_path / "x.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"zeros": [[0] * 1_000_000]}), path)
+    monkeypatch.setattr(pyarrow.parquet.ParquetFile, "iter_batches", None)
+    with pytest.raises(OptionError, match=r"are 1,000,000 values. Write its lists as several rows"):
+        list(Source.of(path).read())
