@@ -22,11 +22,12 @@ from typing import Any, Literal
 from structgen import errors as ours
 
 try:
+    from langchain_core import decisions as theirs
     from langchain_core import exceptions
 except ImportError as error:
     raise ours.ModelError(
-        "structgen.integrations.langchain needs the package langchain-core. Install it: "
-        "pip install 'structgen[langchain]'."
+        "structgen.integrations.langchain needs the package langchain-core, 1.8 or newer. Install "
+        "it: pip install -U 'structgen[langchain]'."
     ) from error
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -61,11 +62,6 @@ from structgen.decisions import Question, answer_of_system_one, question_of_syst
 from structgen.runner import ChatChunk, ChatResponse, DecisionResponse, Runner, Usage
 
 from . import frameworks
-
-try:
-    import langchain_core.decisions as theirs
-except ImportError:  # below 1.8
-    theirs = None  # type: ignore[assignment, unused-ignore]  # unused below 1.8
 
 __all__ = ["ChatStructgen", "StructgenDecisions", "StructgenEmbeddings"]
 
@@ -700,64 +696,52 @@ class StructgenEmbeddings(BaseModel, Embeddings):
 
 # -- decisions ---------------------------------------------------------------------------------
 
-if theirs is not None:
 
-    class StructgenDecisions(theirs.BaseDecisionModel):
-        """A local decision model: the probability of every answer, to a proven bound.
+class StructgenDecisions(theirs.BaseDecisionModel):
+    """A local decision model: the probability of every answer, to a proven bound.
 
-        Attributes:
-            model: as for `ChatStructgen`.
-            runner: as for `ChatStructgen`.
-            debias: see `structgen.decisions.Decider`.
-            tolerance: how far off a probability may be.
-            adapter: name of a loaded adapter to run with.
-            timeout: most seconds.
-        """
+    Attributes:
+        model: as for `ChatStructgen`.
+        runner: as for `ChatStructgen`.
+        debias: see `structgen.decisions.Decider`.
+        tolerance: how far off a probability may be.
+        adapter: name of a loaded adapter to run with.
+        timeout: most seconds.
+    """
 
-        model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
-        runner: Runner | None = Field(default=None, exclude=True, repr=False)
-        debias: str | None = None
-        tolerance: float | None = None
-        adapter: str | None = None
-        timeout: float | None = None
+    runner: Runner | None = Field(default=None, exclude=True, repr=False)
+    debias: str | None = None
+    tolerance: float | None = None
+    adapter: str | None = None
+    timeout: float | None = None
 
-        @property
-        def _provider(self) -> str:
-            return PROVIDER
+    @property
+    def _provider(self) -> str:
+        return PROVIDER
 
-        def _classify(self, state: Any, questions: dict[str, Any]) -> theirs.ClassifierResponse:
-            with errors():
-                made = frameworks.runner_of(self.runner, self.model).decide(
-                    self._asked(state, questions)
-                )
-            return _answers_of(made, questions)
+    def _classify(self, state: Any, questions: dict[str, Any]) -> theirs.ClassifierResponse:
+        with errors():
+            made = frameworks.runner_of(self.runner, self.model).decide(
+                self._asked(state, questions)
+            )
+        return _answers_of(made, questions)
 
-        async def _aclassify(
-            self, state: Any, questions: dict[str, Any]
-        ) -> theirs.ClassifierResponse:
-            with errors():
-                made = await frameworks.runner_of(self.runner, self.model).adecide(
-                    self._asked(state, questions)
-                )
-            return _answers_of(made, questions)
+    async def _aclassify(self, state: Any, questions: dict[str, Any]) -> theirs.ClassifierResponse:
+        with errors():
+            made = await frameworks.runner_of(self.runner, self.model).adecide(
+                self._asked(state, questions)
+            )
+        return _answers_of(made, questions)
 
-        def _asked(self, state: Any, questions: Mapping[str, Any]) -> dict[str, Any]:
-            names = ("model", "debias", "tolerance", "adapter", "timeout")
-            return {
-                **{name: getattr(self, name) for name in names},
-                "state": _state(state),
-                "questions": {name: _question(name, one) for name, one in questions.items()},
-            }
-
-
-def __getattr__(name: str) -> Any:
-    if name == "StructgenDecisions":
-        raise ours.ModelError(
-            "StructgenDecisions needs langchain-core 1.8 or newer. Update it: "
-            "pip install -U langchain-core."
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def _asked(self, state: Any, questions: Mapping[str, Any]) -> dict[str, Any]:
+        names = ("model", "debias", "tolerance", "adapter", "timeout")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "state": _state(state),
+            "questions": {name: _question(name, one) for name, one in questions.items()},
+        }
 
 
 def _state(given: Any) -> Any:

@@ -15,6 +15,7 @@ from doc_blocks import run
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRequest, wrap_model_call
 from langchain.agents.structured_output import ToolStrategy
+from langchain_core import decisions as theirs
 from langchain_core import exceptions
 from langchain_core.callbacks import get_usage_metadata_callback
 from langchain_core.messages import (
@@ -31,7 +32,12 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from structgen import OptionError, Runner
-from structgen.integrations.langchain import ChatStructgen, StructgenEmbeddings, chat_of
+from structgen.integrations.langchain import (
+    ChatStructgen,
+    StructgenDecisions,
+    StructgenEmbeddings,
+    chat_of,
+)
 
 pytestmark = pytest.mark.anyio  # of the tests that are coroutines
 
@@ -429,9 +435,6 @@ def test_embeddings_in_a_vector_store(runner: Runner) -> None:
 
 
 async def test_decisions(runner: Runner) -> None:
-    theirs = pytest.importorskip("langchain_core.decisions", reason="langchain-core is below 1.8")
-    from structgen.integrations.langchain import StructgenDecisions
-
     model = StructgenDecisions(model="small", runner=runner)
     questions = {
         "refund": theirs.Noul(instructions="Does the customer want money back?"),
