@@ -30,50 +30,60 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class _Compound:
-    """Remembers its hash: expressions are keys, and some have thousands of parts."""
+    """Remembers its hash, and what it equals: expressions are keys, and some have thousands of
+    parts. Those of another equal one are taken over, so that the next comparison sees that they are
+    the same."""
 
     __slots__ = ("_hash",)
 
     _hash: int
+    __match_args__: tuple[str, ...]
 
-    def _keep_hash(self) -> int:
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(self) is not type(other) or hash(self) != hash(other):
+            return False
+        for name in self.__match_args__:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is not theirs:
+                if mine != theirs:
+                    return False
+                object.__setattr__(other, name, mine)
+        return True
+
+    def __hash__(self) -> int:
         try:
             return self._hash
         except AttributeError:
-            fields = (getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
+            fields = (getattr(self, name) for name in self.__match_args__)
             kept = hash((type(self), *fields))
             object.__setattr__(self, "_hash", kept)
             return kept
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CharSet(_Compound):
     """One code point out of ``ranges``. An empty tuple matches nothing."""
 
     ranges: Ranges
 
-    __hash__ = _Compound._keep_hash
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Concat(_Compound):
     """The parts one after the other. No parts: the empty string."""
 
     parts: tuple[Regex, ...]
 
-    __hash__ = _Compound._keep_hash
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Alternate(_Compound):
     """Any one of the parts. No parts: nothing at all."""
 
     parts: tuple[Regex, ...]
 
-    __hash__ = _Compound._keep_hash
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Repeat(_Compound):
     """``body`` at least ``min`` and at most ``max`` times (None: unbounded)."""
 
@@ -81,10 +91,8 @@ class Repeat(_Compound):
     min: int
     max: int | None
 
-    __hash__ = _Compound._keep_hash
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Intersect(_Compound):
     """Texts that every part matches.
 
@@ -93,19 +101,15 @@ class Intersect(_Compound):
 
     parts: tuple[Regex, ...]
 
-    __hash__ = _Compound._keep_hash
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Complement(_Compound):
     """Texts that ``body`` does not match; it sees a text of its own, as in `Intersect`."""
 
     body: Regex
 
-    __hash__ = _Compound._keep_hash
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Checksum(_Compound):
     """As many characters as there are ``steps``, whose numbers add up to a multiple of ``modulus``.
 
@@ -123,10 +127,8 @@ class Checksum(_Compound):
     gaps: tuple[int, ...] = ()
     count: int = 0
 
-    __hash__ = _Compound._keep_hash
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quote(_Compound):
     """A piece of a document, from border to border of its units.
 
@@ -146,8 +148,6 @@ class Quote(_Compound):
     ignore_case: bool
     any_whitespace: bool
 
-    __hash__ = _Compound._keep_hash
-
     def __repr__(self) -> str:
         return f"Quote({self.document[:20]!r}…, {self.unit!r}, {self.least}, {self.most})"
 
@@ -162,24 +162,20 @@ class EndAnchor:
     """The empty string, only at the very end of the text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lookahead(_Compound):
     """The empty string where some text from here on matches ``body`` (or none does: ``negate``)."""
 
     body: Regex
     negate: bool
 
-    __hash__ = _Compound._keep_hash
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Lookbehind(_Compound):
     """The empty string where some text that ends here matches ``body`` (or none: ``negate``)."""
 
     body: Regex
     negate: bool
-
-    __hash__ = _Compound._keep_hash
 
 
 Regex: TypeAlias = (

@@ -736,3 +736,15 @@ def test_set_notation_of_flag_v_is_refused_with_what_to_write(pattern: str) -> N
 def test_what_flag_u_reads_is_no_set_notation(pattern: str, fits: str, fits_not: str) -> None:
     matcher = Matcher(parse_ecma(pattern))
     assert [text for text in (*fits, *fits_not) if matcher.matches(text)] == [*fits]
+
+
+def test_equal_expressions_are_compared_once():
+    one, other, third = (parse_python("(?:a[b-d]{2,5}|x){3}") for _ in range(3))
+    assert one.body is not other.body
+    assert one == other
+    assert one.body is other.body  # or each look into a table of automata would go through them all
+    assert hash(third) == hash(one)
+    assert third != parse_python("(?:a[b-d]{2,5}|y){3}")
+    assert third != "a"
+    assert {one: 1}[third] == 1
+    assert third.body is one.body
