@@ -37,14 +37,13 @@ class _Compound:
     __slots__ = ("_hash",)
 
     _hash: int
-    __match_args__: tuple[str, ...]
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
-        for name in self.__match_args__:
+        for name in self.__match_args__:  # type: ignore[attr-defined]
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine is not theirs:
                 if mine != theirs:
@@ -56,7 +55,7 @@ class _Compound:
         try:
             return self._hash
         except AttributeError:
-            fields = (getattr(self, name) for name in self.__match_args__)
+            fields = (getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
             kept = hash((type(self), *fields))
             object.__setattr__(self, "_hash", kept)
             return kept
