@@ -231,7 +231,8 @@ def beside_llama(python: str, gguf: str, n: int, rounds: int, seconds: float) ->
 def processor() -> str:
     """The processor's name, and what int8 products it has."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
-        lines = dict(line.rstrip().split("\t: ", 1) for line in file if "\t: " in line)
+        pairs = (line.partition(":") for line in file)
+        lines = {name.strip(): text.strip() for name, _, text in pairs}
     flags = lines.get("flags", "").split()
     has = [flag for flag in ("avx2", "avx512_vnni", "avx_vnni", "amx_int8") if flag in flags]
     return f"{lines.get('model name', platform.machine()).strip()} ({', '.join(has)})"
