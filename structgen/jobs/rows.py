@@ -303,15 +303,11 @@ def _rows_in(path: Path) -> Iterator[Row | BadRow]:
             _check_lists(path, file.metadata)
             n = 0
             for batch in file.iter_batches(_MOST_AT_ONCE):
-                is_small = _n_values(batch) <= _MOST_VALUES
-                parts = [batch] if is_small else [batch.slice(i, 1) for i in range(len(batch))]
-                for part in parts:
-                    n += len(part)
-                    if _n_values(part) <= _MOST_VALUES:
-                        yield from part.to_pylist()
-                    else:
-                        most = f"more than {_MOST_VALUES:,} values"
-                        yield BadRow(f"{path.name}, row {n}: it has {most}.")
+                if _n_values(batch) <= _MOST_VALUES:
+                    yield from batch.to_pylist()
+                else:
+                    yield from _one_by_one(batch, f"{path.name}, row", n + 1)
+                n += len(batch)
     elif kind in ("csv", "tsv"):
         yield from _csv(path, "\t" if kind == "tsv" else ",")
     else:
@@ -332,6 +328,14 @@ def _check_lists(path: Path, metadata: Any) -> None:
                     f"{path} cannot be read: {size:,} bytes of {column.path_in_schema!r} are "
                     f"{n:,} values. Write its lists as several rows."
                 )
+
+
+def _one_by_one(batch: Any, where: str, first: int) -> Iterator[Row | BadRow]:
+    for number, row in enumerate((batch.slice(i, 1) for i in range(len(batch))), first):
+        if _n_values(row) <= _MOST_VALUES:
+            yield from row.to_pylist()
+        else:
+            yield BadRow(f"{where} {number}: it has more than {_MOST_VALUES:,} values.")
 
 
 def _n_values(part: Any) -> int:
