@@ -46,8 +46,14 @@ _PLACES = {
 
 def is_whisper(folder: Path) -> bool:
     """Whether a folder has CTranslate2's Whisper."""
-    file = folder / "model.bin"
-    return file.is_file() and read_file(file).startswith(_START)
+    path = folder / "model.bin"
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_START)) == _START
+    except OSError as error:
+        raise ConversionError(f"{path} cannot be understood: {error}.") from error
 
 
 class CTranslate2Folder:
