@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
@@ -106,6 +106,7 @@ class Registry:
         self._clock = itertools.count(1)
         self._change = asyncio.Event()
         self._is_closed = False
+        self._closing: set[asyncio.Task[None]] = set()
         self._making_room = asyncio.Lock()
         for id_, config in configs.items():
             self.add(id_, config)
@@ -348,8 +349,14 @@ class Registry:
             raise
         host, entry.host = entry.host, None
         if host is not None:
-            # It goes on where the one who asked for it gives up: it cannot be used again.
-            await asyncio.shield(asyncio.ensure_future(self._close(entry, host)))
+            await asyncio.shield(self._begin(self._close(entry, host)))
+
+    def _begin(self, closing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Close a model, which goes on where the one who asked for it gives up."""
+        task = asyncio.ensure_future(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
 
     async def _close(self, entry: Entry, host: Host) -> None:
         try:
@@ -393,7 +400,7 @@ class Registry:
             while entry.leaving:
                 await self._wait()
         finally:
-            await asyncio.shield(asyncio.ensure_future(old.close()))
+            await asyncio.shield(self._begin(old.close()))
             entry.bytes = max(host.memory, need)
             if entry.host is host:
                 entry.held = entry.bytes
@@ -419,17 +426,17 @@ class Registry:
             self.default = next(iter(self.entries), None)
 
     async def close(self) -> None:
-        """End all models. Requests under way fail."""
+        """End all models and wait until they have ended. Requests under way fail."""
         self._is_closed = True
         tasks = [entry.task for entry in self.entries.values() if entry.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for entry in self.entries.values():
-            host, entry.host, entry.status = entry.host, None, "unloaded"
-            entry.held = 0
-            if host is not None:
-                await host.close()
+            if entry.host is not None:
+                self._begin(entry.host.close())
+            entry.host, entry.status, entry.held = None, "unloaded", 0
+        await asyncio.gather(*self._closing)
 
     def _tell(self) -> None:
         """Wake all who wait for something to change."""

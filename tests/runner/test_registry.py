@@ -514,6 +514,35 @@ def test_a_model_that_does_not_close_well_is_unloaded(
     run(work)
 
 
+@pytest.mark.parametrize("first", ["close", "unload"])
+def test_closing_waits_for_what_another_closes(
+    first: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(models: Registry) -> None:
+        may_end, ended = asyncio.Event(), []
+
+        async def close(host: FakeHost) -> None:
+            await may_end.wait()
+            ended.append(host.name)
+
+        monkeypatch.setattr(FakeHost, "close", close)
+        assert await used(models, "a") == "a"
+        if first == "close":
+            before: Awaitable[None] = models.close()
+        else:
+            before = models.unload(models.entry("a"))
+        tasks = [asyncio.ensure_future(before)]
+        await settled()
+        tasks.append(asyncio.ensure_future(models.close()))
+        await settled()
+        assert not any(task.done() for task in tasks)
+        may_end.set()
+        await asyncio.gather(*tasks)
+        assert ended == ["a"]
+
+    run(work)
+
+
 def test_what_failed_and_is_unloaded_has_no_error(shelf: Shelf) -> None:
     async def work(models: Registry) -> None:
         shelf.failing.add("a")
