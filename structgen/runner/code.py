@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, final
 
-from structgen.errors import OptionError, UnenforcedWarning
+from structgen.errors import OptionError, UnenforcedWarning, printable
 from structgen.options import Whole, Word
 
 from .loops import in_thread
@@ -231,7 +231,10 @@ class CodeSession:
             left -= len(data)
             kind = mimetypes.guess_type(name)[0]
             file = File(
-                id=f"file-{secrets.token_hex(12)}", name=name, bytes=len(data), mime_type=kind
+                id=f"file-{secrets.token_hex(12)}",
+                name=printable(name),
+                bytes=len(data),
+                mime_type=kind,
             )
             file._data = data
             made.append(file)

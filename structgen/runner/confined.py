@@ -2,10 +2,10 @@
 
     python -I confined.py '{"folder": …}'     the code is standard input, as of `python -`
 
-Owns what the operating system bounds: namespaces without a network and without other processes,
-files by Landlock, and limits on time, memory, processes and files. What holds of it is written to
-the file descriptor ``told`` as JSON. It imports the standard library alone, and nothing of it runs
-in the program's own process.
+Owns what the operating system bounds: namespaces without a network, other processes and other
+files, Landlock, and limits on time, memory, processes and files. What holds of it is written to the
+file descriptor ``told`` as JSON. It imports the standard library alone, and nothing of it runs in
+the program's own process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import sys
 from typing import Any
 
 _USER, _PROCESSES, _NETWORK, _MEMORY = 0x10000000, 0x20000000, 0x40000000, 0x08000000
+_MOUNTS, _BIND, _DETACH = 0x00020000, 0x5000, 2
+_SET_MOUNT, _RECURSIVE, _READ_ONLY = 442, 0x8000, struct.pack("QQQQ", 1, 0, 0, 0)
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every machine
-_NO_NEW_RIGHTS, _DIE_WITH_PARENT, _ADOPT = 38, 1, 36
+_NO_NEW_RIGHTS, _DIE_WITH_PARENT, _ADOPT, _SECURE_BITS = 38, 1, 36, 28
 
 _READ = 0b1101  # execute and read files, list folders
 _OF_FILES = 0b1100000000000111  # what may be done to what is no folder
@@ -30,6 +32,7 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt")
 _SETTINGS = (
     *("/etc/ld.so.cache", "/etc/localtime", "/etc/mime.types", "/etc/ssl", "/etc/passwd"),
     *("/etc/group", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/fonts"),
+    "/etc/alternatives",
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
@@ -67,9 +70,22 @@ def main() -> None:
             most += _tasks(user)  # without a namespace, those of the user elsewhere count
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (most, most))
-    os.chdir(given["folder"])
-    if sys.platform == "linux":
-        has["files"] = _bound_files(libc, given)
+    if sys.platform != "linux":
+        os.chdir(given["folder"])
+    else:
+        python = [sys.executable]
+        while os.path.islink(python[-1]):
+            python.append(os.path.join(os.path.dirname(python[-1]), os.readlink(python[-1])))
+        prefixes = {sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))}
+        readable = [*_SYSTEM, *_SETTINGS, *prefixes, *python, *given["readable"]]
+        writable = [given["folder"], *given["writable"]]
+        with contextlib.suppress(OSError):
+            has["files"] = has["processes"] and _has_own_root(
+                libc, [*readable, *_DEVICES], writable
+            )
+        os.chdir(given["folder"])
+        writable += _DEVICES
+        has["files"] &= _bound_files(libc, readable, writable, has_network=given["network"])
     with os.fdopen(given["told"], "w") as told:
         json.dump(has, told)
     asked = has.keys() - ({"network"} if given["network"] else set())
@@ -107,20 +123,58 @@ def _tasks(user: int) -> int:
     return found
 
 
-def _bound_files(libc: Any, given: dict[str, Any]) -> bool:
-    """Let code write in the folder alone, and read that and what is the system's or Python's."""
+def _has_own_root(libc: Any, readable: list[str], writable: list[str]) -> bool:
+    """Have this process see these paths and no others; whether it does.
+
+    Landlock leaves to code what opens no file: it may change modes and times of the user's files,
+    and connect to sockets of other programs, such as Docker's.
+    """
+    real = {path: os.path.realpath(path) for path in (*readable, *writable) if os.path.exists(path)}
+    may_write = {real.get(path) for path in writable}
+
+    # In place of a folder that is always there and holds none of the paths.
+    if libc.unshare(_MOUNTS) or libc.mount(b"tmpfs", b"/proc", b"tmpfs", ctypes.c_ulong(0), None):
+        return False
+    seen: list[str] = []
+    for path in sorted(set(real.values())):  # a folder before what is in it
+        if path not in may_write and any(f"{path}/".startswith(one) for one in seen):
+            continue
+        place = f"/proc{path}"
+        if os.path.isdir(path):
+            os.makedirs(place, exist_ok=True)
+        elif not os.path.exists(place):
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.close(os.open(place, os.O_CREAT, 0o600))
+        if libc.mount(os.fsencode(path), os.fsencode(place), None, ctypes.c_ulong(_BIND), None):
+            return False
+        if path not in may_write and libc.syscall(
+            _SET_MOUNT, -1, os.fsencode(place), _RECURSIVE, _READ_ONLY, ctypes.c_size_t(32)
+        ):
+            return False
+        seen.append(f"{path.rstrip('/')}/")
+    os.chdir("/proc")
+    if libc.pivot_root(b".", b".") or libc.umount2(b".", _DETACH):
+        return False
+    for path, target in real.items():
+        with contextlib.suppress(OSError):  # it is seen already
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.symlink(target, path)
+    # Root, too, has no rights to undo this.
+    has_no_rights: bool = libc.prctl(_SECURE_BITS, 3, 0, 0, 0) == 0
+    return has_no_rights
+
+
+def _bound_files(libc: Any, readable: list[str], writable: list[str], *, has_network: bool) -> bool:
+    """Let code write to some paths alone, and read these and others."""
     abi = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if abi < 1:
         return False
     rights = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
-    sockets = 0 if abi < 4 or given["network"] else 0b11
+    sockets = 0 if abi < 4 or has_network else 0b11
     attributes = struct.pack("QQ", rights, sockets)[: 16 if abi >= 4 else 8]
     ruleset = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
     if ruleset < 0:
         return False
-    prefixes = {sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))}
-    readable = [*_SYSTEM, *_SETTINGS, *prefixes, *given["readable"]]
-    writable = [given["folder"], *given["writable"], *_DEVICES]
     for paths, allowed in ((readable, _READ), (writable, rights)):
         for path in paths:
             try:
