@@ -201,7 +201,7 @@ class Reach:
         # By token: a number for the places in which it ends, together; -1 where it leads nowhere.
         places = np.full(len(chosen), -1, np.int64)
         for leaf, at in strings:
-            ends = [ids for _, ids in self._texts.of(leaf).ends(at)]
+            ends = [ids for _, ids in self._texts.ends(leaf, at)]
             if len(strings) == 1:
                 yield from ((DEAD, alike) for ids in ends if len(alike := ids[chosen[ids]]))
                 return
@@ -309,7 +309,7 @@ class Reach:
             # Each place by itself: to look at thousands of tokens one by one takes seconds.
             settled += [
                 (self._verdict([(leaf, leaf.in_text(at), continuation)], most, told), ids)
-                for at, ids in self._texts.of(leaf).ends(text_state)
+                for at, ids in self._texts.ends(leaf, text_state)
             ]
         if told:
             settled.append((_MIXED, self._beginnings(told, tape())))

@@ -72,9 +72,11 @@ class LeafTexts:
         self._texts: weakref.WeakKeyDictionary[Leaf, TextWalks] = weakref.WeakKeyDictionary()
         self._cuts: weakref.WeakKeyDictionary[Utf8, dict[int, Cut]] = weakref.WeakKeyDictionary()
         self._characters: dict[tuple[str, frozenset[int]], Characters] = {}
+        self._last: tuple[weakref.ref[TextWalks], int, list[tuple[int, Ids]]] | None = None
 
     def _forget(self) -> None:
         self._texts = weakref.WeakKeyDictionary()
+        self._last = None
 
     @property
     def tables(self) -> int:
@@ -123,6 +125,16 @@ class LeafTexts:
                 self._texts[leaf] = found
             else:
                 leaf.attached[self] = found
+        return found
+
+    def ends(self, leaf: Leaf, state: int) -> list[tuple[int, Ids]]:
+        """`TextWalks.ends`; those of the last call, which a mask within a budget asks for twice,
+        are kept."""
+        walks, last = self.of(leaf), self._last
+        if last is not None and last[0]() is walks and last[1] == state:
+            return last[2]
+        found = [*walks.ends(state)]
+        self._last = weakref.ref(walks), state, found
         return found
 
     def run_ends(self, leaf: Leaf, state: int, most: int) -> list[tuple[int, int]]:
