@@ -182,8 +182,8 @@ class _Writer:
             return ["Concat", self._joined(value.parts)]
         if not is_dataclass(value):
             return value
-        names = [field.name for field in fields(value) if field.name != "key"]
-        return [type(value).__name__, *(self.write(getattr(value, name)) for name in names)]
+        name = type(value).__name__
+        return [name, *(self.write(getattr(value, field)) for field in _written(name))]
 
     def _joined(self, parts: tuple[ir.Regex, ...]) -> list[Any]:
         out: list[Any] = [""]
@@ -292,9 +292,14 @@ def _hints(name: str) -> list[Any]:
     """The types of a node's fields that are written."""
     names = {"Regex": _Regex, "Grammar": _Grammar, "AnyTerminal": _Terminal}
     hints = get_type_hints(_NODES[name], None, names)
-    hints.pop("_hash", None)
-    hints.pop("key", None)
-    return [dict if get_origin(hint) is Mapping else hint for hint in hints.values()]
+    written = [hints[field] for field in _written(name)]
+    return [dict if get_origin(hint) is Mapping else hint for hint in written]
+
+
+@functools.cache
+def _written(name: str) -> list[str]:
+    """The fields of a node that are written: all but a key of the store of grammars."""
+    return [field.name for field in fields(_NODES[name]) if field.name != "key"]
 
 
 def _repeat(body: ir.Regex, least: int, most: int | None) -> ir.Regex:
