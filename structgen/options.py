@@ -286,8 +286,8 @@ class CallOptions(TypedDict, total=False):
             Whole(0),
             "Fewest tokens in prompt and output together before the text may end, as far as the "
             "output type leaves a choice",
-            remote="a remote server is not told how long a text has to be at least. Say it in the "
-            "type: Regex, or minLength.",
+            remote="servers have no such option. Put the length into the type: Regex, or "
+            "minLength.",
             is_setting=True,
         ),
     ]
@@ -305,7 +305,7 @@ class CallOptions(TypedDict, total=False):
         Option(
             # Outside of these bounds the runtime's float32 arithmetic overflows.
             Real(0.01, 100, or_zero=True),
-            "Divides the scores; 0: the likeliest token",
+            "Above 1 bolder, below 1 safer; 0 takes the likeliest token",
             field="temperature",
             remote=_at("temperature"),
             is_setting=True,
@@ -316,7 +316,7 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(0),
-            "Sample among so many of the likeliest allowed tokens; 0: no such limit",
+            "Sample among this many of the likeliest allowed tokens; 0: no limit",
             field="top_k",
             remote=_at("top_k", "vllm", "sglang", "llama.cpp"),
             is_setting=True,
@@ -339,8 +339,8 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(0, 1),
-            "Sample among the allowed tokens whose probability is at least so much of the "
-            "likeliest one's; 0: no such limit",
+            "Sample among allowed tokens with at least this fraction of the likeliest one's "
+            "probability; 0: no limit",
             field="min_p",
             remote=_at("min_p", "vllm", "sglang", "llama.cpp"),
             is_setting=True,
@@ -351,8 +351,8 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(0, 100, above=True),
-            "Sample among the allowed tokens whose score is at most so many standard deviations "
-            "of the allowed tokens' scores below the greatest",
+            "Sample among allowed tokens whose score is at most this many standard deviations "
+            "below the greatest",
             field="top_n_sigma",
             remote=_at("top_n_sigma", "llama.cpp"),
             is_setting=True,
@@ -363,7 +363,7 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(0.01, 100),
-            "Above 1 discourages tokens that prompt or output already have",
+            "Above 1: avoid tokens that the prompt or the output has already",
             field="repetition_penalty",
             remote={
                 **_at("repetition_penalty", "vllm", "sglang"),
@@ -376,7 +376,7 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(-2, 2),
-            "Taken off a token's score for each time that the output has it already",
+            "Subtract this from a token's score each time the output has it",
             field="frequency_penalty",
             remote=_at("frequency_penalty"),
             is_setting=True,
@@ -386,7 +386,7 @@ class CallOptions(TypedDict, total=False):
         float | None,
         Option(
             Real(-2, 2),
-            "Taken off the score of each token that the output has already",
+            "Subtract this once from the score of each token that the output has",
             field="presence_penalty",
             remote=_at("presence_penalty"),
             is_setting=True,
@@ -396,8 +396,8 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(0),
-            "No run of so many tokens twice, as far as the output type leaves a choice; 0: no such "
-            "limit",
+            "Never repeat a run of this many tokens, as far as the output type leaves a choice; 0: "
+            "no limit",
             field="no_repeat_ngram_size",
             remote="servers have no such option.",
             is_setting=True,
@@ -407,7 +407,7 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(0, 2**31 - 1),
-            "With the same seed and options a call gives the same output again",
+            "The same seed and options give the same output again",
             field="seed",
             remote=_at("seed"),
             is_setting=True,
@@ -417,7 +417,7 @@ class CallOptions(TypedDict, total=False):
         str | Sequence[str] | None,
         Option(
             _stop,
-            "Texts that end the output, itself cut before the first",
+            "Texts that end the output; they are not part of it",
             field="stop",
             default=(),
         ),
@@ -426,8 +426,8 @@ class CallOptions(TypedDict, total=False):
         Mapping[int, float] | None,
         Option(
             _logit_bias,
-            "What is added to the scores of token ids; -inf: never, as far as the output type "
-            "leaves a choice",
+            "Numbers to add to the scores of token ids; -inf: never choose the token, as far as "
+            "the output type leaves a choice",
             field="logit_bias",
             remote=_at("logit_bias", *(name for name in _SERVERS if name != "ollama")),
         ),
@@ -452,7 +452,7 @@ class CallOptions(TypedDict, total=False):
         Option(
             Flag(),
             "Record what happened at each step",
-            remote="steps happen on the server, which does not tell of them.",
+            remote="the server does not report its steps.",
             default=False,
         ),
     ]
@@ -460,8 +460,8 @@ class CallOptions(TypedDict, total=False):
         float | Mapping[str, float] | None,
         Option(
             _abstain_below,
-            "The probability that each value which is a choice among few has to have, or such a "
-            "number for some JSON paths",
+            "The least probability of each value that is a choice among few, or such a number for "
+            "some JSON paths",
             field="abstain_below",
             remote=f"{_UNKNOWN_SCORES} Look at result.logprobs.",
         ),
@@ -480,7 +480,7 @@ class CallOptions(TypedDict, total=False):
         bool | None,
         Option(
             Flag(),
-            "Append text that is the only way on in one pass, rather than token by token",
+            "Append text that is the only possibility in one pass, not token by token",
             remote="how text is written is the server's business.",
             default=True,
         ),
@@ -489,8 +489,8 @@ class CallOptions(TypedDict, total=False):
         bool | None,
         Option(
             Flag(),
-            "Guess what comes next from what stood in the prompt and output before, and run it in "
-            "one pass with the tokens that are due",
+            "Guess predictable tokens from the prompt and the output so far, and score them in one "
+            "pass",
             field="speculate",
             remote="how text is written is the server's business.",
             default=True,
@@ -500,7 +500,7 @@ class CallOptions(TypedDict, total=False):
         Literal["template", "anywhere"] | None,
         Option(
             Word(("template", "anywhere")),
-            "Where in a chat names of special tokens are read as such",
+            "Where in a chat to read the names of special tokens as such",
             field="special_tokens",
             remote="the server applies the chat template.",
             default="template",
@@ -511,7 +511,7 @@ class CallOptions(TypedDict, total=False):
         Option(Real(0, 1e9, above=True), "Most seconds for the whole call", field="timeout"),
     ]
     cancel: Annotated[
-        CancelEvent | None, Option(_cancel, "Once it is set, the output ends where it is")
+        CancelEvent | None, Option(_cancel, "When this event is set, the output ends where it is")
     ]
     adapter: Annotated[
         str | None,
@@ -535,7 +535,7 @@ class CallOptions(TypedDict, total=False):
         int | None,
         Option(
             Whole(0, 10_000),
-            "How often an output may go back to where a value began that a validator refused",
+            "How often to rewrite a value that a validator refuses",
             field="retries",
             default=0,
         ),
@@ -544,7 +544,7 @@ class CallOptions(TypedDict, total=False):
         bool | None,
         Option(
             Flag(),
-            "Let a prompt that is too long for the context lose what is oldest",
+            "Drop the oldest part of a prompt that is too long for the context",
             field="truncate_sequence",
             remote="servers have no such option.",
             default=False,

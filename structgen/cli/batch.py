@@ -32,47 +32,55 @@ def _flags(command: Callable[..., Any]) -> Callable[..., Any]:
     "--output",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder of the results. The same command goes on with what is there.",
+    help="The folder for the results. The same command continues a job that it finds there.",
 )
 @click.option(
     "--format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True
 )
-@click.option("--column", help="The column that is the prompt.  [default: text, or the only one]")
+@click.option("--column", help="The column with the prompts.  [default: text, or the only one]")
 @click.option("--prompt", help="A template of the prompt: 'Summarise: {text}'.")
 @click.option(
-    "--messages", metavar="FILE", help="A JSON file of messages, whose contents are templates."
+    "--messages", metavar="FILE", help="A JSON file with messages; their contents are templates."
 )
 @with_form
-@click.option("--decisions", metavar="FILE", help="Ask these questions instead: as decide does.")
-@click.option("--embed", is_flag=True, help="Make vectors instead.")
+@click.option(
+    "--decisions",
+    metavar="FILE",
+    help="Answer the questions in this file instead, as `decide` does.",
+)
+@click.option("--embed", is_flag=True, help="Compute vectors instead.")
 @click.option(
     "--model", metavar="NAME", help="A catalogue name, a folder or a Hugging Face repository id."
 )
-@click.option("--result", default="output", show_default=True, help="The column of the results.")
+@click.option("--result", default="output", show_default=True, help="The column for the results.")
 @click.option(
     "--on-error",
     type=click.Choice(["row", "skip", "fail"]),
     default="row",
     show_default=True,
-    help="What a row becomes that fails.",
+    help="If a row fails: write a row with the error, skip it, or stop.",
 )
-@click.option("--workers", type=click.IntRange(1, 64), help="Processes that run the model.")
-@click.option("--batch-size", type=int, help="Most outputs of a process that share a batch.")
+@click.option("--workers", type=click.IntRange(1, 64), help="How many processes run the model.")
+@click.option("--batch-size", type=int, help="Most rows in one batch of a process.")
 @click.option(
     "--ray",
     metavar="local|auto|HOST:PORT",
     help="Run the model in actors of a Ray cluster: one of this machine alone, the one that it is "
     "part of, or another.",
 )
-@click.option("--actors", metavar="N|MIN:MAX", help="How many, with --ray.  [default: all it has]")
-@click.option("--actor-cpus", type=float, help="Processors of an actor, with --ray.  [default: 1]")
-@click.option("--actor-gpus", type=float, help="GPUs of an actor, with --ray: 0.5, say.")
+@click.option(
+    "--actors",
+    metavar="N|MIN:MAX",
+    help="With --ray: how many actors.  [default: all the cluster has]",
+)
+@click.option("--actor-cpus", type=float, help="With --ray: processors per actor.  [default: 1]")
+@click.option("--actor-gpus", type=float, help="With --ray: GPUs per actor, such as 0.5.")
 @click.option("--max-new-tokens", type=int, help="Most tokens of an output.")
 @click.option(
     "--abstain-below",
     type=float,
     metavar="P",
-    help="Fail rows with a value of less probability, and write each value's as confidence.",
+    help="Fail rows with a value less likely than P; write all probabilities as confidence.",
 )
 @_flags
 def batch(
@@ -82,11 +90,11 @@ def batch(
     decisions: str | None,
     **arguments: Any,
 ) -> None:
-    """Ask the same of all rows of INPUT files, and write a folder of results.
+    """Run one prompt over every row of files; write a folder.
 
-    INPUT is a .jsonl, .csv, .tsv, .parquet or .txt file, a pattern of such, or "-": JSON lines on
-    standard input. Results are written in parts, which survive whatever ends the process: the same
-    command goes on where it stopped. The exit code is 1 where all rows have failed.
+    INPUT is a .jsonl, .csv, .tsv, .parquet or .txt file, a glob pattern, or "-" for JSON lines on
+    standard input. If the process ends early, run the same command again: it continues where it
+    stopped. The exit code is 1 if all rows failed.
 
     A file of requests in the format of OpenAI's batch API gives answers in that format.
     """

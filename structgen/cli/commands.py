@@ -30,12 +30,12 @@ from .terminal import console, json_in, load, model_option, parsed, text_in
 
 @click.group()
 def grammars() -> None:
-    """Show the grammar library."""
+    """List, show and check grammars."""
 
 
 @grammars.command("list")
 def list_grammars() -> None:
-    """Show what there is."""
+    """List the grammars that come with structgen."""
     from structgen.grammar.cfg import library as grammars
 
     names = grammars.names()
@@ -47,7 +47,7 @@ def list_grammars() -> None:
 @grammars.command("show")
 @click.argument("name")
 def show_grammar(name: str) -> None:
-    """Print the grammar NAME, comments and all."""
+    """Print the text of the grammar NAME."""
     from structgen.grammar.cfg import library as grammars
 
     click.echo(grammars.text(name), nl=False)
@@ -55,10 +55,10 @@ def show_grammar(name: str) -> None:
 
 @grammars.command("check")
 @click.argument("file", metavar="FILE|NAME")
-@click.option("--start", help="The rule to begin with.")
-@click.option("--dialect", type=DIALECTS, help="How it is written.")
+@click.option("--start", help="The name of the start rule.")
+@click.option("--dialect", type=DIALECTS, help="The notation of the grammar.")
 def check_grammar(file: str, start: str | None, dialect: str | None) -> int:
-    """Print what is wrong with a grammar in FILE ("-": standard input) or of the library."""
+    """Report errors in a grammar: a file, "-" (standard input) or a name."""
     from structgen.constraint.check_grammar import problems
     from structgen.grammar import cfg
 
@@ -88,7 +88,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--state",
     required=True,
     metavar="FILE|-",
-    help="What the questions are about: text, or a JSON value where the name ends in .json.",
+    help="What the questions are about: text, or JSON if the name ends in .json.",
 )
 @click.option(
     "--questions",
@@ -101,26 +101,26 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--debias",
     type=click.Choice(["none", "prior", "contextual"]),
-    help="What is done about the bias of labels and their order.",
+    help="How to correct the model's bias towards labels and places in a list.",
 )
 @click.option(
     "--abstain-below",
     type=float,
     metavar="P",
-    help="Answer null where the likeliest label has less.",
+    help="Answer null if the likeliest label has a lower probability.",
 )
 @click.option(
     "--calibration",
     "calibrations",
     multiple=True,
     type=_FILE,
-    help="A file that Calibration.save has written; give several.",
+    help="A file written by Calibration.save; repeatable.",
 )
 @click.option(
     "--decider",
     "saved",
     type=click.Path(exists=True, path_type=Path),
-    help="A file that Decider.save has written, or a folder of them: how the model decides.",
+    help="A file written by Decider.save, or a folder of them.",
 )
 @click.option("--trace", is_flag=True, help="Show the prompts, on standard error.")
 def decide(
@@ -133,7 +133,7 @@ def decide(
     saved: Path | None,
     trace: bool,
 ) -> None:
-    """Answer questions about a text, with the probability of every allowed answer, as JSON."""
+    """Answer typed questions about a text, with probabilities."""
     # Imported late: --help should not wait for NumPy.
     from structgen.decisions import (
         Calibration,
@@ -178,66 +178,78 @@ def decide(
     "embedders",
     multiple=True,
     metavar="MODEL|ID=MODEL",
-    help="A model that makes vectors or ranks documents; give several.",
+    help="A model for vectors or rankings; repeatable.",
 )
 @click.option(
     "--decider",
     "deciders",
     multiple=True,
     metavar="ID=PATH",
-    help="What Decider.save has written: the model ID decides so; give several.",
+    help="A file written by Decider.save, for the model ID; repeatable.",
 )
-@click.option("--default-model", metavar="ID", help="The model of requests that name none.")
+@click.option("--default-model", metavar="ID", help="The model for requests that name none.")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=int, help="0: one that is free.  [default: 8000]")
-@click.option("--lazy", is_flag=True, default=None, help="Load models when they are asked for.")
-@click.option("--memory-budget", type=int, metavar="BYTES", help="Most bytes of loaded models.")
-@click.option("--max-concurrency", type=int, metavar="N", help="Requests that run on a model.")
-@click.option("--max-queue", type=int, metavar="N", help="Requests that wait; more get 429.")
+@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 8000]")
+@click.option("--lazy", is_flag=True, default=None, help="Load each model at its first request.")
+@click.option("--memory-budget", type=int, metavar="BYTES", help="Most memory for loaded models.")
 @click.option(
-    "--api-key", "api_keys", multiple=True, metavar="KEY", help="Who may ask; give several."
+    "--max-concurrency", type=int, metavar="N", help="Most requests that run on one model at once."
+)
+@click.option(
+    "--max-queue", type=int, metavar="N", help="Most requests that wait; further ones get 429."
+)
+@click.option(
+    "--api-key",
+    "api_keys",
+    multiple=True,
+    metavar="KEY",
+    help="A key that clients must send; repeatable.",
 )
 @click.option(
     "--api-key-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A file with a key a line, or sha256: and its hash.",
+    help="A file with one key, or sha256:HASH, per line.",
 )
 @click.option(
-    "--cors-origin", "cors_origins", multiple=True, metavar="URL", help="Web pages that may ask."
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    metavar="URL",
+    help="An origin whose pages may call; repeatable.",
 )
 @click.option(
     "--image-host",
     "image_hosts",
     multiple=True,
     metavar="HOST",
-    help="A host that pictures may be fetched from; give several.",
+    help="A host that pictures may come from; repeatable.",
 )
 @click.option(
     "--sessions",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="An SQLite file for what is kept, so that it outlives the server.",
+    help="An SQLite file that keeps stored answers over restarts.",
 )
 @click.option(
     "--files",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder for /v1/files and /v1/batches.",
+    help="The folder of /v1/files and /v1/batches.",
 )
-@click.option("--requests-per-minute", type=int, metavar="N", help="For each key or address.")
+@click.option("--requests-per-minute", type=int, metavar="N", help="Limit per key or address.")
 @click.option("--max-tokens", type=int, metavar="N", help="Most tokens of an answer.")
 @click.option("--request-seconds", type=float, metavar="S", help="Most seconds of an answer.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="How the log is written.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="The format of the log.")
 @click.option("--log-prompts", is_flag=True, default=None, help="Log the bodies of requests, too.")
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A TOML file with settings: these flags, with _ for -, and those of docs/server.md.",
+    help="A TOML file with settings: these flags, with _ for -, and more (docs/server.md).",
 )
-@click.option("--check", "only_checks", is_flag=True, help="Check the settings, and end.")
+@click.option("--check", "only_checks", is_flag=True, help="Check the settings and exit.")
 def serve(models: tuple[str, ...], config: Path | None, only_checks: bool, **flags: Any) -> None:
-    """Serve MODELs with OpenAI's API; the default model if there are none.
+    """Serve models with OpenAI's API.
 
-    Every flag is an environment variable, too, such as STRUCTGEN_SERVER_PORT; the keys may be in
-    STRUCTGEN_API_KEY.
+    Without a MODEL, serve the default model. Every flag is also an environment variable, such as
+    STRUCTGEN_SERVER_PORT; keys may be in STRUCTGEN_API_KEY.
     """
     try:
         from structgen import server
@@ -261,12 +273,14 @@ def serve(models: tuple[str, ...], config: Path | None, only_checks: bool, **fla
     "embedders",
     multiple=True,
     metavar="MODEL|ID=MODEL",
-    help=f"A model that makes vectors; give several.  [default: {DEFAULT_EMBEDDER}]",
+    help=f"A model for vectors; repeatable.  [default: {DEFAULT_EMBEDDER}]",
 )
-@click.option("--no-embedder", is_flag=True, help="Offer no tool that makes vectors.")
-@click.option("--http", is_flag=True, help="Serve streamable HTTP on this machine, not stdio.")
+@click.option("--no-embedder", is_flag=True, help="Do not offer the tool for vectors.")
+@click.option(
+    "--http", is_flag=True, help="Serve streamable HTTP on this machine instead of stdio."
+)
 @click.option("--port", type=click.IntRange(0, 65_535), default=8001, show_default=True)
-@click.option("--lazy", is_flag=True, help="Load models when they are asked for.")
+@click.option("--lazy", is_flag=True, help="Load each model at its first use.")
 def mcp(
     models: tuple[str, ...],
     embedders: tuple[str, ...],
@@ -275,10 +289,11 @@ def mcp(
     port: int,
     lazy: bool,
 ) -> None:
-    """Serve generate, extract, classify, decide and embed as tools of an MCP server.
+    """Serve models as tools of an MCP server.
 
-    MODELs answer; the default model if there are none. Hosts such as Claude Desktop, VS Code or
-    Cursor start this command by themselves: docs/integrations.md shows what to tell them.
+    The tools are generate, extract, classify, decide and embed. Without a MODEL, serve the default
+    model. Hosts such as Claude Desktop, VS Code or Cursor start this command themselves:
+    docs/integrations.md has their settings.
     """
     if no_embedder and embedders:
         raise click.UsageError("Pass --embedder or --no-embedder, not both.")
@@ -333,9 +348,9 @@ def cli() -> None:
 
     \b
     To try it:
-      structgen demo     what a mask does; fetches a model of 90 MB, once
-      structgen serve    OpenAI's API on this machine: pip install 'structgen[server]'
-      structgen doctor   what this machine has and lacks; fetches nothing
+      structgen demo     show what a mask does; the first run fetches 93 MB
+      structgen serve    serve OpenAI's API; first pip install 'structgen[server]'
+      structgen doctor   check this installation; fetches nothing
     """
 
 
@@ -345,7 +360,7 @@ def cli() -> None:
 def demo(model: str, seed: int) -> None:
     """Show four answers, each exactly of its type.
 
-    The first run fetches and converts the model: once, about 90 MB.
+    The first run fetches the model (93 MB) and converts it.
     """
     loaded = load(model)
     # Imported late: it needs pydantic and rich, which --help should not wait for.

@@ -28,10 +28,10 @@ def type_of(text: str) -> Any:
 
 @click.command()
 @click.argument("type_name", metavar="TYPE")
-@click.option("-n", default=10, show_default=True, help="How many.")
+@click.option("-n", default=10, show_default=True, help="How many texts.")
 @click.option("--seed", default=0, show_default=True, help="Same seed, same texts.")
 def sample(type_name: str, n: int, seed: int) -> None:
-    """Print texts of TYPE, drawn evenly over its structure, each on a line.
+    """Print random texts of TYPE, one per line.
 
     TYPE is a file with a JSON Schema, MODULE:NAME or FILE.py:NAME, or /REGEX/. A text that has line
     ends takes several lines.
@@ -43,7 +43,7 @@ def sample(type_name: str, n: int, seed: int) -> None:
 @click.command()
 @click.argument("type_name", metavar="TYPE")
 def lint(type_name: str) -> int:
-    """Print what makes TYPE hard for a model, with the line of the schema's file.
+    """Report what makes TYPE hard for a model.
 
     What constraint.advice() finds, and keywords that assert nothing because they are misspelt. The
     exit code is 1 where there is anything.
@@ -84,10 +84,15 @@ def _lines(file: str) -> dict[str, int]:
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
-@click.option("-n", default=200, show_default=True, help="Samples, where there is no other way.")
+@click.option(
+    "-n",
+    default=200,
+    show_default=True,
+    help="How many samples to try, for types without an automaton.",
+)
 @click.option("--seed", default=0, show_default=True, help="Same seed, same samples.")
 def diff(old: str, new: str, n: int, seed: int) -> int:
-    """Say whether every text of the type OLD is one of NEW, with one that is not.
+    """Check whether every text of type OLD is also a text of type NEW.
 
     Of regular expressions and choices automata decide that; of other types samples are tried, and
     the answer says so. The exit code is 1 where a text was found.
@@ -96,20 +101,25 @@ def diff(old: str, new: str, n: int, seed: int) -> int:
 
     found = difference(type_of(old), type_of(new), n, seed)
     if found.witness is not None:
-        click.echo(f"Of {old}, and not of {new}: {found.witness!r}")
+        click.echo(f"{found.witness!r} is a text of {old} but not of {new}.")
         return 1
     if found.is_decided:
-        click.echo(f"Every text of {old} is one of {new}.")
+        click.echo(f"Every text of {old} is a text of {new}.")
     else:
-        click.echo(f"None of {n} samples of {old} is not of {new}. This is a search, no proof.")
+        click.echo(f"All {n} samples of {old} are texts of {new}. Other texts may differ.")
     return 0
 
 
 @click.command()
 @click.argument("type_name", metavar="TYPE")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="A file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write.  [default: standard output]",
+)
 def show(type_name: str, output: Path | None) -> None:
-    """Write the automaton of TYPE, a regular expression, a choice or a scalar, as an SVG."""
+    """Draw the automaton of a regex, choice or scalar TYPE as SVG."""
     from structgen.insight import picture, svg
     from structgen.types import lower, regular
 

@@ -29,7 +29,7 @@ _DOCUMENT = ("document", "passage", "corpus")
 
 _MODEL = model_option(DEFAULT_EMBEDDER, "An embedder")
 _DIMENSIONS = click.option(
-    "--dimensions", type=int, help="Keep so many numbers of each vector, if the model allows."
+    "--dimensions", type=int, help="Shorten each vector to this length, if the model allows it."
 )
 
 
@@ -39,18 +39,18 @@ _DIMENSIONS = click.option(
 @click.option(
     "--output",
     type=click.Choice(get_args(Format)),
-    help="How to write the vectors: jsonl (the default) and parquet have the texts too, npy has "
+    help="The format: jsonl (the default) and parquet include the texts, npy has "
     "the vectors alone.",
 )
 @click.option(
     "--to",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="The file to write; standard output if left out.",
+    help="The file to write.  [default: standard output]",
 )
 @_DIMENSIONS
 @click.option(
     "--prompt-name",
-    help="The model's prompt to put before texts; that for documents, if the model has one.",
+    help="Which of the model's prompts to put before each text.  [default: the one for documents]",
 )
 def embed(
     file: str,
@@ -96,7 +96,9 @@ def embed(
 @click.option("-k", "--top-k", default=5, show_default=True, help="How many to show.")
 @_DIMENSIONS
 def search(query: str, file: str, model: str, top_k: int, dimensions: int | None) -> None:
-    """Print the lines of FILE whose meaning is closest to QUERY: cosine, line, text.
+    """Print the lines of FILE whose meaning is closest to QUERY.
+
+    Each result is the cosine similarity, the line number and the text.
 
     FILE holds one text a line, or is what `structgen embed` wrote: then its vectors are used.
     """

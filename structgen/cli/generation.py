@@ -116,13 +116,13 @@ _OPTIONS = (
         help="A file with the JSON Schema that the output must satisfy.",
     ),
     click.option("--regex", help="The Python regular expression that the output must match."),
-    click.option("--choice", multiple=True, help="A text that the output may be; give several."),
+    click.option("--choice", multiple=True, help="An allowed output; repeatable."),
     click.option(
         "--grammar",
         metavar="FILE|NAME",
-        help="A file with the grammar that the output must follow, or one of the library's.",
+        help="The grammar of the output: a file, or a name (`structgen grammars list`).",
     ),
-    click.option("--dialect", type=DIALECTS, help="How that grammar is written."),
+    click.option("--dialect", type=DIALECTS, help="The notation of that grammar."),
     click.option(
         "--type",
         "type_name",
@@ -135,7 +135,7 @@ _OPTIONS = (
         help="Where JSON has spaces: natural (the default: at most one after each comma and "
         "colon), compact, spaced, flexible, or a regular expression.",
     ),
-    click.option("--indent", type=int, help="JSON in lines, with so many spaces for each level."),
+    click.option("--indent", type=int, help="Indent JSON by this many spaces per level."),
 )
 
 
@@ -283,8 +283,8 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
             "--think",
             type=int,
             metavar="TOKENS",
-            help="Let the model think first, for so many tokens at most; 0: not even where its "
-            "chat template has it think.",
+            help="Let the model think first, for at most this many tokens; 0: do not think, even "
+            "if the chat template asks for it.",
         ),
         *FLAGS,
     )
@@ -298,8 +298,8 @@ def _arguments(command: Callable[..., Any]) -> Callable[..., Any]:
 def generate(**arguments: Any) -> None:
     """Print the answer to PROMPT; "-" reads it from standard input.
 
-    Free text, or exactly what one of --schema, --regex, --choice, --grammar and --type asks for.
-    What the model thinks first, with --think, goes to standard error.
+    The answer is free text, or exactly what --schema, --regex, --choice, --grammar or --type asks
+    for. With --think, the thought goes to standard error.
     """
     generator, prompt, options = prepare(**arguments)
     with generator.stream(prompt, **options) as stream:
@@ -325,9 +325,9 @@ def generate(**arguments: Any) -> None:
     help="The file to write the page to.",
 )
 @click.option("--open", "opens", is_flag=True, help="Show the page in the web browser.")
-@click.option("--table", is_flag=True, help="Print the steps as a table too.")
+@click.option("--table", is_flag=True, help="Print the steps as a table, too.")
 def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
-    """Answer PROMPT as generate does, and write a page that shows every step.
+    """Answer PROMPT as generate does; write a page with every step.
 
     The text, coloured by how many tokens the mask allowed at each place, and for each token what
     the model would rather have written.

@@ -24,7 +24,7 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON,
 
 @click.group("models")
 def shelf() -> None:
-    """Fetch, convert, list and remove models."""
+    """List, fetch, convert and remove models."""
 
 
 @shelf.command("list")
@@ -33,7 +33,7 @@ def shelf() -> None:
 @click.option("--language", metavar="CODE", help="Only models that name this language, such as fr.")
 @_json_option
 def list_models(task: str | None, here: bool, language: str | None, as_json: bool) -> None:
-    """Show the catalogue, and what is on disk (marked with *)."""
+    """List the catalogue; * marks models on disk."""
     rows = [
         row
         for row in models.listing()
@@ -51,7 +51,7 @@ def list_models(task: str | None, here: bool, language: str | None, as_json: boo
 @click.argument("name")
 @_json_option
 def info(name: str, as_json: bool) -> None:
-    """Show what is known of model NAME: of the catalogue, on disk, or a folder."""
+    """Show details of a model: a catalogue name, or a folder."""
     found = models.info(name)
     if as_json:
         _print_json({**dataclasses.asdict(found), "here": found.here})
@@ -64,12 +64,13 @@ def info(name: str, as_json: bool) -> None:
     "--task",
     type=click.Choice([*models.catalogue.SUITS]),
     multiple=True,
-    help="What the model is to do; by default, all of these.",
+    help="What the model must do.  [default: all of these]",
 )
 @_json_option
 def recommend(task: tuple[str, ...], as_json: bool) -> int:
-    """Name the model of the catalogue that suits this machine's free memory and a task.
+    """Recommend a model for this machine and a task.
 
+    It is the best one of the catalogue that fits into the free memory.
     The exit code is 1 if no model fits.
     """
     found = {one: models.recommend(one) for one in task or models.catalogue.SUITS}
@@ -83,7 +84,7 @@ def recommend(task: tuple[str, ...], as_json: bool) -> int:
 @shelf.command()
 @_json_option
 def du(as_json: bool) -> None:
-    """Show what models and caches take on disk."""
+    """Show the disk space of models and caches."""
     found = models.usage()
     if as_json:
         _print_json(dataclasses.asdict(found))
@@ -95,7 +96,7 @@ def du(as_json: bool) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @_json_option
 def verify(names: tuple[str, ...], as_json: bool) -> int:
-    """Check that models on disk are as they arrived: NAMEs, or all."""
+    """Check the files of models on disk: NAMEs, or all."""
     found = models.verify(names)
     if as_json:
         _print_json([dataclasses.asdict(one) for one in found])
@@ -107,7 +108,7 @@ def verify(names: tuple[str, ...], as_json: bool) -> int:
 @shelf.command()
 @click.argument("name")
 def pull(name: str) -> None:
-    """Fetch model NAME (and convert it) unless it is on disk, and print its folder."""
+    """Fetch and convert a model, unless it is here; print its folder."""
     click.echo(models.pull(name))
 
 
@@ -118,22 +119,22 @@ def pull(name: str) -> None:
     "--hidden-states", is_flag=True, help="Let the model embed texts too: model.embed(texts)."
 )
 @click.option(
-    "--context-length", type=int, metavar="N", help="Let prompt and output have N tokens at most."
+    "--context-length", type=int, metavar="N", help="Most tokens of prompt and output together."
 )
 @click.option(
     "--target",
     type=click.Choice(["cpu", "cuda", "dml"]),
     default="cpu",
     show_default=True,
-    help="What it is to run on.",
+    help="The device that the model will run on.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["int8", "int4", "fp16"]),
-    help="How weights are stored.  [default: 4 bits where that loses nothing, else 8]",
+    help="How to store weights.  [default: 4 bits where that loses nothing, else 8]",
 )
 def convert(source: Path, out: Path, **options: Any) -> None:
-    """Convert SOURCE into the model folder OUT, and print that.
+    """Convert SOURCE into the model folder OUT; print its path.
 
     SOURCE is a GGUF file, or a Hugging Face folder with safetensors.
     """
@@ -143,9 +144,9 @@ def convert(source: Path, out: Path, **options: Any) -> None:
 @shelf.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def add_mask(folder: Path) -> None:
-    """Write the graph in FOLDER once more, with the mask inside, and print its file.
+    """Add a graph that applies the mask itself; print its file.
 
-    What `convert` makes has it. A model with it needs no copies of scores: see docs/gpu.md.
+    Models made by `convert` have it already. It saves copies of scores: see docs/gpu.md.
     """
     click.echo(models.add_mask(folder))
 
@@ -153,7 +154,7 @@ def add_mask(folder: Path) -> None:
 @shelf.command()
 @click.argument("name")
 def path(name: str) -> None:
-    """Print the folder of model NAME, fetched first if need be."""
+    """Print the folder of model NAME; fetch it if it is missing."""
     click.echo(models.path(name))
 
 
@@ -222,10 +223,10 @@ def _choices(found: Mapping[str, ModelInfo | None]) -> str:
     """What is recommended for tasks; those with the same model together."""
     lines = []
     for best in dict.fromkeys(found.values()):
-        tasks = [
-            f"{task} ({models.catalogue.SUITS[task]})" for task in found if found[task] == best
+        lines.append("")
+        lines += [
+            f"{task}: {models.catalogue.SUITS[task]}" for task in found if found[task] == best
         ]
-        lines += ["", f"For {', '.join(tasks)}:"]
         if best is None:
             lines.append("  Nothing in the catalogue fits into the free memory.")
             continue
@@ -318,7 +319,7 @@ _MARKS = {"problem": "PROBLEM", "warning": "warning", "note": "note"}
 @click.command()
 @_json_option
 def doctor(as_json: bool) -> int:
-    """Show versions, processor, cache, and what would go wrong, with the cure.
+    """Check this installation; show versions, hardware and problems.
 
     The exit code is 1 if something will fail, else 0.
     """
@@ -349,7 +350,7 @@ def _facts(facts: Any) -> list[tuple[str, str]]:
         ("packages", ", ".join(f"{name} {version}" for name, version in facts["packages"].items())),
         ("providers", ", ".join(facts["providers"]) or "none"),
         ("processor", f"{facts['processor']}, {facts['cores']} cores, {' '.join(flags)}"),
-        ("threads", "one a core for each model, unless threads= says otherwise"),
+        ("threads", "one per core for each model (threads= changes that)"),
         ("memory", f"{size(facts['memory'])}, {size(facts['memory_free'])} free"),
         ("cache", facts["cache"]),
         (

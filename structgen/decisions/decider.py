@@ -273,7 +273,7 @@ def examples_of(question: Question, examples: Iterable[Any]) -> tuple[list[str],
         texts.append(state_text(example[0]))
         right.append(_index_of(question, example[1], i))
     if len(texts) < FEWEST:
-        raise OptionError(f"There are {len(texts)} examples. Calibrating takes {FEWEST}.")
+        raise OptionError(f"There are {len(texts)} examples. Pass at least {FEWEST}.")
     return texts, right
 
 

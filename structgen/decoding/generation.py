@@ -13,6 +13,7 @@ the scores. So the same code makes one output alone and each row of a batch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, final
@@ -37,6 +38,11 @@ from .speculation import Speculation
 
 _WHOLE = ("stop", "budget")
 """Why an output ends that is whole."""
+
+_LONG = 1_000
+"""After so many tokens, a call without a limit says that it has none: minutes may follow."""
+
+_log = logging.getLogger(__name__)
 
 
 @final
@@ -105,6 +111,8 @@ class Generation:
         if constraint is not None and checks is not None and search.retries:
             trial = Trial(checks, constraint, settings, search.retries)
         self._clock = Clock(search.timeout, search.cancel)
+        limits = (search.max_new_tokens, search.max_length, search.timeout)
+        self._warn_below = -1 if any(limits) else self.max_tokens - _LONG
         self.tokens = OutputTokens(prompt_ids, self.max_tokens)
         self.progress = Progress(
             vocabulary,
@@ -278,6 +286,14 @@ class Generation:
         progress = self.progress
         if progress.finish_reason is not None:
             return
+        if self.tokens.left < self._warn_below:
+            self._warn_below = -1
+            _log.warning(
+                "An output has %s tokens already, and no limit. It may go on until it fills the "
+                "context of %s. Pass max_new_tokens, and bound lists and strings in the type.",
+                f"{_LONG:,}",
+                self._model.name,
+            )
         if self._clock.is_interrupted:
             progress.finish("cancelled")
         elif progress.is_plain or progress.goes_on():

@@ -148,9 +148,8 @@ class Task:
         """
         if self._schema_hint and isinstance(prompt, (str, TokenPrompt)):
             raise OptionError(
-                "with_schema_hint=True tells of the schema in a chat, and a prompt that is a text "
-                "is given to the model as it is. Write the schema into the text, or pass messages: "
-                '[{"role": "user", "content": text}].',
+                "with_schema_hint=True needs a chat, because the hint is a system message. Pass "
+                '[{"role": "user", "content": text}], or write the schema into the text.',
                 option="with_schema_hint",
             )
         if isinstance(prompt, TokenPrompt):

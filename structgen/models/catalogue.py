@@ -214,7 +214,8 @@ def suggestions(name: str, others: list[str] | None = None) -> list[str]:
         candidate: max(_alike(lower, candidate), _alike(lower, candidate[: len(lower)]))
         for candidate in known
     }
-    best = sorted((name for name in scores if scores[name] >= 0.6), key=lambda n: -scores[n])
+    least = max(0.6, 0.8 * max(scores.values()))  # beside a mistyped name, others are noise
+    best = sorted((name for name in scores if scores[name] >= least), key=lambda n: -scores[n])
     return [known[match] for match in best[:3]]
 
 

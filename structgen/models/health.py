@@ -125,7 +125,9 @@ _RUNTIMES = (
 )
 _NEEDED = ("numpy", "pydantic", "tokenizers", "onnx-ir", "gguf", "huggingface-hub", "filelock")
 _EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "server": ("fastapi", "uvicorn"),
     "parquet": ("pyarrow",),
+    "pictures": ("PIL",),
     "extensions": ("onnxruntime_extensions",),
     "types": ("pycountry", "phonenumbers"),
     "openapi": ("yaml",),
@@ -445,11 +447,12 @@ def _about_models() -> Iterator[Finding]:
 
 
 def _about_extras() -> Iterator[Finding]:
-    for extra, modules in _EXTRAS.items():
-        absent = [name for name in modules if importlib.util.find_spec(name) is None]
-        if absent:
-            yield Finding(
-                "note",
-                f"The optional part {extra!r} is not installed ({', '.join(absent)}).",
-                f"pip install 'structgen[{extra}]'",
-            )
+    absent = [
+        extra
+        for extra, modules in _EXTRAS.items()
+        if not all(map(importlib.util.find_spec, modules))
+    ]
+    if absent:
+        names = ", ".join(absent)
+        cure = f"pip install 'structgen[{absent[0]}]', and so on."
+        yield Finding("note", f"These optional parts are not installed: {names}.", cure)

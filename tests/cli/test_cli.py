@@ -74,6 +74,11 @@ def test_version():
     assert (result.returncode, result.stdout) == (0, f"structgen {structgen.__version__}\n")
 
 
+@pytest.mark.parametrize("group", [(), ("models",), ("grammars",)])
+def test_no_summary_of_a_command_is_cut(quick, group):
+    assert "..." not in quick(*group, "--help").stdout.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -65,13 +65,13 @@ def test_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old.write_text(SCHEMA)
     new.write_text(SCHEMA.replace('["a", "b"]', '["a"]'))
     assert run("diff", str(new), str(old), "-n", "40") == 0
-    assert "no proof" in capsys.readouterr().out
+    assert "may differ" in capsys.readouterr().out
     assert run("diff", str(old), str(new)) == 1
     assert '"kind": "b"' in capsys.readouterr().out
     assert run("diff", "/a+/", "/a*/") == 0
-    assert capsys.readouterr().out == "Every text of /a+/ is one of /a*/.\n"
+    assert capsys.readouterr().out == "Every text of /a+/ is a text of /a*/.\n"
     assert run("diff", "/a*/", "/a+/") == 1
-    assert capsys.readouterr().out == "Of /a*/, and not of /a+/: ''\n"
+    assert capsys.readouterr().out == "'' is a text of /a*/ but not of /a+/.\n"
 
 
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,10 +67,13 @@ def test_malformed_grammars_name_the_place(grammar: str, line: int, column: int,
             "start: nam\nname: /x/",
             "Did you mean name? Else define it: nam: ... (Read as",
         ),
-        ("start: qq", "Define it: qq: ... (Read as Lark; "),
-        ('start: "a"{2,3}', "with numbers after ~: a ~ 2, b ~ 2..3. (Read as Lark;"),
+        ("start: qq", "Define it: qq: ... (Read as Lark. "),
+        ('start: "a"{2,3}', "with numbers after ~: a ~ 2, b ~ 2..3. (Read as Lark."),
         ("start: a{2}\na: /x/", "with numbers after ~: a ~ 2, "),
-        ("root ::= x", "Define it: x ::= ... (Read as GBNF; the option dialect says otherwise.)"),
+        (
+            "root ::= x",
+            "Define it: x ::= ... (Read as GBNF. Pass dialect for another notation.)",
+        ),
     ],
 )
 def test_mistakes_come_with_what_was_probably_meant(grammar: str, says: str) -> None:

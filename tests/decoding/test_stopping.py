@@ -261,3 +261,13 @@ def test_hundreds_of_cancelled_calls_leave_memory_where_it_was(model):
         call(i)
     assert model.sequences.info.bytes == kept.bytes
     assert resident_bytes() - before < 12e6
+
+
+def test_an_output_without_a_limit_says_so_once(caplog):
+    model = FakeModel("a" * 2_500, context_length=4_096)
+    Generator(model)("x", max_new_tokens=2_000)
+    assert not caplog.records
+    Generator(model)("x")
+    (record,) = caplog.records
+    assert "1,000 tokens" in record.getMessage()
+    assert "max_new_tokens" in record.getMessage()

@@ -116,7 +116,7 @@ def test_what_is_read_is_told_outside_of_what_is_shown(
     with pytest.raises(GrammarError) as error:
         structgen.compile(Cfg("start: /a(/"), TINY)
     lines = str(error.value).splitlines()
-    assert lines[0].endswith("at position 1. (Read as Lark; the option dialect says otherwise.)")
+    assert lines[0].endswith("at position 1. (Read as Lark. Pass dialect for another notation.)")
     assert lines[1:] == [
         "  a(", "   ^", "  at line 1, column 8", "  start: /a(/", "         ^",
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def test_what_is_read_is_told_outside_of_what_is_shown(
     assert output.endswith(f"{file}: 1 error, 0 warnings.\n")
     with pytest.raises(SystemExit):
         main(["generate", "x", "--grammar", str(file)])
-    assert "(Read as Lark; the option dialect says otherwise.)\n" in capsys.readouterr().err
+    assert "(Read as Lark. Pass dialect for another notation.)\n" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["generate", "x", "--grammar", str(file), "--dialect", "gbnf"])
     assert "must come ::=" in capsys.readouterr().err

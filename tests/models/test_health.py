@@ -60,7 +60,7 @@ def test_a_machine_on_which_nothing_is_wrong(here, capsys):
     assert commands._run(["doctor"]) == 0
     shown = capsys.readouterr().out
     assert shown.endswith("Nothing will fail.\n")
-    assert "\nthreads    one a core" in shown
+    assert "\nthreads    one per core" in shown
     assert max(len(line) for line in shown.splitlines() if "/" not in line) <= 80
 
 

@@ -70,7 +70,7 @@ def parse(
         if is_decided(dialect, path):
             raise
         raise error.noted(
-            f"(Read as {NAMES[chosen]}; the option dialect says otherwise.)"
+            f"(Read as {NAMES[chosen]}. Pass dialect for another notation.)"
         ) from None
 
 
