@@ -1,14 +1,13 @@
-"""One output, or many, from a prompt to its end.
+"""One output, or many, from prompt to end.
 
-In reading order: `chat` (prompts), `chat_tokens` (a template's markers, told from what messages
-say), `tools` (how a model calls tools), `options` (how options go together)
-and `call_validation` (held against model and output type). `generation` is one output being made,
-and never runs a model: `progress` has its parts go on and back together, `choosing` says which
-token comes, `checks` what is refused while it is written. `thinking` and `sections` put a thought,
-a draft and the answer after one another. `speculation` guesses what is run ahead, and `drafting`
-has a small model guess. `loop` drives one output, or many at once, `stream` hands one over piece by
-piece. `results` is what comes of it; `tasks` is what a generator makes outputs of; `calls`
-(signatures) is what generators inherit. Knows models by `models.base` alone.
+In reading order: `chat` (prompts), `chat_tokens` (separates a template's markers from the text of
+messages), `tools` (how a model calls tools), `options` (how options combine) and `call_validation`
+(checks a call against model and output type). `generation` is one output in progress, without a
+model: `progress` holds its state, `choosing` picks tokens, `checks` handles refused values.
+`thinking` and `sections` chain a thought, a draft and the answer. `speculation` guesses tokens, and
+`drafting` asks a small model for guesses. `loop` drives one output or many, `stream` yields one
+piece by piece. `results` has what a call returns, `tasks` what a generator makes outputs of, and
+`calls` the signatures that generators inherit. Knows models only by `models.base`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a call asks for, held against the model and the output type before anything runs.
+"""Checks of a call against the model and the output type, before anything runs.
 
-It owns the checks that need to know more than the options: the prompt's tokens, the budget, whether
-an adapter is loaded, whether a value can be unsure. It knows nothing of steps or sequences: how an
-output is made is `structgen.decoding.generation`'s business.
+These are the checks that need more than the options: the prompt's tokens, the budget, loaded
+adapters, and whether a value can be uncertain. Knows no steps or sequences; `generation` makes the
+output.
 """
 
 from __future__ import annotations

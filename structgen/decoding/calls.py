@@ -1,9 +1,9 @@
 """The calls that make outputs: their signatures, for one prompt and for several.
 
-Owns what a type checker is to know of the calls of `structgen.Generator` and of
-`AsyncTypedGenerator`, what ``Generator(model, output_type)`` is for an asynchronous model; and how
-each call turns an output into what it returns. How outputs are made, and where, is left to whoever
-inherits from them. `AsyncMaker` is what asynchronous models are to type checkers.
+This module tells type checkers what `structgen.Generator` and `AsyncTypedGenerator` return. The
+latter is what ``Generator(model, output_type)`` is for an asynchronous model; `AsyncMaker` is what
+asynchronous models are. It also converts outputs to return values. Subclasses decide how and where
+outputs are made.
 """
 
 from __future__ import annotations

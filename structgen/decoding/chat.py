@@ -1,8 +1,8 @@
-"""Prompts: what a caller may pass, what a model is handed, and what goes when it is too long.
+"""Prompts: what a caller may pass, what the model receives, and how a long prompt is truncated.
 
-Owns the checks on strings and chat messages, and what `truncate` removes: of a chat the oldest
-turns, whole, then the beginning of the last message; of a text its first tokens. Templates belong
-to the model, tokens to its tokenizer.
+This module checks strings and chat messages. `truncate` drops the oldest turns of a chat, each as a
+whole, and then the beginning of the last message; of a text it drops the first tokens. Templates
+belong to the model, tokens to its tokenizer.
 """
 
 from __future__ import annotations

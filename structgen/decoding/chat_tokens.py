@@ -1,28 +1,26 @@
-"""Chats into tokens: contents are text, and only the template's own markers are special tokens.
+"""Encode chats so that only the template's own markers become special tokens.
 
-A chat template writes markers such as ``<|im_end|>`` around the messages, and the tokenizer reads
-them as single tokens that control the model. Where a user, a tool or a document writes the same
-characters, they have to stay text, or whoever wrote them could end the turn and begin another in
-somebody else's name. This module owns telling the two apart; templates and tokenizers are the
-model's.
+A chat template writes markers such as ``<|im_end|>`` around messages, and the tokenizer turns them
+into single tokens that control the model. If a user, a tool or a document contains the same
+characters, they must stay text. Otherwise their author could end the turn and begin another in
+somebody else's name.
 
-Which markers are the template's. The template is rendered a second time with messages in which the
-characters that begin or end a special token's name are replaced by long random numbers that nobody
-can guess. Every name that this rendering has was written by the template. Where the replaced
-characters, put back, give the first rendering, as for every template that embeds, trims or quotes
-contents, each character's origin is known. A template that looks into contents (for ``</think>``,
-say) may write another text then; it is rendered once more with only whole names replaced, and that
-is the prompt if it has the same markers, else the rendering before.
+How the markers are found. The template is rendered a second time, with the first and last
+characters of each special token's name in the messages replaced by long random numbers. Every name
+that is left was written by the template. If putting the characters back gives the first rendering,
+as for every template that embeds, trims or quotes contents, the origin of each character is known.
+A template that inspects contents (for ``</think>``, say) may render differently. Then a third
+rendering replaces only whole names, and is the prompt if it has the same markers; otherwise the
+first rendering is.
 
-Where no content holds such characters nothing is rendered twice, and where none holds a name the
-tokens are those of the text as a whole: what this module does is nothing, but for those who would
-notice.
+If no content has such characters, nothing is rendered twice; if none has a name, the tokens are
+those of the whole text.
 
-`Speller` writes forced text in tokens as the model's own tokenizer would. A model has only seen
-text as its tokenizer writes it, and that depends on what comes before: ``1`` may join the digits
-before it, a space the word after it. So the tokenizer reads the last few tokens' text together with
-the new bytes, and its answer counts where it begins with exactly those tokens. Where it does not,
-because the model chose a token that could have been longer, it reads less of the text before.
+`Speller` encodes forced text as the model's own tokenizer would. That depends on the text before:
+``1`` may join preceding digits, a space the following word. So the tokenizer reads the text of the
+last few tokens together with the new bytes, and the result is used if it begins with exactly these
+tokens. If not, because the model chose a shorter token than it could, less of the text before is
+read.
 """
 
 from __future__ import annotations

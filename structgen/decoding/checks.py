@@ -1,23 +1,22 @@
-"""Checks that only code can make of one output: what was refused, where to go back to.
+"""``retries=``: what checks refused, where the output goes back to, and what is barred then.
 
-`Trial` keeps the books of ``retries=``: it is told of each token, has what closes judged
-(`structgen.values.Checks`), bars what is refused and says to how many tokens the output goes back.
-It says which tokens are certain, so that their text can be handed out. Knows no model, mask or
-cursor.
+`Trial` sees each token, has closing values checked (`structgen.values.Checks`), bars what is
+refused, and says to how many tokens the output returns. It also says which tokens are certain, so
+that their text can be yielded. Knows no model, mask or cursor.
 
-How far back. A refusal takes the output back to the token in which the refused value began. If
-nothing is left there, because all that the mask allows is barred, it goes back token by token, but
-never to before the first value that may still be refused: a reader may have what comes before. If
-nothing is left there either, that is an error. Every refusal counts against ``retries``, and a
-place is left only when each way on from it was barred by a refusal, which bounds the work.
+How far back. A refusal returns to the token in which the refused value began. If the mask allows
+nothing else there, it goes back token by token, but never before the first value that may still be
+refused, because a reader may already have what comes before. If nothing is left there either, an
+error is raised. Every refusal counts against ``retries``, and a place is left only when refusals
+bar every continuation, which bounds the work.
 
-`Barred` holds the texts that an output may not become: beginnings, whatever follows them, and whole
-outputs. A text is barred exactly: the token that would complete it is left out, in whatever tokens
-the text before it was written, and in JSON with whatever blanks. That alone would make a model that
-wants ``3``, and may not close it, write ``30``. So the way to a barred text is made less likely,
-too, by as much as is barred of it: the choice is from the model's own distribution over whole
-texts, given that it is none of the barred ones, as far as the probabilities of their tokens are
-known (Park et al. 2024 sample so under grammars). It changes no choice where nothing is barred.
+`Barred` holds the texts that an output must not become: prefixes with any continuation, and whole
+outputs. Barring is exact: the token that would complete such a text is masked, however the text
+before was tokenized, and in JSON with whatever whitespace. That alone would make a model that wants
+``3``, and may not end there, write ``30``. So the path to a barred text also loses the probability
+that is barred below it. The output is then sampled from the model's own distribution over whole
+texts with the barred ones removed, as far as the probabilities of their tokens are known (Park et
+al. 2024 do so under grammars). If nothing is barred, nothing changes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which token comes: from the model's scores by processors, mask and sampler, or without them.
+"""Choose the next token: from the scores by processors, mask and sampler, or without the model.
 
-Owns the order in which scores are edited, what would have been chosen without the budget, and what
-comes without the model (forced text, the one token of a mask, the end) up to a place with a choice,
-whose mask is written then. What happens to the token is `progress`'s business. Runs no model.
+This module owns the order in which scores are edited, what would have been chosen without the
+budget, and what needs no model: forced text, the only token of a mask, the end. It stops at a place
+with a choice and writes the mask there. `progress` takes the chosen token. Runs no model.
 """
 
 from __future__ import annotations

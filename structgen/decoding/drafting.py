@@ -1,13 +1,13 @@
-"""A draft model's guesses: what a small model of the same vocabulary would write next.
+"""A draft model's guesses: what a small model with the same vocabulary would write next.
 
-Where nothing in the text suggests what comes (`speculation`), the small model writes a few tokens,
-the likeliest each, under the mask of the output type, and what the type forces after them. The
-large model scores them in one pass, and chooses as it does along any guess: so they change no
-choice, and sampling keeps its distribution.
+If the text itself suggests nothing (`speculation`), the small model writes a few most likely tokens
+under the mask of the output type, plus what the type forces after them. The large model scores them
+in one pass and chooses along them as along any guess. So guesses change no choice, and sampling
+keeps its distribution.
 
-`Drafter` owns the small model's sequence, which is kept in step with the output: it begins when the
-first guess is worth reading the prompt for, reads what has come since, and is rewound to where the
-output went another way. Whether a further token is worth a pass is `speculation`'s to say.
+`Drafter` owns the small model's sequence and keeps it in step with the output. It starts at the
+first guess that is worth reading the prompt, reads what has come since, and rewinds where the
+output went another way. `speculation` decides whether a further token is worth a pass.
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
-"""The decode loop: outputs and sequences of the model, in turns; one output alone, or many at once.
+"""The decode loop: one output alone, or many at once.
 
-It owns who is asked when, the order in which outputs are made, and how many side by side. What
-happens to scores is `generation`'s business, how a model computes them its module's. The loops are
-plain generators. It knows nothing of what is asked for.
+The loops are plain generators. They own the order in which outputs get passes, and how many run
+side by side. `generation` edits scores; models compute them. Output types are unknown here.
 
-Whether a batch pays. A step of eight rows takes 3.3 times as long as a step of one (SmolLM2-135M, 2
-cores), so eight outputs are made in 41 % of the time, token by token. But rows of a batch cannot
-share a prefix, and forced tokens, which alone take 0.3 steps each in one pass, take a step each,
-because tokens can be appended to a batch only at its beginning. So for output types that force much
-one by one may be faster. It is decided by counting steps: the first output is made alone, and says
-how many tokens are chosen and how many forced (`_pays`).
+When a batch pays. A step of eight rows takes 3.3 times as long as a step of one (SmolLM2-135M, 2
+cores), so eight outputs take 41% of the time, token by token. But rows of a batch cannot share a
+prefix. And forced tokens cost a step each, because tokens can only be appended to a batch at its
+beginning; alone, they take 0.3 steps each in one pass. So output types that force much may be
+faster one by one. Counting steps decides: the first output is made alone and shows how many tokens
+are chosen and how many forced (`_pays`).
 
-Where nothing is forced there is no need to make one first, but rows that share a long prompt, as
-the samples of one prompt do, are still faster alone: the prompt is run once (`shares_much`). And
-the prompts of a batch are one pass, within which nothing can end it: by default they are short.
+If nothing is forced, no first output is needed. Rows that share a long prompt, such as samples of
+one prompt, are still faster alone, because the prompt runs once (`shares_much`). The prompts of a
+batch run in one pass that cannot be interrupted, so by default they are short.
 
-Rows that are done still cost their part of each step. When they have cost as much as running the
-others again would, that is done, without them: so no batch costs more than twice what it had to.
+Finished rows still cost their share of each step. When they have cost as much as starting the
+others again, the batch is restarted without them. So no batch costs more than twice the minimum.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Search options: how the options of a call go together, checked before anything runs.
+"""Search options: how the options of a call combine, checked before anything runs.
 
-`structgen.options` is their table: names, types, ranges. This module owns contradictions, what is
-implied by what, and what is said of a name that is none. It knows nothing of prompts, output types
-or the runtime; a model turns a `SearchOptions` into its own settings.
+`structgen.options` is the table of names, types and ranges. This module owns contradictions,
+implied options, and the error for an unknown name. It knows no prompts, output types or runtime; a
+model turns `SearchOptions` into its own settings.
 """
 
 from __future__ import annotations

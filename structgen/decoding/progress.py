@@ -1,23 +1,23 @@
-"""An output as it stands: what is done when a token is taken, taken back, or ends it.
+"""The state of an output: what happens when a token is taken, taken back, or ends it.
 
-`Progress` has tokens, cursor, text, checks and recorder go on and go back together, and says why
-an output ends. It is made of objects that do not know each other:
+`Progress` moves tokens, cursor, text, checks and recorder forwards and backwards together, and says
+why an output ends. Its parts do not know each other:
 
 - `OutputTokens`: one array for prompt and output; which tokens the model has seen, which were
   forced.
-- `TextAssembler`: token bytes into pieces of text that are never taken back.
-- `Reporter`: what a reader may be given: text that is certain, with its steps and scores.
-- `Clock`: when the output began, gave out its first text and ended; ``timeout`` and ``cancel``.
+- `TextAssembler`: turns token bytes into text that is never taken back.
+- `Reporter`: what a reader may have: text that is certain, with its steps and scores.
+- `Clock`: when the output began, yielded its first text and ended; ``timeout`` and ``cancel``.
 
-Which token comes is `choosing`'s business. Runs no model.
+`choosing` picks the tokens. Runs no model.
 
     take ─▶ text reported, or held until checks settle it ─▶ the end
       ▲                          │ refused
       └──────── go_back ◀────────┘
 
-`Shortened` lists the values of which a token budget made something else than the model would have
-written: the token that the same scores, options and random number give under the mask of the type
-alone. Tokens that spell the same forced text in other pieces are one choice.
+`Shortened` lists the values that a token budget changed. It compares each token with the one that
+the same scores, options and random number give under the mask of the type alone. Different tokens
+for the same forced text count as one choice.
 """
 
 from __future__ import annotations

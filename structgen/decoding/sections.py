@@ -1,18 +1,17 @@
-"""An output of several sections: a thought, a draft, the answer, in one sequence of the model.
+"""An output in sections: a thought, a draft, the answer, in one sequence of the model.
 
-Each section is a `structgen.decoding.generation.Generation` of its own, with its own cursor and its
-own budget, whose prompt is all that stands before it; so the model sees every section that came
-first, and masks, sampling and confidence work in each as they do alone. `Sections` puts them after
-one another: whoever drives it runs the model for its `part`, whichever that is. Between two of them
-stand tokens that nobody chooses: what closes a thought (`thinking`), and what asks for the answer
-after a draft.
+Each section is a `Generation` with its own cursor and budget, whose prompt is everything before it.
+So the model sees all earlier sections, and masks, sampling and confidence work as in a single one.
+`Sections` chains them; the caller runs the model for the current `part`. Between two sections stand
+tokens that nobody chooses: the end of a thought (`thinking`), or the request for the answer after a
+draft.
 
     prompt, <think> ─▶ reasoning ─▶ </think> ─▶ draft ─▶ request ─▶ answer
 
-Budgets. A thought has at most ``think`` tokens with its tags, a draft its own, the answer
-``max_new_tokens``; what the sections before it may come to at most is reserved before anything
-runs, so that the answer always has room. Stop strings, ``max_length``, log probabilities, traces
-and what a value's confidence is asked of bear on the answer; everything else on all sections.
+Budgets. A thought has at most ``think`` tokens including its tags, a draft has its own limit, the
+answer has ``max_new_tokens``. The maximum of the earlier sections is reserved before anything runs,
+so the answer always has room. Stop strings, ``max_length``, log probabilities, traces and
+confidence apply to the answer; everything else applies to all sections.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Speculation: tokens that probably come next, run in one pass with those that have to be.
+"""Speculation: guess the next tokens and verify them in one pass.
 
-A pass over four tokens costs less than four over one, and what a model extracts from a text it
-mostly copies. So where the end of what is written stood in the prompt or the output before, what
-followed it there is guessed to follow again, cut where it leaves the output type, and continued by
-what the type forces. The model scores all of it at once; then the tokens are chosen one by one from
-these scores, by the mask, the options and the random numbers that each place has anyway, for as
-long as they are the guessed ones. So a guess changes no choice but by the rounding of longer
-passes, and sampling keeps its distribution.
+A pass over four tokens costs less than four passes over one, and extraction mostly copies its
+source. If the end of the output occurred before, in the prompt or the output, the guess is that the
+same text follows again. It is cut where it leaves the output type, and extended by what the type
+forces. The model scores all of it at once. Tokens are then chosen one by one from these scores, by
+the mask, options and random numbers of each place, until one differs from the guess. So a guess
+changes no choice except by the rounding of longer passes, and sampling keeps its distribution.
 
-Where the text has no guess, a draft model may have one (`drafting`), which costs passes of its own.
+If the text offers no guess, a draft model may (`drafting`), at the cost of its own passes.
 
-`Speculation` owns the guess and how long it is: by what passes cost on the kind of device, and by
-what guesses of this output have been worth so far. Nothing is timed, so that the same call guesses
-the same. `loop` has the tokens chosen along one. Knows no model.
+`Speculation` owns the guess and its length, which depends on what passes cost on the kind of device
+and on how good the guesses of this output have been. Nothing is timed, so that the same call makes
+the same guesses. `loop` verifies them. Knows no model.
 """
 
 from __future__ import annotations

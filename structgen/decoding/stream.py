@@ -1,9 +1,8 @@
-"""One output, handed to its reader piece by piece: as text, or as its growing value.
+"""One output, yielded piece by piece: as text, or as its growing value.
 
-`Stream` owns the life of a sequence, from the first piece to the last or to wherever the reader
-leaves. `ValueStream` makes a `structgen.Partial` of each piece that says something new.
-`AsyncStream` and `AsyncValueStream` are the same for asynchronous code; where their text comes from
-is left to whoever inherits from them.
+`Stream` owns the life of a sequence, from the first piece until the last, or until the reader
+leaves. `ValueStream` yields a `structgen.Partial` for each piece that adds something.
+`AsyncStream` and `AsyncValueStream` do the same for asynchronous code; subclasses supply the text.
 """
 
 from __future__ import annotations

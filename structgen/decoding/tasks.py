@@ -1,11 +1,11 @@
 """What a generator makes outputs of, and the outputs of one call.
 
-`Task` owns the way from a prompt to an output that can be made: the messages with what they tell of
-tools and thoughts, their tokens, and which sections there are. `make_outputs` owns the order of a
-call, for one output or several by prompts or ``n=``: options are checked, prompts encoded, outputs
-made and converted, and several errors become one. `generation` makes one output, `batch` many side
-by side. `probabilities` gives the model's probability of each output there can be, for types of few
-texts, within limits of time; `insight.confidence` computes it.
+A `Task` turns a prompt into an output that can be made: messages with instructions about tools and
+thoughts, their tokens, and the sections. `make_outputs` runs a call, for one output or several (by
+prompts or ``n=``): it checks options, encodes prompts, makes and parses outputs, and combines
+errors. `generation` makes one output, `loop` many side by side. `probabilities` returns the model's
+probability of each possible output, for types with few texts, within a time limit;
+`insight.confidence` computes it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""What may come before an answer: a thought (`Think`) or a draft (`Draft`), with their tokens.
+"""What may precede an answer: a thought (`Think`) or a draft (`Draft`), and their tokens.
 
-Owns where a thought begins and ends. Tags are those that the model's chat template opens by itself,
-takes out of earlier turns or writes around a message's ``reasoning_content``; else those of which
-its vocabulary has tokens; else ``<think>`` and ``</think>``, of which the system message tells. How
-tokens come about within is a `structgen.decoding.generation.Generation`'s business.
+A thought's tags are those that the model's chat template opens by itself, removes from earlier
+turns, or writes around a message's ``reasoning_content``; else those in its vocabulary; else
+``<think>`` and ``</think>``, which the system message then explains. A `Generation` makes the
+tokens in between.
 
-A draft: the model answers freely first, and is then asked for the same again in the form of the
-output type. In a chat the draft is the assistant's turn, and the request a further one of the
-user's: a probe in the draft's place shows what the template writes between, so that the draft's
-tokens stay as they were chosen. After a prompt that is a text the request follows as text. Knows
-nothing of masks.
+In a draft, the model answers freely first and is then asked for the same in the form of the output
+type. In a chat, the draft is the assistant's turn and the request a further user turn. A probe in
+the draft's place shows what the template writes in between, so the draft keeps its tokens. After a
+plain text prompt, the request follows as text. Knows no masks.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-r"""How a model calls tools: by its chat template, in prompts, and in earlier turns.
+r"""How a model calls tools, according to its chat template: in outputs, prompts and earlier turns.
 
-**Syntax.** The template renders an answer that calls a probe, and once a text in its place. What
-differs is the call: what stands before its name, between name and arguments, and after them; an
-answer with two calls shows what separates those. So every syntax whose arguments are a JSON object
-is read without being known: Hermes and Qwen (``<tool_call>\n{"name": …``), Llama 3 (``{"name": …,
-"parameters": …}``), Mistral (``[TOOL_CALLS][{…}]``, ``[TOOL_CALLS]name[ARGS]{…}``), DeepSeek (a
-fenced block after the name). For templates that show no calls, a token by which models of one
-family call (``<|tool_call|>`` of Phi, ``[TOOL_CALLS]``, ``<tool_call>``, ``<|python_tag|>``)
-selects that family's syntax; without one it is `NEUTRAL`.
+**Syntax.** The template renders an answer that calls a probe, and the same answer with a text. The
+difference is the call: what precedes its name, what stands between name and arguments, and what
+follows. An answer with two calls shows the separator. So structgen can read every syntax whose
+arguments are a JSON object without knowing it: Hermes and Qwen (``<tool_call>\n{"name": …``), Llama
+3 (``{"name": …, "parameters": …}``), Mistral (``[TOOL_CALLS][{…}]``,
+``[TOOL_CALLS]name[ARGS]{…}``), DeepSeek (a fenced block after the name). If the template shows no
+calls, a token that one family uses for calls (``<|tool_call|>`` of Phi, ``[TOOL_CALLS]``,
+``<tool_call>``, ``<|python_tag|>``) selects that family's syntax; otherwise it is `NEUTRAL`.
 
-**Prompts.** Tools and schemas go through the template where it takes them, or in our words. A
-prompt that is a text is given to the model as it is.
+**Prompts.** Tools and schemas go through the template if it takes them, otherwise into our own
+text. A plain text prompt is passed on unchanged.
 
-**Earlier turns.** Templates differ in how they want calls (arguments as a value or as text, no
-content or an empty one), and many show none. A probe, rendered once a model, tells which. Where no
-form shows calls and results, they are written as text: calls in the model's syntax, results as the
-user's words.
+**Earlier turns.** Templates differ in how they take calls (arguments as a value or as text, empty
+content or none), and many show none. A probe, rendered once per model, finds out. If no form shows
+calls and results, they are written as text: calls in the model's syntax, results as the user's
+words.
 """
 
 from __future__ import annotations

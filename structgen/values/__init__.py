@@ -1,9 +1,9 @@
-"""Values while they are written: what of a growing output is settled, and what it is.
+"""Values while they are written: which part of a growing output is settled.
 
-In reading order: `shapes` (what a type says of each part), `document` (the tree that grows),
-`partial` (what users see of it, and of other texts), `checks` (which values can be judged as they
-close, and what code says of them). Knows no models, tokens or masks: text that a mask let through
-comes in (`structgen.insight.JsonReader` reads it), and nothing of it is repaired or guessed.
+In reading order: `shapes` (what a type says about each part), `document` (the growing tree),
+`partial` (what users see of it, and of other texts) and `checks` (which values can be checked as
+they close). Knows no models, tokens or masks. `structgen.insight.JsonReader` reads text that a mask
+has let through; nothing is repaired or guessed.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""Checks that only code can make, made of values as they close in a growing document.
+"""Checks that only the user's code can make, run on values as they close in a growing document.
 
-What is refused is told when it is written and not at the end. Owns what exactly is refused: a value
-and all before it, whatever may follow. A value is judged by the whole part of the type that stands
-there, as Pydantic would. Knows no tokens, and nothing of what becomes of a refusal.
+A bad value is refused when it is written, not at the end of the output. A refusal covers the value
+and everything before it, whatever follows. A value is checked against the whole part of the type at
+its place, as Pydantic would. Knows no tokens, and not what happens after a refusal.
 
-Where it is not sound to judge a value alone (below), what it is part of is judged, when that
-closes; in the end always the whole. If Pydantic then says which of its parts are wrong, the refusal
-is of the first of those, provided that nothing written after it has a say.
-
-A value can be judged alone if nothing around it may change it first or forgive it (a "before" or
-"wrap" validator, `OnErrorOmit`), and none of its validators asks for other fields. That is read off
-Pydantic's core schemas.
+A value can be checked alone if nothing around it may change or forgive it (a "before" or "wrap"
+validator, `OnErrorOmit`), and if none of its validators reads other fields. Pydantic's core schemas
+tell. Otherwise the smallest enclosing part that can be checked is checked when it closes, in the
+end the whole value. If Pydantic then names the wrong parts, the first of them is refused, provided
+that nothing written after it matters.
 """
 
 from __future__ import annotations

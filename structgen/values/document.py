@@ -1,9 +1,8 @@
 """A document that is being written, as a tree that only grows.
 
-Owns the tree: nodes with the offsets at which each thing was settled, so that the document as it
-was at any offset can be seen without a copy. Adding a token costs its bytes, wherever in a document
-of whatever size it comes. Knows nothing of how users see it (`partial`);
-`structgen.insight.JsonReader` reads the bytes.
+Each node stores the offsets at which things were settled, so the document at any earlier offset can
+be viewed without a copy. Adding a token costs time for its bytes only, wherever it comes in however
+large a document. Knows nothing of `partial`; `structgen.insight.JsonReader` reads the bytes.
 """
 
 from __future__ import annotations

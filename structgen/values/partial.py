@@ -1,13 +1,12 @@
 """Partial: a value that is being written, as far as it is settled.
 
-Owns what users see of a growing document: fields as attributes and items, what is whole, and the
-value itself. It is a view of the document at one moment, made without a copy; what comes later does
-not change it.
+A `Partial` shows a growing document to users: fields as attributes, items, what is complete, and
+the value itself. It is a view at one moment, made without a copy; later text does not change it.
 
-`GrowingValue` takes the text of an output and gives partial values: of JSON, of text in parts (the
-holes of a template, the pieces of tagged text; a `PartReader` of the type says where they begin and
-end), of text that is its own value, or of text of which nothing is settled before its end. It is
-fed text, so that it serves streams of any origin.
+`GrowingValue` turns the text of an output into partial values: of JSON; of text in parts (the holes
+of a template, the pieces of tagged text), which a `PartReader` of the type separates; of text that
+is its own value; or of text that settles nothing before its end. Its input is text, so it works for
+streams from anywhere.
 """
 
 from __future__ import annotations

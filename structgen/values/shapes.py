@@ -1,9 +1,9 @@
-"""What a part of a document is for its type: fields and their names, items, text that may grow.
+"""What a type says about each part of a document: fields and their names, items, growing text.
 
-Owns the reading of Pydantic's core schemas, which describe classes, dataclasses, `TypedDict`s,
-attrs and msgspec classes and containers alike, for values that are still being written. Where a
-type is a union, its members are candidates: what is known of a part is what all of them say, and a
-member that the keys or tags so far exclude is one no more. Knows no documents and no bytes.
+This module reads Pydantic's core schemas, which describe models, dataclasses, `TypedDict`s, attrs
+and msgspec classes and containers alike. The members of a union are candidates: a part has the
+properties on which all remaining candidates agree, and keys and tags rule candidates out. Knows no
+documents and no bytes.
 """
 
 from __future__ import annotations

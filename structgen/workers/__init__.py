@@ -1,10 +1,10 @@
 """Models in processes of their own, for asynchronous code.
 
-In reading order: `scheduler` (whose turn it is on a model; knows no process), `protocol` (what the
-two processes say), `verdicts` (checks of the parent's code), `threads` (which are used again),
-`worker` (the process with the model), `process` (its parent's side, and one call under way),
-`generator` (what makes outputs) and `model` (`AsyncModel`, and other work on it).
-Others know `AsyncModel`, `run_errands`, `prompt_tokens`, `hear`, the `Scheduler` and `STRANGER`.
+In reading order: `scheduler` (which output gets the next pass; knows no processes), `protocol` (the
+messages between the two processes), `verdicts` (checks that need the parent's code), `threads` (a
+pool of reused threads), `worker` (the process that runs the model), `process` (the parent's side of
+it, and running calls), `generator` (which makes outputs) and `model` (`AsyncModel` and errands).
+Other folders use `AsyncModel`, `run_errands`, `prompt_tokens`, `hear`, `Scheduler` and `STRANGER`.
 """
 
 from __future__ import annotations

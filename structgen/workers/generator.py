@@ -1,8 +1,8 @@
-"""WorkerGenerator: the `AsyncTypedGenerator` of a model that runs in another process.
+"""WorkerGenerator: the `AsyncTypedGenerator` of a model in another process.
 
-It owns what happens here and what there. Here: the output type is compiled, so that its errors are
-raised at once, options are checked, and texts become values by the user's own classes. There, and
-sent there once: the grammar, prompts, search options. What cannot travel is refused by name.
+The parent compiles the output type, so that its errors are raised at once, checks options, and
+parses texts with the user's own classes. The worker receives the grammar (once), prompts and search
+options. What cannot be sent raises an error that names it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`AsyncModel`: a model that runs in a process of its own, and errands to it.
 
-An errand is work that is done where the model is, beside the making of outputs: a function of a
-later stage that travels, and gives what yields before each pass. One errand is this module's own:
-the tokens of a generator's prompt.
+An errand is other work that runs in the model's process: a picklable function from a later stage
+that returns a generator and yields before each pass. This module has one errand of its own: the
+tokens of a generator's prompt.
 """
 
 from __future__ import annotations

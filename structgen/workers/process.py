@@ -1,10 +1,9 @@
-"""A worker process as its parent sees it: its life, and the calls that are under way in it.
+"""The parent's side of a worker process: its life cycle, and the calls that run in it.
 
-`Host` starts a process when there is work; `WorkerProcess` owns its pipes, its standard error, its
-end, and the threads that hear it and watch it. `InThread` stands in for a process: a worker in a
-thread of this one, which blocks the rest of the program during each pass. `RunningCall` is one
-call, as the coroutine that waits for it sees it, and `Stranger` says on whose behalf code runs.
-What output types are is not known here.
+`Host` starts a process when there is work. `WorkerProcess` owns the pipes, standard error, the end
+of the process, and the threads that read from it and watch it. `InThread` replaces the process by a
+thread, which blocks the rest of the program during each pass. `RunningCall` is one call, as seen by
+the coroutine that awaits it. `Stranger` says for whom code runs. Knows no output types.
 """
 
 from __future__ import annotations

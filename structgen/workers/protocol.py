@@ -1,8 +1,7 @@
-"""What a worker process and its parent say to each other, and how it is put into bytes.
+"""The messages between a worker process and its parent, and their encoding.
 
-It owns the messages and their frames: a length, then a pickle. Both ends are processes of one
-program over a private pipe, and nothing else is ever read. It knows nothing of what is done about
-a message.
+A frame is a length and a pickle. Both ends belong to one program and share a private pipe; nothing
+else is ever read. What a message causes is decided elsewhere.
 """
 
 from __future__ import annotations

@@ -1,35 +1,34 @@
-"""Many outputs on one model: whose turn it is, what begins when, and what shares a batch.
+"""Many outputs on one model: which gets the next pass, when an output begins, and what is batched.
 
-It owns the order in which outputs get passes of a model. It knows nothing of processes, messages or
-event loops: whoever has a model and a thread for it hands in `Job`s, from any thread, and calls
-`Scheduler.step` again and again, each of which is one pass.
+The scheduler owns the order of passes. It knows no processes, messages or event loops. Any thread
+may submit a `Job`. The thread that owns the model calls `Scheduler.step` in a loop; each call runs
+one pass.
 
-    submit ─▶ waiting, a line for each caller ─▶ open: each gets a pass in turn ─▶ on_end
+    submit ─▶ waiting, one queue per caller ─▶ open: passes in turn ─▶ on_end
 
-Turns. What is open is an output by itself, or a batch of them, and each pass goes to the next one
-in turn; so a short output never waits for a long one to end. A long prompt is many passes (`passes`
-in `structgen.decoding`), and others have their turn between them.
+Turns. An open unit is one output or one batch. Each pass goes to the next unit in turn, so a short
+output never waits for a long one to end. A long prompt is split into many passes (`passes` in
+`structgen.decoding`), with turns of others in between.
 
-Few are open at a time, because turns make none of them faster and each takes memory for its
-sequence: `OPEN_AT_REST`. But nobody waits long: when `PATIENCE` passes have gone by and somebody
-still waits, one more is opened, up to `MOST_OUTPUTS`. Those who wait take turns by caller, so that
-one who asks for a thousand outputs does not hold up one who asks for one.
+Few units are open at a time (`OPEN_AT_REST`): taking turns makes none of them faster, and each
+needs memory for its sequence. If something still waits after `PATIENCE` passes, one more is opened,
+up to `MOST_OUTPUTS`. Waiting jobs are taken from the callers in turn, so a caller with a thousand
+outputs does not delay one with a single output.
 
-Owners. Each pass goes to the owner who has had the least time, however many outputs it has open: a
-pass over a part of a long prompt, or a mask of a slow form, takes as long as dozens of others. Who
-comes, or comes back, begins with what the others have had, so that nobody saves time up. Where an
-owner has nothing open, what waits of it is opened before the rest. So no owner, however much it
-asks, holds up the others for longer than one of its passes takes, mask and all; and those who share
-a model have as much time each. What has no owner is a single owner's.
+Owners. Each pass goes to the owner who has used the least time so far, however many outputs that
+owner has open, because one part of a long prompt, or one mask of a slow output type, can take as
+long as dozens of others. New and returning owners start at the current minimum, so nobody can save
+up time. An owner with nothing open is served before the rest. So each owner delays the others by at
+most one pass with its mask, and owners share the model equally. Jobs without an owner share one.
 
-Masks wait for the automata's lock, which is held while a form is compiled: in another thread, for
-up to a second. Where others are open, such a wait is cut into slices, between which these have
-passes, and it takes time of who waits; whose form is compiled is `charge`d for that.
+Masks wait for the automata's lock while another thread compiles a type, for up to a second. While
+other units are open, such a wait is split into slices, with passes of others in between. The wait
+counts as time of the waiting owner; the owner whose type is compiled is `charge`d for the work.
 
-Batches. When several wait, those that suit each other begin together, where that is faster: for
-free text always, unless prompts begin alike; for output types when the outputs made so far say so
-(`structgen.decoding.loop`). Rows of a batch round differently from an output made alone, so a job
-says whether it may be in one.
+Batches. Waiting jobs that fit together begin together if that is faster: always for free text,
+unless prompts share a prefix; for output types if earlier outputs of the type suggest it
+(`structgen.decoding.loop`). Scores in a batch round differently, so each job says whether it may be
+in one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Threads that are used again by the next who needs one for the same.
+"""A pool of daemon threads, each reused for the same kind of work.
 
-Owns waiting threads. A new thread takes its memory from whichever of glibc's arenas is free, and an
-arena that a model was loaded into keeps some megabytes for good. With a new thread for each, a
-program that loads models again and again would come to have many such arenas; so what does the same
-work runs in the same thread, and thus in the same arena.
+A new thread allocates from any free glibc arena, and an arena into which a model was loaded keeps
+some megabytes for good. A program that loads models again and again would collect such arenas. So
+the same kind of work always runs in the same thread, and thus in the same arena.
 """
 
 from __future__ import annotations

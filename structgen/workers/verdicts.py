@@ -1,13 +1,14 @@
-"""Checks of a user's own code for an output that is written in another process.
+"""Checks that need the user's code, for an output that is written in another process.
 
-Owns both sides of ``retries=`` across the pipe. In the worker `AskedChecks` stands for the checks
-of a type: it reads JSON along, and asks when a value has closed. In the parent a `Judge` reads the
-same bytes with the type's own `structgen.values.Checks` and answers. Knows no pipe, loop or model.
+This module has both sides of ``retries=`` across the pipe. In the worker, `AskedChecks` replaces
+the type's checks: it reads the JSON and asks about each value that closes. In the parent, a `Judge`
+reads the same bytes with the type's own `structgen.values.Checks` and answers. Knows no pipe, loop
+or model.
 
     worker: AskedReading.read ─▶ Question ─▶ Judge.answer: parent
                  verdict      ◀─  Verdict ◀──────┘
 
-Meanwhile the output waits and others have passes.
+While it waits for an answer, the output is paused and others get passes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The worker process: a model, and the outputs that the parent asks for.
+"""The worker process: it loads a model and makes the outputs that its parent asks for.
 
-It owns the process from its first message to its last. Three threads: one reads what the parent
-says, one prepares calls (compiles types, encodes prompts), and the main one runs the model, pass by
-pass (`scheduler`). The runtime holds the interpreter lock during a pass; between two of them the
-others get it, so that what the parent says is heard within one pass.
+It has three threads: one reads messages, one prepares calls (compiles types, encodes prompts), and
+the main thread runs the model pass by pass (`scheduler`). The runtime holds the interpreter lock
+during a pass; the other threads run between passes, so a message is read within one pass.
 
-It ends when the parent closes the pipe, which the system does for a parent that is killed.
+The process ends when the pipe is closed, which also happens when the parent is killed.
 """
 
 from __future__ import annotations
