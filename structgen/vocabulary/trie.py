@@ -36,6 +36,8 @@ Int32Array = npt.NDArray[np.int32]
 MAX_TOKEN_BYTES = 65_535
 """The longest token, in bytes (`Trie.depth` is a uint16)."""
 
+_MOST_NODES = 1 << 24  # of 185 bytes each; 262k tokens have 0.9 million
+
 _PIECE = 8192  # nodes, of which the dict takes a millisecond
 
 _DEFINING = ("byte", "first_child", "token_start", "token_ids", "level_start")
@@ -93,7 +95,8 @@ class Trie:
             tokens: byte strings; empty ones have no text and are left out.
 
         Raises:
-            VocabularyError: a token is longer than `MAX_TOKEN_BYTES`.
+            VocabularyError: a token is longer than `MAX_TOKEN_BYTES`, or the trie would not fit
+                into memory.
 
         Cost: 0.12 s for 128k tokens, 0.31 s for 262k.
         """
@@ -123,6 +126,11 @@ class Trie:
             bytes_.append((level & 0xFF).astype(np.uint8))
             node = rank.reshape(-1) + level_start[-1]
             level_start.append(level_start[-1] + len(level))
+            if level_start[-1] > _MOST_NODES:
+                raise VocabularyError(
+                    f"The tokens are too long together: they have more than {_MOST_NODES:,} "
+                    "beginnings. Declare those special that never stand for text."
+                )
             depth += 1
             inside = lengths[alive] > depth
             end_node[alive[~inside]] = node[~inside]

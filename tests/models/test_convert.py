@@ -21,7 +21,7 @@ from reference import Reference
 
 from structgen.errors import ConversionError, ModelError
 from structgen.models import convert, genai
-from structgen.models.conversion import graph
+from structgen.models.conversion import decoder, graph
 from structgen.models.conversion.convert import _is_running
 from structgen.models.progress import silent
 
@@ -372,6 +372,7 @@ TOKENS, TYPES, EMBEDDING = b"tokenizer.ggml.tokens", b"token_type", b"token_embd
         (lying(b"GGUF", 12, 2**60), "damaged or truncated"),
         (lying(b"GGUF", 0, 3 << 24, "<I"), "version"),
         (lying(EMBEDDING, 0, 2**31, "<I"), "damaged or truncated"),  # so many dimensions
+        (lying(EMBEDDING, 0, 9, "<I"), "a tensor has 9 dimensions"),
         (lying(EMBEDDING, 4, 2**60), "it ends before its tensors do"),
         (lying(EMBEDDING, 20, 999, "<I"), "999"),
         (lying(EMBEDDING, 24, 2**62), "it ends before its tensors do"),
@@ -387,6 +388,12 @@ def test_a_lying_file(change, says, tmp_path):
     file = tiny_gguf.write(tmp_path / "tiny.gguf")
     file.write_bytes(change(file.read_bytes()))
     assert re.search(says, refused(file, tmp_path))
+
+
+def test_tables_of_positions_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(decoder, "_LARGEST_TABLE", tiny_gguf.CONTEXT * tiny_gguf.HEAD - 1)
+    file = tiny_gguf.write(tmp_path / "tiny.gguf")
+    assert "128 positions, with RoPE over 32 dimensions" in refused(file, tmp_path)
 
 
 def test_tensors_that_share_bytes_are_not_more_than_the_file(tmp_path):

@@ -173,6 +173,12 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
     assert tokenizer.apply_chat_template(asked) == "Hi!"
 
 
+LLAMA3 = {
+    **{"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "original_max_position_embeddings": 64,
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -195,6 +201,10 @@ def test_ends_templates_and_the_command(tmp_path, capsys):
         ({"config": {"eos_token_id": "two"}}, "cannot be understood"),
         ({"config": {"eos_token_id": [[2]]}}, "cannot be understood"),
         ({"config": {"max_position_embeddings": 10**9}}, "1,000,000,000 positions"),
+        (
+            {"config": {"rope_scaling": LLAMA3, "partial_rotary_factor": 1e8}},
+            "RoPE over 3200000000 of 32 dimensions",
+        ),
     ],
 )
 def test_what_is_refused(changes, message, tmp_path):
@@ -230,6 +240,7 @@ TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
         ("model.safetensors", with_header(of_shape("1e999")), "damaged or truncated"),
         ("model.safetensors", with_header(of_shape("-1, -1")), "damaged or truncated"),
         ("model.safetensors", with_header(of_shape(f"0, {10**30}")), "damaged or truncated"),
+        ("model.safetensors", with_header(of_shape("2," * 10**6 + "2")), "shape of no file"),
         (
             "model.safetensors",
             with_header(b'{"x": {%s}, "y": {%s}, "z": {%s}}' % (TWICE, TWICE, TWICE)) + bytes(16),

@@ -95,6 +95,7 @@ def test_a_configuration_that_cannot_be_understood(folder, text):
             '"session_options": {"ep.context_file_path": "/x"}',
             r"context_file_path .* not a path",
         ),
+        ('"decoder": null', "cannot be understood"),
         ('"session_options": {"custom_ops_library": "a.so"}', "custom_ops_library"),
         ('"session_options": {"enable_profiling": "a"}', "enable_profiling"),
         # The runtime reads both, where a dict has the last.

@@ -21,7 +21,7 @@ from tokenizers import models as kinds
 
 from structgen import Vocabulary
 from structgen.errors import VocabularyError
-from structgen.vocabulary import tokenizer_bytes
+from structgen.vocabulary import tokenizer_bytes, trie
 from structgen.vocabulary.trie import MAX_TOKEN_BYTES, Trie
 
 KINDS = pytest.mark.parametrize("kind", real_tokenizers.KINDS)
@@ -124,6 +124,13 @@ def test_longest_token() -> None:
     assert Trie([b"x" * MAX_TOKEN_BYTES]).depth[-1] == MAX_TOKEN_BYTES
     with pytest.raises(VocabularyError, match=r"Token 1 is 65,536 bytes long"):
         Trie([b"a", b"x" * (MAX_TOKEN_BYTES + 1)])
+
+
+def test_the_size_of_the_trie_is_bounded(monkeypatch):
+    monkeypatch.setattr(trie, "_MOST_NODES", 2_001)
+    assert Trie([b"a" * 1_000, b"b" * 1_000]).n_nodes == 2_001
+    with pytest.raises(VocabularyError, match="more than 2,001 beginnings"):
+        Trie([b"a" * 1_000, b"b" * 1_001])
 
 
 @KINDS

@@ -308,8 +308,10 @@ class Names:
     parts: Mapping[str, str]
 
 
+MOST_DIMENSIONS = 8  # of a tensor; the product of a million would take hours
 _LARGEST_HEAD = 1 << 14
-_MOST_POSITIONS = 1 << 21  # each takes a row in tables of cosines and sines
+_MOST_POSITIONS = 1 << 21  # each takes a row in tables of cosines and sines,
+_LARGEST_TABLE = 1 << 28  # which have half as many numbers as this
 
 
 def numbers(file: Path, kind: str, shape: tuple[int, ...], offset: int) -> npt.NDArray[Any]:
@@ -490,6 +492,11 @@ class Checkpoint(ABC):
         for rope in shape.ropes:
             if rope.size % 16 or not 0 < rope.size <= shape.head_size:
                 raise refuse(f"RoPE over {rope.size} of {shape.head_size} dimensions")
+            if shape.context_length * rope.size > _LARGEST_TABLE:
+                raise ConversionError(
+                    f"{self.path} says that it has {shape.context_length:,} positions, with RoPE "
+                    f"over {rope.size:,} dimensions. Pass a smaller context_length."
+                )
         for name, size in (
             ("embedding_length", shape.hidden_size),
             ("feed_forward_length", shape.ffn_size),

@@ -29,6 +29,7 @@ from structgen.errors import ConversionError
 from .decoder import (
     FAMILIES,
     MODELS,
+    MOST_DIMENSIONS,
     NOT_UNDERSTOOD,
     Attention,
     Checkpoint,
@@ -97,7 +98,10 @@ class _Header:
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import quant_shape_to_byte_shape
 
-        shape = tuple(reversed([self.number("Q") for _ in range(self.number("I"))]))
+        n_dimensions = self.number("I")
+        if n_dimensions > MOST_DIMENSIONS:
+            raise ValueError(f"a tensor has {n_dimensions:,} dimensions")
+        shape = tuple(reversed([self.number("Q") for _ in range(n_dimensions)]))
         kind = GGMLQuantizationType(self.number("I"))
         return _Stored(kind, shape, quant_shape_to_byte_shape(shape, kind), self.number("Q"))
 

@@ -23,6 +23,7 @@ from structgen.storage.user_folder import contents, inside
 from .decoder import (
     FAMILIES,
     MODELS,
+    MOST_DIMENSIONS,
     NOT_UNDERSTOOD,
     Attention,
     Checkpoint,
@@ -118,7 +119,7 @@ def _place(file: Path, about: dict[str, Any], start: int, size: int) -> _Place:
     width = _WIDTHS.get(about["dtype"])
     if not 0 <= begin <= end <= size - start:
         raise ValueError("it ends before its tensors do")
-    if min(shape, default=0) < 0 or max(shape, default=0) > size:
+    if len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0 or max(shape, default=0) > size:
         raise ValueError("a tensor has a shape of no file of this size")
     if width is not None and end - begin != width * math.prod(shape):
         raise ValueError("a tensor has not the bytes of its shape")
@@ -291,6 +292,8 @@ class HuggingFaceCheckpoint(Checkpoint):
             base = float(scaling.get("rope_theta", base))
         share = scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
         size = int(head_size * float(share))
+        if not 0 < size <= head_size:  # before there is a number for each
+            raise self._refuse(f"RoPE over {size} of {head_size} dimensions")
         context, usual = self._rope(base, size, scaling, trained, wanted)
         near = usual if local is None else Rope(float(local), size)
         window = self._window()

@@ -28,6 +28,7 @@ from structgen.storage.user_folder import contents, inside
 from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
+_WRONG = (AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(contents(path))
         model = config["model"]
         model["eos_token_id"]
+        model.get("decoder", {}).keys()
         for name in ("vocab_size", "context_length"):
             int(model[name])
     except FileNotFoundError:
@@ -55,7 +57,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} has no genai_config.json, so it is not an ONNX Runtime GenAI model folder. "
             "Convert a GGUF file with: structgen models convert FILE.gguf OUT"
         ) from None
-    except (OSError, ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ArithmeticError, *_WRONG) as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
     return dict(config)
 
@@ -141,7 +143,7 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
             path = folder / "tokenizer.json"
             names = _put_before(_post_processor(contents(path)))
         found = [vocabulary.named_tokens.get(name) for name in names]
-    except (OSError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+    except (OSError, *_WRONG) as error:
         raise ModelError(f"{path} cannot be understood: {error!r}") from error
     return tuple(token_id for token_id in found if token_id is not None)
 
