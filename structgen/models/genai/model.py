@@ -115,9 +115,7 @@ _THOSE_THAT_SEE = (
     "microsoft/Phi-3.5-vision-instruct-onnx; those of Qwen2.5-VL, Gemma 3 and Phi-4-multimodal are "
     "others."
 )
-_THOSE_THAT_HEAR = (
-    "Load Whisper: fetch openai/whisper-base, `structgen models convert FOLDER OUT`, and load OUT."
-)
+_THOSE_THAT_HEAR = 'Load Whisper: structgen.load("whisper-tiny.en"), or convert a larger one.'
 
 
 def _sees(media: Sequence[Media]) -> bool:
