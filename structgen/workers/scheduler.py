@@ -21,9 +21,10 @@ long as dozens of others. New and returning owners start at the current minimum,
 up time. An owner with nothing open is served before the rest. So each owner delays the others by at
 most one pass with its mask, and owners share the model equally. Jobs without an owner share one.
 
-Masks wait for the automata's lock while another thread compiles a type, for up to a second. While
-other units are open, such a wait is split into slices, with passes of others in between. The wait
-counts as time of the waiting owner; the owner whose type is compiled is `charge`d for the work.
+Masks wait for the automata's lock while another thread compiles a type, for up to a second. Such a
+wait is split into slices, with passes of others in between. It is not charged to the waiting owner;
+the owner whose type is compiled is `charge`d for the work. No type is compiled for an owner who
+`is_ahead`: otherwise, owners who send new types one after the other would keep the lock.
 
 Batches. Waiting jobs that fit together begin together if that is faster: always for free text,
 unless prompts share a prefix; for output types if earlier outputs of the type suggest it
@@ -33,6 +34,7 @@ in one.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter, OrderedDict, deque
@@ -61,6 +63,7 @@ MOST_BATCH_PASSES = 4
 """Passes of the longest kind that all prompts of a batch come to at most, which are one: 0.6 s with
 SmolLM2 on two cores."""
 
+_LEAD = 0.1  # seconds by which an owner is not ahead yet: some passes
 _SLICE = 0.02  # seconds that masks wait for the automata's lock while others are open
 _LOOK_EVERY = 16  # passes between two looks at who waits and is out of time
 _KEPT_KINDS = 256
@@ -177,7 +180,11 @@ class _Unit:
 
 @final
 class Scheduler:
-    """Lets many outputs share a model. `submit` and `cancel` from any thread, the rest from one."""
+    """Lets many outputs share a model. `submit` and `cancel` from any thread, the rest from one.
+
+    Attributes:
+        passed: seconds of all passes so far.
+    """
 
     def __init__(
         self,
@@ -207,15 +214,18 @@ class Scheduler:
         self._awake = threading.Event()
         self._inbox: deque[Job | WorkJob] = deque()
         self._cancelled: deque[Job | WorkJob] = deque()
-        self._charges: deque[tuple[Hashable, float]] = deque()
         self._waiting: OrderedDict[Hashable, deque[Job | WorkJob]] = OrderedDict()
         self._units: deque[_Unit] = deque()
         self._passes = 0
         self._since = 0  # the pass from which somebody has waited
         self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
         self._clock = clock
+        self._having = threading.Lock()
         self._had: dict[Hashable, float] = {}  # time, by owner
         self._least = 0.0  # what the owner had had whose turn was the last
+        self._ready: set[Hashable] = set()  # owners who can go on
+        self.passed = 0.0
+        self._held_up: set[_Unit] = set()  # who has waited for the automata's lock since a pass
 
     # -- from any thread --------------------------------------------------------------------
 
@@ -231,8 +241,15 @@ class Scheduler:
         self._awake.set()
 
     def charge(self, owner: Hashable, time: float) -> None:
-        """Count time that was taken elsewhere on behalf of an owner."""
-        self._charges.append((owner, time))
+        """Count time that was taken on behalf of an owner."""
+        with self._having:
+            self._had[owner] = self._had.get(owner, self._least) + time
+
+    def is_ahead(self, owner: Hashable) -> bool:
+        """Whether an owner has had more than another who can go on, by more than `_LEAD`."""
+        with self._having:
+            had = self._had.get(owner, self._least) - _LEAD
+            return any(self._had[other] < had for other in self._ready if other != owner)
 
     # -- from the model's thread ------------------------------------------------------------
 
@@ -270,19 +287,21 @@ class Scheduler:
     def _turn(self) -> _Unit | None:
         """Whose turn it is, of those that do not wait for checks that are made elsewhere."""
         ready = [unit for unit in self._units if not unit.is_blocked]
-        if not self._units:
-            self._had.clear()  # nobody waits for them to have had less
-        if not ready:
-            return None
-        while self._charges:
-            owner, took = self._charges.popleft()
-            self._had[owner] = self._had.get(owner, self._least) + took
-        had = {owner: time for owner, time in self._had.items() if time > self._least}
-        for unit in ready:
-            had.setdefault(unit.owner, self._least)
-        self._had = had
-        unit = min(ready, key=lambda unit: had[unit.owner])
-        self._least = had[unit.owner]
+        with self._having:
+            self._ready = {unit.owner for unit in ready}
+            if not self._units:
+                self._had.clear()  # nobody waits for them to have had less
+            if not ready:
+                return None
+            had = {owner: time for owner, time in self._had.items() if time > self._least}
+            for owner in self._ready:
+                had.setdefault(owner, self._least)
+            self._had = had
+            if self._held_up.issuperset(ready):
+                self._held_up.clear()
+            free = (unit for unit in ready if unit not in self._held_up)
+            unit = min(free, key=lambda unit: had[unit.owner])
+            self._least = min(had[unit.owner] for unit in ready)
         self._units.remove(unit)
         return unit
 
@@ -419,19 +438,23 @@ class Scheduler:
 
     def _advance(self, unit: _Unit) -> bool:
         """Let it have a pass, if its masks need not wait; whether it goes on."""
-        began = self._clock()
-        try:
-            if self._units and unit.is_masked:
+        with contextlib.ExitStack() as held:
+            if unit.is_masked:
                 if not GROW.acquire(timeout=_SLICE):
+                    self._held_up.add(unit)
                     return True
-                GROW.release()
-            with sharing(unit.owner):
-                next(unit.steps)
-        except StopIteration:
-            return False
-        finally:
-            took = self._clock() - began
-            self._had[unit.owner] = self._had.get(unit.owner, self._least) + took
+                held.callback(GROW.release)  # between two masks nobody else takes it
+            self._held_up.clear()
+            began = self._clock()
+            try:
+                with sharing(unit.owner):
+                    next(unit.steps)
+            except StopIteration:
+                return False
+            finally:
+                took = self._clock() - began
+                self.passed += took
+                self.charge(unit.owner, took)
         return True
 
     def _work(self, job: WorkJob) -> Iterator[None]:

@@ -231,6 +231,60 @@ def test_a_form_that_is_compiled_holds_up_masks_alone() -> None:
     assert set(office.ended.values()) == {None}
 
 
+def test_who_waits_for_a_form_of_another_pays_for_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Counting()
+    office = Office(model)
+    letters = compile_constraint(Regex("[a-z]{9}"), model.vocabulary)
+    is_free = True
+
+    def acquire(timeout: float) -> bool:
+        model.time += 0 if is_free else 100
+        return is_free
+
+    lock = SimpleNamespace(acquire=acquire, release=lambda: None)
+    monkeypatch.setattr("structgen.workers.scheduler.GROW", lock)
+    for prompt in "AC":
+        office.ask(prompt, letters, owner=prompt, search={"max_new_tokens": 20})
+    office.ask("B", owner="b", masked=False, search={"max_new_tokens": 40})
+    for _ in range(6):
+        office.scheduler.step()
+    before, is_free = len(model.passes), False
+    while len(model.passes) < before + 10:
+        office.scheduler.step()
+    assert model.passes[before:] == ["B"] * 10
+    is_free = True
+    for _ in range(10):
+        office.scheduler.step()
+    assert sorted(model.passes[-10:]) == ["A"] * 5 + ["C"] * 5
+    office.finish()
+    office.ask("D", letters, owner="d", search={"max_new_tokens": 20})
+    before, is_free = len(model.passes), False
+    for _ in range(5):
+        office.scheduler.step()
+    assert len(model.passes) == before
+    office.scheduler.charge("e", 250)
+    assert office.scheduler.is_ahead("e")  # D is alone, and has had nothing
+    is_free = True
+    office.finish()
+
+
+def test_an_owner_is_ahead_until_those_who_can_go_on_have_had_as_much() -> None:
+    model = Counting()
+    office = Office(model)
+    office.scheduler.charge("a", 8)
+    assert not office.scheduler.is_ahead("a")  # nobody else wants anything
+    office.ask("B", owner="b", search={"max_new_tokens": 20})
+    office.scheduler.step()
+    ahead = 0
+    while office.scheduler.is_ahead("a"):
+        assert not office.scheduler.is_ahead("b")
+        office.scheduler.step()
+        ahead += 1
+    assert ahead == 7
+    office.finish()
+    assert not office.scheduler.is_ahead("b")
+
+
 def test_an_owner_pays_for_what_is_compiled() -> None:
     model = Counting()
     office = Office(model)
@@ -543,7 +597,9 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
 
     worker._prepare = prepare
     handed = SimpleNamespace(
-        submit=lambda jobs: told.append("handed in" * ("job" in jobs)), charge=lambda *_: None
+        submit=lambda jobs: told.append("handed in" * ("job" in jobs)),
+        charge=lambda *_: None,
+        passed=0.0,
     )
     worker._scheduler = handed
     for call in [ask("many"), ask("many"), ask("one")]:
@@ -553,19 +609,44 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
     assert told[begun : told.index("handed in")].count("many") <= 1
 
 
+def test_nothing_is_compiled_for_who_is_ahead_and_others_are_prepared_meanwhile() -> None:
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    told: list[str] = []
+    looks = iter([True] * 4)
+
+    def is_ahead(owner: str) -> bool:
+        return next(looks, False)
+
+    def prepare(call: ErrandCall) -> None:
+        told.append(str(call.owner))
+        if call.owner == "many":
+            assert not worker._is_prepared.is_set()
+            worker._arrived.put(None)
+
+    worker._prepare = prepare
+    worker._compiles = lambda message: message.owner == "many"
+    worker._scheduler = SimpleNamespace(
+        submit=lambda jobs: None, charge=lambda *_: None, is_ahead=is_ahead, passed=0.0
+    )
+    for owner in ("many", "other"):
+        worker._arrived.put(ErrandCall(0, 0, b"", None, owner))
+    worker._prepare_all()
+    assert told == ["other", "many"]
+
+
 def test_a_call_that_an_adapter_comes_after_begins_before_anything_else_comes() -> None:
     worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
     arrived = [ErrandCall(1, 0, b"", None), Adapter(2, "turned", None)]
     told: list[Any] = []
 
-    def get() -> Any:
+    def get(timeout: float | None = None) -> Any:
         told.extend([] if arrived else ["waits"])
         return arrived.pop(0) if arrived else None
 
     worker._arrived = SimpleNamespace(get=get, empty=lambda: not arrived)
     worker._prepare = lambda message: "job"
     worker._adapter = lambda message: None
-    worker._scheduler = SimpleNamespace(submit=told.extend, charge=lambda *_: None)
+    worker._scheduler = SimpleNamespace(submit=told.extend, charge=lambda *_: None, passed=0.0)
     worker._prepare_all()
     assert told == ["job", "waits"]
 
@@ -583,7 +664,7 @@ def test_what_is_prepared_has_as_long_as_the_pass_before_it_took() -> None:
         return True
 
     stub = SimpleNamespace(
-        step=step, submit=lambda jobs: None, wake=lambda: None, charge=lambda *_: None
+        step=step, submit=lambda jobs: None, wake=lambda: None, charge=lambda *_: None, passed=0.0
     )
     worker._scheduler = stub
     worker._listen()
