@@ -1,8 +1,8 @@
-"""Batch jobs: many rows in, typed rows out, in files that survive whatever happens to the process.
+"""Batch jobs: many rows in, typed rows out, in files that survive a crash at any time.
 
-In reading order: `rows` (where rows come from, and what a row's prompt is), `parts` (the folder of
-results, in parts that are complete or absent), `job` (rows asked of a Runner, many at once, and
-their results in order). It knows no server and no command line.
+In reading order: `rows` (reads rows and builds prompts), `parts` (the folder of results, whose
+parts are complete or absent), `columns` (Arrow types of results) and `job` (asks a Runner about
+many rows at once, and writes the results in order). Knows no server and no command line.
 """
 
 from __future__ import annotations

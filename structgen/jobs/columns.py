@@ -1,12 +1,12 @@
-"""Arrow columns of results: types made from an output type's JSON Schema, and values of these.
+"""Arrow columns of results: their types from an output type's JSON Schema, and their values.
 
-Objects become structs, arrays lists, enums dictionaries, decimals of known places decimals, and
-strings with the formats date and date-time what these are in Arrow. What has no one type in Arrow
-(unions, objects of any names, times with offsets) is text: its JSON.
+Objects become structs, arrays lists, enums dictionaries, decimals with a fixed number of places
+decimals, and date and date-time strings the Arrow types of the same name. What has no single Arrow
+type (unions, objects with arbitrary names, times with offsets) becomes text that holds its JSON.
 
-Columns of an input without types have those of the values of the first part. Objects, lists of
-lists, and what is of several types or empty there say too little of later parts: such a column is
-JSON, and its field says so.
+Untyped input columns get the types of the values in the first part. A column of objects, of nested
+lists, or with mixed or no values there says too little about later parts: it becomes JSON, and its
+field says so.
 """
 
 from __future__ import annotations

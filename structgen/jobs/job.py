@@ -1,8 +1,8 @@
-"""A job: each row asked of a Runner, many at once, and what came of each, in the order of the rows.
+"""A job: ask a Runner about each row, many at once, and keep the results in the order of the rows.
 
-Owns what is asked of a row (text of an output type, decisions, vectors, or whatever another `Ask`
-says), how many are under way, which errors are a row's and which the job's, and when a part of the
-results is written.
+This module decides what is asked of a row (text of an output type, decisions, vectors, or anything
+else that an `Ask` defines), how many rows run at once, which errors belong to a row and which end
+the job, and when a part of the results is written.
 """
 
 from __future__ import annotations

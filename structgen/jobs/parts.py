@@ -1,12 +1,12 @@
-"""The folder of a job's results: parts that are complete or absent, and the job that they are of.
+"""The folder of a job's results: parts that are complete or absent, and a description of the job.
 
-A part is a file of rows that follow each other. It is written aside, synced, and renamed to
-``part-FIRST-END-DIGEST.jsonl``: which rows it has, and the beginning of its content's SHA-256. So
-whatever ends the process, a part with its name is whole, each row stands in one part at most, and
-what is to be done next is read off the names. A file whose content does not have the digest of its
-name was damaged from outside: it and all after it are made again.
+A part is a file of consecutive rows. It is written aside, synced, and renamed to
+``part-FIRST-END-DIGEST.jsonl``: its rows, and the beginning of its content's SHA-256. Whatever ends
+the process, a part with such a name is complete, each row is in at most one part, and the names
+tell what remains to do. A file whose content does not match its digest was damaged from outside;
+it and all later parts are made again.
 
-``job.json`` says of what job the parts are. Another job is refused, with what differs.
+``job.json`` describes the job. A different job is refused, with the differences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rows of a job: read from files, tables or iterables, one at a time, and made into prompts.
+"""Rows of a job: read from files, tables or iterables, one at a time, and turned into prompts.
 
-Owns formats of input files, what identifies an input, and templates. A row that cannot be read is a
-`BadRow`, which becomes a row of results with its error: one broken line does not end a job.
+This module owns the input formats, what identifies an input, and templates. An unreadable row is a
+`BadRow`, which becomes a result row with its error: one broken line does not end a job.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""structgen on Ray, an engine for many machines: batch jobs, datasets of Ray Data, Ray Serve.
+"""structgen on Ray, for many machines: batch jobs, datasets of Ray Data, Ray Serve.
 
-`data` has what asks rows: `Cluster` for jobs (``structgen.batch(..., cluster=Cluster())``, the
+`data` distributes rows: `Cluster` for jobs (``structgen.batch(..., cluster=Cluster())``, the
 command ``structgen batch --ray``), and `generate`, `embed`, `decide` for a dataset that you have.
-`serving` has `deployment`: the server as an application of Ray Serve. ``ray`` is imported when they
-are called.
+`serving` has `deployment`: the server as an application of Ray Serve. Calling them imports ``ray``.
 """
 
 from __future__ import annotations

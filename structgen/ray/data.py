@@ -1,11 +1,11 @@
-"""Rows asked by actors of Ray, each with a model of its own.
+"""Rows processed by Ray actors, each with its own model.
 
-Owns which actors there are, how rows get to them and results back. What is asked of a row, and the
-folder of results, are those of `structgen.jobs`.
+This module owns the actors, and how rows and results travel. `structgen.jobs` owns what is asked of
+a row and the folder of results.
 
-A job has a `_Pool`: its process reads the rows, gives actors some at a time, and alone writes the
-results, in order. So no row can be written twice, whatever is killed; the rows of an actor that is
-lost are given to another one at once. A dataset goes through actors of Ray Data (`generate`).
+A job has a `_Pool`. The job's process reads the rows, gives each actor a few at a time, and is the
+only one that writes results, in order. So no row is written twice, whatever is killed; rows of a
+lost actor go to another one at once. A dataset goes through actors of Ray Data (`generate`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The server of structgen as an application of Ray Serve.
+"""The structgen server as an application of Ray Serve.
 
-Owns how many replicas there are, and which of them gets a request: by the model that it asks for,
-or by its session. A replica is what `structgen serve` runs, behind Serve's proxy in place of
-uvicorn.
+This module decides how many replicas exist and which of them gets a request: by its model, or by
+its session. A replica runs what `structgen serve` runs, behind Serve's proxy instead of uvicorn.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Models behind servers that speak OpenAI's API: typed, validated here, enforced there if may be.
+"""Models behind servers that speak OpenAI's API: typed, validated here, enforced there if possible.
 
-In reading order: `generator` (`from_openai`, calls, and what sends), `task` (what they ask),
-`exchange` (one output, without a socket), `sending` (how a type travels, and who enforces it),
-`dialects` (what servers can be told), `schemas` (in which words), `reading` (answers, byte by byte
-through our automaton). Imports ``openai`` when a client is used. Knows no weights, logits or masks.
+In reading order: `generator` (`from_openai`, calls, and the clients), `task` (what a call asks),
+`exchange` (one output, without a socket), `sending` (how a type is sent, and who enforces it),
+`dialects` (what each kind of server supports), `schemas` (schemas in a server's own form),
+`reading` (reads answers byte by byte through our automaton). Imports ``openai`` when a client is
+used. Knows no weights, logits or masks.
 """
 
 from __future__ import annotations

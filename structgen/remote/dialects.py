@@ -1,8 +1,9 @@
-"""Dialects: what servers with OpenAI's API can be told of an output type, and in which words.
+"""Dialects: what servers with OpenAI's API support of an output type, and how to say it.
 
-Owns the table: by which arguments a JSON Schema, a regular expression, a choice or a grammar
-travels, which keywords of a schema such servers are known to enforce, and what they call the
-options of a call. Where in doubt a keyword is not in the table: it is sent, but not relied on.
+A table per dialect: by which arguments a JSON Schema, a regular expression, a choice or a grammar
+is sent, which keywords of a schema such servers are known to enforce, and their names for the
+options of a call. A doubtful keyword is not in the table: it is sent, but structgen does not rely
+on it.
 """
 
 from __future__ import annotations

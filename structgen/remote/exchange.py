@@ -1,13 +1,12 @@
-"""One output of a remote model: requests made, replies taken, attempts counted; no socket.
+"""One output of a remote model: builds requests, takes replies, counts attempts; no socket.
 
-Owns what a reply means: text, reasoning, calls of tools, refusals, why it ended; whether it is of
-the type, and with which words it is asked for again. Whoever drives it sends what `request` says
-and hands over what comes, at once or in pieces; so asynchronous and other code share it.
+This module decides what a reply means: text, reasoning, tool calls, refusals, why it ended; whether
+it matches the type, and how to ask again. The caller sends what `request` returns and passes the
+reply back, whole or in pieces; so synchronous and asynchronous code share it.
 
-The package ``openai`` does not validate what comes: any attribute may be missing, null or of
-another type, and what is no JSON may come as text. The functions that read a reply are the one
-place where such objects are looked at; what they return can be relied on, and what is not
-understood is a `RemoteError`.
+The package ``openai`` does not validate replies: any attribute may be missing, null or of another
+type, and non-JSON may arrive as text. Only the functions that read a reply look at such objects.
+What they return is reliable; anything else is a `RemoteError`.
 """
 
 from __future__ import annotations

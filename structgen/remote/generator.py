@@ -1,10 +1,9 @@
-"""Models behind servers that speak OpenAI's API, and their generators, with the calls of any other.
+"""Models behind servers that speak OpenAI's API, and their generators.
 
-Owns what such a model is, a client, a name and a dialect, and `from_openai`, which makes one; the
-calls, how several outputs are asked for side by side, the two loops that send what an `Exchange`
-says, with a synchronous client of ``openai`` and with an asynchronous one, how much of an answer is
-read, and what errors of the client become. What is asked is `Task`'s, all else of an output the
-exchange's.
+A remote model is a client, a name and a dialect; `from_openai` makes one. This module has the
+calls, runs several outputs side by side, and sends what an `Exchange` says, with a synchronous and
+with an asynchronous ``openai`` client. It limits how much of an answer is read, and converts the
+client's errors. `Task` decides what is asked, the exchange everything else about an output.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The answer of a server, read as it comes: out of its object, and byte by byte by our automaton.
+"""Read a server's answer as it arrives: out of its wrapper object, byte by byte by our automaton.
 
-Owns the way from what the server writes to a text of the output type: the object around a bare
-value is taken off, a null that stands for a member left out is left out, and each byte is accepted
-by the constraint or refused. Knows neither requests nor what is made of a refusal.
+This module turns what the server writes into a text of the output type. It removes the object
+around a bare value, drops a null that stands for a missing member, and has the constraint accept
+each byte or refuse it. Knows no requests, and not what follows a refusal.
 """
 
 from __future__ import annotations

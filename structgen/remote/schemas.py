@@ -1,15 +1,15 @@
-"""A JSON Schema as it is sent: in words that the server reads, with a list of what it does not.
+"""A JSON Schema in a form that the server reads, with a list of what it leaves out.
 
-Owns two rewritings. For servers that read any schema, our own keywords become patterns, or are left
-out. For OpenAI's strict mode the schema is brought into its subset: objects are closed, all members
-required, an optional one may be null instead (and a null that the type has no place for is taken
-out of the answer again: `structgen.remote.reading`), ``oneOf`` is ``anyOf``, tuples are arrays.
-Whatever is not said is listed. What would leave the server without the structure is refused.
+There are two rewritings. For servers that read any schema, our own keywords become patterns or are
+dropped. For OpenAI's strict mode, the schema is brought into its subset: objects are closed, all
+members required, an optional one may be null instead (`structgen.remote.reading` removes such a
+null again if the type does not allow it), ``oneOf`` is ``anyOf``, tuples are arrays. Whatever is
+left out is listed. A schema that would lose its structure is refused.
 
-`CannotSay` is raised by the two notations for regular expressions and grammars of the IR: the plain
+`CannotSay` is raised by the two writers for regular expressions and grammars of the IR: the plain
 syntax that all engines share (characters, classes, groups, ``|``, repeats), and GBNF, which
-llama.cpp, vLLM and SGLang read. What neither can say (complements, lookarounds, checksums) is
-refused; nothing is approximated without being told.
+llama.cpp, vLLM and SGLang read. What neither can express (complements, lookarounds, checksums) is
+refused; nothing is approximated without saying so.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How an output type travels: what is sent of it, and in what form the answer comes back.
+"""How an output type is sent, and in what form the answer comes back.
 
-Owns the choice among the ways that a dialect offers, for each kind of type, and the errors for
-those that it cannot say. Knows no request: what it gives is a part of one.
+Chooses among the ways that a dialect offers, for each kind of type, and raises for types that it
+cannot express. Knows no request: its result is part of one.
 
-`Enforcement` says, keyword by keyword, who sees to it that an answer is of its type: it is made of
-what was sent and of what `Constraint.explain` says.
+`Enforcement` says for each keyword who ensures that an answer matches the type. It is computed from
+what was sent and from `Constraint.explain`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What a remote generator asks: a model, an output type in its server's words, and questions.
+"""What a remote generator asks: a model, an output type in the server's form, and prompts.
 
-Owns the checks of a call before anything is sent, and the way from prompts and options to the
-exchanges of one output or several. Knows no client.
-
-Requests: which options travel under which names, which cannot, and why; and the messages of a
-prompt.
+Checks a call before anything is sent, and turns prompts and options into the exchanges of one
+output or several. It knows which options are sent under which names, and which cannot be sent and
+why. Knows no client.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """One chat from end to end: the model calls tools, they run, it reads the results, it answers.
 
-Owns the rounds of a chat: which calls run, with whose leave, what goes back to the model, when it
-is offered no more tools, what is kept, added up and shown of each round, and which events are told.
-Owns the turn of a session around them. It asks a model through a function that it is given, once a
-round, and does not know whether the chunks of an answer come one by one. Knows no models.
+This module owns the rounds of a chat: which calls run and who approves them, what the model
+receives back, when it is offered no more tools, what each round stores, counts and shows, and the
+events. It also owns the turn of a session around them. It asks the model through a function that it
+is given, once per round, streamed or not. Knows no models.
 
     messages ─▶ model ─▶ calls ─▶ approve ─▶ run, side by side ─▶ results ─▶ model ─▶ … ─▶ answer
 
-A round ends the loop when the model calls nothing, or calls a tool that has no code: its calls are
-then the caller's, and none of that round has run. After ``max_tool_rounds`` rounds, or when the
-same calls have had the same results three times, the model is asked once more, and may call none.
-The prompt still lists the tools: what the model has read of it stays cached. An answer is a value
-of the type asked for, or a text that says something, by mask.
+The loop ends when the model calls nothing, or calls a tool without code. Then its calls are the
+caller's, and none of that round has run. After ``max_tool_rounds`` rounds, or when the same calls
+returned the same results three times, the model is asked once more and may not call. The prompt
+still lists the tools, so what the model has read stays cached. By mask, the answer is a value of
+the requested type, or a text that is not empty.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Answers to requests for text: choices and chunks, made of outputs, whole or piece by piece.
+"""Answers to requests for text: choices and chunks, built from outputs, whole or streamed.
 
-Owns what an answer says beside its text: why it ended, what it took, its typed value, log
-probabilities, what happened at each token, and why a token was not allowed. Tokens are written as
-OpenAI's API writes them: as text where their bytes are text, else as bytes. Log probabilities are
-those of the distribution that was chosen from: among the tokens that the output type allowed. How
-outputs come about is the business of `work`; reasons come from `structgen.insight`.
+An answer has more than its text: why it ended, its usage, its typed value, log probabilities, the
+steps, and why a token was not allowed. Tokens are written as in OpenAI's API: as text if their
+bytes are text, otherwise as bytes. Log probabilities are relative to the tokens that the output
+type allowed. `work` makes the outputs; `structgen.insight` supplies the reasons.
 """
 
 from __future__ import annotations

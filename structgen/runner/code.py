@@ -1,9 +1,9 @@
-"""Code that a model writes and this machine runs: off unless asked for, with leave, and confined.
+"""Run code that a model writes: off by default, with approval, in a sandbox.
 
-Owns the tool for it: one process a call, what it may take (`SandboxPolicy`; `confined` has the
-operating system keep to it), the text and the files that it leaves. Whatever runs is killed when
-its time is over, when it writes too much, or when the chat ends. Symbolic links, and what else is
-no plain file, are not read.
+This module has the tool: one process per call, its limits (`SandboxPolicy`; `confined` makes the
+operating system enforce them), and the text and files that it leaves. The process is killed when
+its time is up, when it writes too much, or when the chat ends. Symbolic links and anything else
+that is not a plain file are not read.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Run as a script, by the interpreter of a model's code: gives up rights, then becomes it.
+"""A script that the interpreter of a model's code runs first: it drops rights, then runs the code.
 
-    python -I confined.py '{"folder": …}'     the code is standard input, as of `python -`
+    python -I confined.py '{"folder": …}'     reads the code from standard input, like `python -`
 
-Owns what the operating system bounds: namespaces without a network, other processes and other
-files, Landlock, and limits on time, memory, processes and files. What holds of it is written to the
-file descriptor ``told`` as JSON. It imports the standard library alone, and nothing of it runs in
+It sets up what the operating system enforces: namespaces without a network, other processes and
+other files; Landlock; limits on time, memory, processes and files. It writes what is in force to
+the file descriptor ``told`` as JSON. It imports only the standard library, and never runs inside
 the program's own process.
 """
 

@@ -1,12 +1,12 @@
-"""What form a request asks for: its constraint and its tools, as one output type.
+"""The output type of a request: its form and its tools combined.
 
-Owns the ways in which a request may say so (``response_format``, ``grammar``, ``output_type``,
-``tools``), the check that it says so once, and where in the request an error of a schema or grammar
-is. Compiles nothing: that needs a model.
+A request may state its form in several ways (``response_format``, ``grammar``, ``output_type``,
+``tools``). This module checks that it does so once, and locates an error of a schema or grammar in
+the request. It compiles nothing, because that needs a model.
 
-Owns tools as OpenAI's API has them, wherever such a dict comes from: a request, a `Tool`, a server
-of tools, a framework's adapter. Their arguments have no members but those that the schema names.
-``tool_choice`` is checked against the tools. What tools do is the business of `tools`.
+It also reads tools in OpenAI's format, wherever such a dict comes from: a request, a `Tool`, an MCP
+server, a framework's adapter. Arguments have only the members that the schema names.
+``tool_choice`` is checked against the tools. `tools` runs them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Fields of requests: what reading them has in common, and how what is wrong is told.
+"""The base of all requests, and errors that name the field they are about.
 
-Owns the base of all requests, and errors with the path of the field that they are about: what
-Pydantic finds, what checks of ours find, and what is wrong with a schema or grammar. Knows no kind
-of request.
+Errors carry the path of the field: those that Pydantic finds, those of our own checks, and those of
+a schema or grammar. Knows no particular request.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What holds a loaded model: processes that run a text model, or an embedder in this process.
+"""Loaded models: processes that run a text model, or an embedder in this process.
 
-Owns what a Runner is told of a model (`ModelConfig`: plain data, checked when it is made), opening
-and closing, which process gets a request, and generators that are kept from request to request.
-Where a model runs, as measured on the machine that `docs/runner.md` names:
+This module has `ModelConfig` (plain data, checked when it is made), opens and closes models, picks
+the process for a request, and keeps generators from request to request. Where a model runs follows
+from measurements on the machine that `docs/runner.md` names:
 
-Text models run in processes. The runtime holds the interpreter lock while it runs, so that in a
-thread of this process every pass of the model would stop all others, the event loop among them.
+Text models run in processes. The runtime holds the interpreter lock while it runs, so in a thread
+of this process every pass would stop all other threads, including the event loop.
 
-Embedders run in threads of this process. ONNX Runtime's own sessions give the interpreter lock back
-while they run, and a process would have to be sent the texts and send back the vectors.
+Embedders run in threads of this process. ONNX Runtime's own sessions release the interpreter lock,
+and a process would have to receive the texts and return the vectors.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Event loops and threads: how work crosses from one to another without holding anything up.
+"""Event loops and threads: how work crosses from one to another without blocking either.
 
-Owns an event loop in a thread of its own, how work gets into it, and how results and streams get
-out: to code that waits in a thread, and to coroutines of other loops. A caller that goes away
-cancels its work.
+This module has an event loop in its own thread, and passes work, results and streams between it and
+waiting threads or coroutines of other loops. When a caller leaves, its work is cancelled.
 
-Owns running somebody else's code: in threads that nobody waits for at the end of the process, with
-time limits that hold whatever the code does when it is cancelled, and in turns (`Places` and
-`Aside`, which owners share fairly). Knows no tools and no models.
+It also runs other people's code: in daemon threads, with time limits that hold whatever the code
+does when it is cancelled, and in turns (`Places` and `Aside`, which owners share fairly). Knows no
+tools and no models.
 """
 
 from __future__ import annotations

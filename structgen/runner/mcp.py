@@ -1,11 +1,9 @@
 """MCP servers as sources of tools, through the official ``mcp`` package (extra ``mcp``).
 
-Owns `McpServer`: one server, over its standard input and output or over HTTP, its open connection,
-the tools that it lists as `Tool`s, and the errors of a server that fails. A connection has a thread
-and an event loop of its own, so that tools run from any thread and any loop, and a server that
-hangs stops nobody. What a tool is, is the business of `tools`. What a server says of its tools, and
-what they return, is untrusted text, and the model is told so. ``mcp`` is imported when a server is
-opened.
+An `McpServer` is one server, over standard input and output or HTTP: its connection, its tools as
+`Tool`s, and its errors. Each connection has its own thread and event loop, so tools run from any
+thread and loop, and a server that hangs blocks nobody. Whatever a server says about its tools, and
+whatever they return, is untrusted text, and the model is told so. Opening a server imports ``mcp``.
 """
 
 from __future__ import annotations

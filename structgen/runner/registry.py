@@ -1,13 +1,13 @@
-"""The models of a Runner by id: what state each is in, who uses it, and which has to go.
+"""The models of a Runner by id: their state, who uses them, and which one to unload.
 
-Owns loading and unloading, aliases and the default, the line of those who wait for a model, and the
-budget of memory. It lives in one event loop, so that nothing here is locked; loading runs beside
-it. Knows nothing of requests.
+This module loads and unloads models, and owns aliases, the default model, the queue for each model,
+and the memory budget. It lives in one event loop, so nothing here is locked; loading runs beside
+it. Knows nothing about requests.
 
     unloaded ─▶ loading ─▶ loaded ─▶ unloading ─▶ unloaded      (loading may end in failed)
 
-A model that is in use, or wanted by somebody, is never unloaded to make room: whoever needs the
-room waits.
+A model that is in use, or that somebody waits for, is never unloaded to make room. Whoever needs
+the room waits.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a program asks a Runner for: messages and typed requests, in the shape of OpenAI's API.
+"""Requests to a Runner: messages and typed requests, in the shape of OpenAI's API.
 
-Owns the fields of each kind of request, what may be in a message, how chat templates take messages,
-and what is wrong with either before any model is known. A dict is validated into them. A field that
-is unknown, or known and not supported here, is refused by its path, so that nothing is ignored in
-silence. What a field means for the decode loop and for prompts is the business of `work`, what form
-of answer it asks for that of `constraints`.
+This module defines the fields of each request, what a message may contain, and how chat templates
+take messages; it finds errors that need no model. Dicts are validated into these classes. A field
+that is unknown or not supported here is refused by its path, so nothing is silently ignored. `work`
+says what a field means for the decode loop and for prompts, `constraints` which form of answer it
+asks for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Web search: a tool that asks the program's own search, and what the model is told of its results.
+"""Web search: a tool that calls the program's own search function.
 
-Owns the bounds on what comes from outside, how a page is cut into passages, which of them the model
-reads, and the document that an answer may quote. It fetches nothing: `search_callback` does. Who
-ranks passages is given; an agent runs the tool.
+This module limits what comes from outside, cuts pages into passages, selects those that the model
+reads, and builds the document that an answer may quote. It downloads nothing: `search_callback`
+does. The ranking function is passed in; an agent runs the tool.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Sessions: conversations that are kept between requests, by name, in memory or in an SQLite file.
 
-Owns `Sessions`: what was said by session id, one turn at a time, bounded in number, size and age,
-out and in as JSON. A turn begins with what was said before and ends by adding to it; a turn that
-fails changes nothing. Two turns of one session never run at once in a process: the second waits for
-the first. What the model has read of a conversation its sequences keep by themselves: the next turn
-begins with the same text, which is not run again.
+`Sessions` keeps what was said by session id, one turn at a time, limited in number, size and age,
+and imports and exports it as JSON. A turn starts from the stored messages and adds to them; a turn
+that fails changes nothing. Within a process, two turns of one session never run at once: the second
+waits. The model's sequences cache what it has read of a conversation: the next turn begins with the
+same text, which is not run again.
 
-Owns the file (`Database`), its transactions, and the errors of a file that cannot be read or
-written. A row is written whole or not at all. Whoever writes says which turn it has read: when two
-processes go on from the same turn, the second to end gets an error, and nothing is overwritten.
+`Database` is the file, its transactions, and the errors of a file that cannot be read or written. A
+row is written whole or not at all. A writer names the turn that it has read: if two processes
+continue from the same turn, the second to finish gets an error, and nothing is overwritten.
 """
 
 from __future__ import annotations

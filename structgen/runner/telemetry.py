@@ -1,18 +1,18 @@
-"""What a Runner tells operators: counters and times for Prometheus, spans for OpenTelemetry.
+"""What a Runner reports to operators: Prometheus metrics and OpenTelemetry spans.
 
-Owns `Metrics`: requests, errors by kind, tokens, tools, what runs and what waits, and times as
-histograms with fixed bounds; as plain data (`snapshot`) and in the text format of Prometheus. It is
-told of requests (`RequestRecord`) and knows no model. Cost: one lock and some additions in dicts, a
-few microseconds a request.
+`Metrics` counts requests, errors by kind, tokens, tool calls, running and waiting work, and times
+in histograms with fixed buckets. It returns plain data (`snapshot`) or the Prometheus text format.
+It receives `RequestRecord`s and knows no model. Cost: one lock and a few additions, some
+microseconds a request.
 
-The text format is written here, in a few dozen lines: prometheus_client, the well-kept package for
-it, keeps its numbers in a registry for the whole process, which two runners would share, and every
-runner counts, whether or not that package is installed.
+The text format is written here, in a few dozen lines. prometheus_client keeps its numbers in one
+registry per process, which two runners would share; and a runner counts whether or not that package
+is installed.
 
-Owns `Traces`: whether there are spans, and what they say, by OpenTelemetry's conventions for
-generative models (``gen_ai.*``). It imports ``opentelemetry`` only where that was asked for, or
-where the program has imported it already; else a span is one object that does nothing. Prompts,
-answers, arguments and results are in no span unless asked for.
+`Traces` decides whether there are spans and what they contain, by OpenTelemetry's conventions for
+generative models (``gen_ai.*``). It imports ``opentelemetry`` only if asked to, or if the program
+has imported it already; otherwise a span is an object that does nothing. Spans contain prompts,
+answers, arguments and results only on request.
 """
 
 from __future__ import annotations

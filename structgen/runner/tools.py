@@ -1,12 +1,12 @@
-"""Tools that run: what a model may call, the code behind it, and what the model is told of results.
+"""Tools that run: what a model may call, the code behind it, and what the model reads of results.
 
-Owns `Tool`: a function, a class, or a schema with a callback, as one kind of thing; one run of it,
-with its time limit and whatever it raises; and results as text. Which tools there are, and what
-their arguments look like to a grammar, is `structgen.types`' business; who calls is the agent's.
+A `Tool` is a function, a class, or a schema with a callback. This module runs one, with its time
+limit and its exceptions, and turns results into text. `structgen.types` defines what arguments look
+like to a grammar; the agent decides when to call.
 
-A tool's code is anybody's: it may raise, return what is no JSON or ten megabytes, never return, or
-print. None of this ends a chat. The model is told, and so is the caller (`ToolOutcome`). Only what
-is no `Exception` goes on to the caller: KeyboardInterrupt, SystemExit, and the end of a task.
+A tool runs other people's code: it may raise, return non-JSON or ten megabytes, never return, or
+print. None of this ends a chat. The model learns of it, and so does the caller (`ToolOutcome`).
+Only what is not an `Exception` propagates: KeyboardInterrupt, SystemExit, and cancellation.
 """
 
 from __future__ import annotations

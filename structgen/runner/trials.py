@@ -1,14 +1,14 @@
-"""Forms that strangers send, tried out where they can do no harm: in a process of their own.
+"""Compile strangers' output types in a separate process, where they can do no harm.
 
-Owns `Trials`: processes that compile the form of a request as the Runner would, with a deadline and
-a limit on memory. One that goes beyond either is ended, and another takes its place; the request is
-refused. The engine's own limit on counted work (`CompileLimitExceeded`) ends most hostile forms
-first; but what it does until then would hold up the threads of a server, which share one
-interpreter lock. Owners share the processes fairly (`loops.Places`): each place has a process that
-is running before a form asks for it, since one takes seconds to start on a busy machine.
+`Trials` runs processes that compile the form of a request as the Runner would, with a deadline and
+a memory limit. A process that exceeds either is killed and replaced, and the request is refused.
+The engine's own work limit (`CompileLimitExceeded`) stops most hostile forms first, but until then
+they would hold up a server's threads, which share one interpreter lock. Owners share the processes
+fairly (`loops.Places`). Each place has a running process in advance, because starting one takes
+seconds on a busy machine.
 
-What a process answers is a verdict, and remembered: the same form gets it again. A process that was
-lost, or that ran out of time, has said nothing of the form.
+A process's answer is a verdict and is remembered: the same form gets it again. A process that was
+lost, or that ran out of time, gave no verdict.
 """
 
 from __future__ import annotations

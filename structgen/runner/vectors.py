@@ -1,8 +1,7 @@
 """Requests that make no text: embeddings, rankings and decisions.
 
-Owns what becomes of each on the model that answers it. Embedders run in threads (see `hosts`), a
-few calls at once, and so do decisions by them; decisions of a text model run in its process,
-between the passes of outputs, and so do vectors that a text model makes.
+Embedders run in threads (see `hosts`), a few calls at once, and so do their decisions. Decisions
+and vectors of a text model run in its process, between the passes of outputs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""One request for text as calls of a generator: prompts, options, form, and who makes the outputs.
+"""One request for text as calls of a generator: prompts, options, output type, and who runs it.
 
-Owns what `ChatRequest`s and `CompletionRequest`s become, their outputs, whole or piece by piece,
-and errors that name the request's fields. Each field becomes an option of the decode loop or is
-refused by name; values are checked where the options are (`structgen.decoding.options`). Which
-process makes the outputs is the business of `hosts`, what form they have that of `constraints`.
-Knows no shapes of answers, no registry and no sessions.
+This module turns `ChatRequest`s and `CompletionRequest`s into outputs, whole or streamed, and into
+errors that name the request's fields. Each field becomes an option of the decode loop or is refused
+by name; `structgen.decoding.options` checks the values. `hosts` picks the process that makes the
+outputs, `constraints` their type. Knows no shapes of answers, no registry and no sessions.
 """
 
 from __future__ import annotations

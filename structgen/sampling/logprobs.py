@@ -1,14 +1,13 @@
-"""Log probabilities of an output's tokens: among what was allowed, and in the model's own view.
+"""Log probabilities of an output's tokens: among the allowed tokens, and in the model's own view.
 
-It owns the arithmetic and the data. It knows nothing of constraints, steps or sequences: it is
-given scores before and after whatever edited them.
+This module owns the arithmetic and the data. It receives the scores before and after editing, and
+knows no constraints, steps or sequences.
 
-Two distributions stand behind each token. The *unmasked* one is the model's own, as it would be for
-free text: no mask, no processor, no penalty. The *masked* one is what is left of it for the choice,
-renormalised over the tokens allowed; bias and processors are in it; temperature, penalties, top-k,
-min-p and top-p are not. The probability that the first gives to what the second rules out is the
-mass removed: near 0 where the model wanted what the output type asks for, near 1 where it was made
-to.
+Each token has two distributions. The *unmasked* one is the model's own, as for free text: no mask,
+no processor, no penalty. The *masked* one includes mask, bias and processors, renormalised over the
+allowed tokens, but not temperature, penalties, top-k, min-p and top-p. The removed mass is the
+unmasked probability of what the mask rules out: near 0 if the model wanted what the output type
+requires, near 1 if it was forced.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Logits processors: what happens to the scores between the model and the choice of a token.
 
-It owns the protocol, the token mask, and those of the runtime's penalties that must come *before*
-a mask. It knows nothing of schemas, prompts or the loop that calls it.
+This module has the protocol, the token mask, and the penalties that must run *before* a mask. It
+knows no schemas, prompts or loops.
 
-Order matters. The runtime applies its own penalties after ours, and its ``min_length`` and
-``no_repeat_ngram_size`` raise what they forbid from minus infinity to the lowest finite float, so a
-token that the mask had ruled out could win when every allowed one is penalised too. These two are
-therefore done here, before the mask, and switched off in the runtime (which in 0.11 did not know
-the second at all): a penalty is a preference, the mask is the law. ``repetition_penalty`` scales
-scores and leaves minus infinity where it is, so it stays with the runtime, within bounds, see
-`structgen.decoding.options`, that keep finite scores finite.
+Order matters. The runtime applies its own penalties after ours. Its ``min_length`` and
+``no_repeat_ngram_size`` raise a forbidden score from minus infinity to the lowest finite float, so
+a masked token could win when every allowed token is penalised. So these two run here, before the
+mask, and are switched off in the runtime (version 0.11 lacked the second one). A penalty is a
+preference, the mask is the law. ``repetition_penalty`` scales scores and keeps minus infinity, so
+it stays with the runtime; `structgen.decoding.options` limits it so that scores stay finite.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """An HTTP server of OpenAI's API, over a `structgen.Runner`.
 
-In reading order: `settings` (what there is to choose, from flags, environment and a file), `errors`
-(what goes wrong, as clients expect it), `wire` (bytes to JSON, JSON to the requests of a Runner),
-`forms` (bodies with files), `pictures` (fetched from hosts that were named), `gateway` (what every
-request passes through), `exchange` (work and streams that end when their client goes away),
-`shapes` (of bodies and answers), `items` and `store` (of the Responses API), `openapi` (what
-``/docs`` says), `routes` (the endpoints), `app` (all of it together), `serving` (uvicorn),
-`request_files` (OpenAI's batch files, without a server). `batches`, before the routes, keeps files
-and answers batches.
-What an answer is stands in `structgen.runner`: here is only HTTP.
+In reading order: `settings` (from flags, environment and a file), `errors` (as clients expect
+them), `wire` (bytes to JSON, JSON to requests of the Runner), `forms` (bodies with files),
+`pictures` (downloads from allowed hosts), `gateway` (what every request passes through), `exchange`
+(work and streams that end when their client disconnects), `shapes` (of bodies and answers), `items`
+and `store` (of the Responses API), `openapi` (the document behind ``/docs``), `batches` (files and
+batches), `routes` (the endpoints), `app` (all of it together), `serving` (uvicorn) and
+`request_files` (OpenAI's batch files, without a server).
+`structgen.runner` makes the answers: this folder is only HTTP.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Files and batches of OpenAI's API: what is kept on disk, whose it is, and the work in between.
+"""Files and batches of OpenAI's API: storage on disk, ownership, and running the batches.
 
-Owns a folder, in which each owner has one of their own: files, each with a description beside it,
-and batches, each with its state and the parts of its answers (`structgen.jobs`). All of it survives
-the server: a batch that was under way goes on when the next one starts. Batches run one after the
-other, those of different owners in turns; their requests go through the application like others, on
-behalf of their owner, without a socket. Of lines and answers it owns the shape: ``custom_id``, and
-status, id and body exactly as the server would have sent them.
+Each owner has a subfolder: files, each with a description beside it, and batches, each with its
+state and the parts of its answers (`structgen.jobs`). All of it survives the server: an unfinished
+batch continues when the next server starts. Batches run one after the other, those of different
+owners in turn. Their requests go through the application like any others, for their owner, without
+a socket. A line of answers has ``custom_id``, and status, id and body exactly as the server would
+have sent them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What goes wrong, in the shape that OpenAI's clients read: status, type, param, code and message.
+"""Errors in the shape that OpenAI's clients read: status, type, param, code and message.
 
-Owns which status each error of structgen's has. Messages of errors that structgen raises on purpose
-go out as they are; of all others nothing does but that they happened: they are logged.
+This module maps structgen's errors to statuses. Messages of errors that structgen raises on purpose
+are sent as they are. Of any other error the client learns only that it happened; it is logged.
 """
 
 from __future__ import annotations

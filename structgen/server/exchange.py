@@ -1,8 +1,8 @@
-"""Work for a client: it ends with its answer, at its deadline, or when the client goes away.
+"""Work for a client: it ends with its answer, at its deadline, or when the client disconnects.
 
-Owns waiting for all three at once, for whole answers and for streams of server-sent events. A
-cancelled task ends the model's work within one pass: that is the Runner's promise. The first pieces
-of a stream arrive before its answer begins, so that an error until then has an HTTP status; a later
+This module waits for all three at once, for whole answers and for streams of server-sent events. A
+cancelled task ends the model's work within one pass; the Runner promises that. The first pieces of
+a stream are ready before its answer begins, so an error until then has an HTTP status. A later
 error is an event of its own.
 """
 

@@ -1,6 +1,6 @@
 """Bodies that are forms: how clients send files.
 
-Owns ``multipart/form-data``: its parts by name, within bounds. Knows no field.
+Parses ``multipart/form-data`` into parts by name, within limits. Knows no field.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Items of the Responses API as messages of a chat, and an answer that has only begun.
+"""Items of the Responses API as chat messages, and an answer that has only begun.
 
-`shapes` says which items there are and what each may have; an input was checked by it before.
+`shapes` defines the items and has validated the input before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What ``/openapi.json`` says of bodies and answers.
+"""The schemas of bodies and answers in ``/openapi.json``.
 
-Owns the schemas of endpoints that read their bodies themselves, since FastAPI sees only a request
-there. They are those of the Runner's requests and responses, and what HTTP adds.
+Some endpoints read their bodies themselves, so FastAPI cannot describe them. This module adds the
+schemas: those of the Runner's requests and responses, and what HTTP adds.
 """
 
 from __future__ import annotations

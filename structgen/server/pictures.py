@@ -1,9 +1,8 @@
-"""Pictures that requests name by address: fetched from hosts that the server was told of.
+"""Images that requests name by address: downloaded from allowed hosts only.
 
-Owns which addresses those are, and the bounds of fetching: bytes, seconds, and where a name may
-lead. A name is looked up once, what it leads to is checked, and that is what is connected to; so no
-later answer of the name server counts. Knows nothing of what pictures are: `structgen.media` reads
-the bytes.
+This module checks addresses and limits the download: bytes, seconds, and where a name may resolve
+to. A name is resolved once, the result is checked, and the connection goes to that result; so a
+later DNS answer does not matter. Knows nothing about images: `structgen.media` reads the bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Files of requests, as OpenAI's batch API has them, answered in this process without a server.
+"""Request files of OpenAI's batch API, answered in this process without a server.
 
-Owns an application on an event loop of its own. What lines and their answers are stands in
-`batches`; rows, parts and resuming are `structgen.jobs`' business.
+Runs the application on its own event loop. `batches` defines the lines and their answers;
+`structgen.jobs` has rows, parts and resuming.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Running the server: the Runner of its settings, uvicorn, the log, and the end.
+"""Run the server: the Runner of its settings, uvicorn, the log, and shutdown.
 
-Owns what `structgen serve` does. On SIGTERM or Ctrl-C the server takes no more requests, finishes
-those under way, and ends the models. `Connection` is uvicorn's with time limits on request lines
-and headers, and on a client that does not read its answer (the `gateway` limits bodies). A client
-that closes its sending side counts as gone, since the two look the same.
+This is what `structgen serve` does. On SIGTERM or Ctrl-C the server accepts no more requests,
+finishes the running ones, and closes the models. `Connection` is uvicorn's, with time limits on
+request lines and headers, and on clients that do not read their answers (`gateway` limits bodies).
+A client that closes its sending side counts as disconnected, because the two look the same.
 """
 
 from __future__ import annotations

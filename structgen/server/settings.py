@@ -1,7 +1,7 @@
-"""All there is to choose of a server: one set of fields, from flags, environment and a TOML file.
+"""The settings of a server: one set of fields, from flags, environment variables and a TOML file.
 
-Owns their names, defaults and bounds, and which source wins: a flag, then an environment variable,
-then the file. Plain data: opens nothing but that file and that of the keys.
+This module owns names, defaults and ranges, and the precedence: a flag, then an environment
+variable, then the file. Plain data: it opens nothing but that file and the file of keys.
 """
 
 from __future__ import annotations

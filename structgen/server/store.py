@@ -1,9 +1,9 @@
-"""Answers of ``/v1/responses``: those that are kept, and those made while nobody waits.
+"""Answers of ``/v1/responses``: stored ones, and those that run in the background.
 
 `Store` keeps finished answers for their owner in an SQLite file (that of the Runner's sessions) or
-in memory. When there are too many, the oldest of whoever has most goes first. `Jobs` holds the
-tasks of answers in the background, and the events that a client may follow from any place; when an
-answer is finished, the store has it, and its events stay a while for clients that come back.
+in memory. When there are too many, the oldest of the owner with the most is dropped. `Jobs` holds
+the tasks of background answers, and their events, which a client may follow from any point. A
+finished answer is in the store; its events stay for a while, for clients that reconnect.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""From the bytes of a request to what the Runner is asked, strictly and in bounds.
+"""From the bytes of a request to the Runner's request, strictly and within limits.
 
-Owns what JSON is accepted: UTF-8, one value, no name twice in an object, no number that JSON does
-not have, no half characters, and the bounds of `structgen.runner.check_json`, which apply before
-anything is parsed. A large body is parsed in a thread, so that it does not block the event loop.
+The JSON must be UTF-8, one value, without duplicate names in an object, without numbers that JSON
+does not have, without lone surrogates, and within the limits of `structgen.runner.check_json`,
+which apply before anything is parsed. A large body is parsed in a thread, so that it does not block
+the event loop.
 
-Owns the fields that HTTP adds to the Runner's (``stream``), those that clients of vLLM send
-(``structured_outputs``, ``guided_json``), those that change nothing (`HARMLESS`), and the bounds on
-one request. The Runner checks all other fields. Errors use the names that the client used.
+This module also owns the fields that HTTP adds to the Runner's (``stream``), those that clients of
+vLLM send (``structured_outputs``, ``guided_json``), those without effect (`HARMLESS`), and the
+limits of one request. The Runner checks all other fields. Errors use the names that the client
+used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where structgen keeps what can be computed again: files of its user, caches and maps in memory.
+"""Storage of what can be rebuilt: files of the user, caches and maps in memory.
 
-Owns the user's folder and files written whole (`user_folder`), arrays on disk (`array_cache`),
-caches of what was asked for lately and a map by identity (`generational`), locks that survive a
-fork (`locks`). Knows nothing of what is kept.
+In reading order: `user_folder` (the user's folder, and files written as a whole), `array_cache`
+(arrays on disk), `generational` (caches of what was used recently, and a map by identity), `locks`
+(locks that survive a fork). Knows nothing about what is stored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Caches of what was asked for recently. Of what they hold they know at most how large it is.
+"""Caches that keep what was used recently, and a map by identity. They know sizes, not meanings.
 
-`IdentityMap` tells its keys apart by identity: for what has no hash, such as the objects of a JSON
-document, and for equal objects that are to stay apart. It holds its keys: an address says which
-object is meant only while that object lives.
+`IdentityMap` compares its keys by identity: for objects without a hash, such as those of a JSON
+document, and for equal objects that must stay apart. It keeps its keys alive, because an address
+identifies an object only while that object lives.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Locks that a forked child finds free, and what they guard whole.
+"""Locks that are free in a forked child, and the data that they guard.
 
-A fork copies the thread that forks and no other. A lock that another thread holds just then would
-stay taken in the child for good, and what it guards half done. So a fork waits, for a moment, until
-those that are made here are free; in the child they are new ones. It knows nothing of what they
-guard.
+A fork copies only the thread that forks. A lock that another thread holds at that moment would stay
+locked in the child forever, and the data behind it half changed. So a fork waits briefly until all
+locks made here are free, and the child gets new ones. Knows nothing about the data.
 """
 
 from __future__ import annotations

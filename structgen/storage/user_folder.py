@@ -1,7 +1,7 @@
-"""Where structgen keeps files for its user, and which files a name from elsewhere may mean.
+"""The folder for the user's files, and which files a name from outside may refer to.
 
-Also whether nobody else can have put them there, and `written_whole`, which writes a file whole or
-leaves what was there. It knows nothing of what is kept.
+Also checks that nobody else can have put files there, and has `written_whole`, which writes a file
+completely or leaves the old one. Knows nothing about the contents.
 """
 
 from __future__ import annotations
