@@ -28,7 +28,7 @@ from structgen.errors import (
 from structgen.grammar import ir, json_schema
 from structgen.grammar.json_schema import child_path
 
-from .cfg.embedded_terminals import MAX_NAMED, NamedTokenLeaf
+from .cfg.embedded_terminals import MAX_NAMED, NamedTokenLeaf, within_limits
 from .core.frames import POP, Alternative, Frame, Released, TextHistory
 from .core.leaf import GROW
 from .core.machine import Machine
@@ -334,7 +334,7 @@ class _Builder:
                 embedded[number] = self._named_token(inner)
                 continue
             try:
-                embedded[number] = self.alternatives(inner.grammar)
+                embedded[number] = within_limits(self.alternatives(inner.grammar), inner)
             except OutputTypeError as error:
                 is_limit = isinstance(error, CompileLimitExceeded)
                 kind = error if is_limit else GrammarError(str(error))

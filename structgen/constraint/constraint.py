@@ -26,7 +26,7 @@ from structgen.errors import (
     UnenforcedWarning,
     VocabularyError,
 )
-from structgen.grammar import reading
+from structgen.grammar import ir, reading
 from structgen.grammar.cfg import cache as grammar_facts
 from structgen.grammar.formats import format_regex
 from structgen.types import (
@@ -219,6 +219,12 @@ class Constraint(Typed[T_co]):
     def weight(self) -> int:
         """About how many bytes it takes by now, without the source of its output type."""
         return self._made_of + self._engines.newest.weight()
+
+    @property
+    def has_temperatures(self) -> bool:
+        """Whether rules of its grammar say what their tokens are sampled with: whoever samples has
+        to ask `Cursor.temperature` before each token."""
+        return ir.has_temperatures(self.output.grammar)
 
     def _ready(self) -> Engine:
         """The engine for one more sequence: a new one when this has grown too large."""

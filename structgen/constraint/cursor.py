@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from structgen.automaton.cfg import MARK
+from structgen.automaton.cfg import MARK, CfgMachine
 from structgen.automaton.core import DEAD, GROW, NeedsText, TextHistory
 from structgen.automaton.work import FREE, WORK
 from structgen.errors import (
@@ -386,6 +386,17 @@ class Cursor:
     def is_finished(self) -> bool:
         """Whether an EOS id has been accepted."""
         return self._finished
+
+    @property
+    def temperature(self) -> float | None:
+        """What the next token is to be sampled with, by the rules of a grammar that are open or may
+        begin: the greatest of their ``temperature=``; 0: take the likeliest. None: they say
+        nothing.
+
+        A mask cannot do it: who samples has to ask before each token.
+        """
+        machine = self._engine.machine
+        return machine.temperature(self._trail[-1]) if isinstance(machine, CfgMachine) else None
 
     def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
         """Write the mask of allowed tokens.
@@ -833,7 +844,12 @@ class Cursor:
     def _forced(self, state: int) -> tuple[bytes, int]:
         """The bytes that have to follow ``state``, and the state after them."""
         machine, forced = self._engine.machine, bytearray()
+        counts = None
+        if self._engine.counts_tokens and isinstance(machine, CfgMachine):
+            counts = machine.is_limited
         while not self._finished and len(forced) < _FORCED_LIMIT:
+            if counts is not None and counts(state):
+                break  # how it is spelt in tokens is not free there
             byte = machine.forced_byte(state)
             if byte < 0 or byte == MARK:
                 break  # named tokens are no text to be spelt

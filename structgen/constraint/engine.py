@@ -19,6 +19,7 @@ from structgen.automaton.core import DEAD, GROW, Machine, NeedsText, TextHistory
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK, Limits
 from structgen.errors import CompileLimitExceeded, check_limit
+from structgen.grammar import ir
 from structgen.masks import MaskEngine, NamedTokens, Reach
 from structgen.types import OutputType
 from structgen.vocabulary import Plan, Vocabulary
@@ -48,6 +49,7 @@ class Engine:
         machine: the automaton.
         masks: the masks of its states.
         size: how many tokens the vocabulary has.
+        counts_tokens: whether some rule of a grammar has a most number of tokens.
         after_token: the state after a token, by state times ``size`` plus token id; of those met.
         limits: what one call may do: all together that a mask, or a token, leads to.
         refusals: the calls that have been cut short as too much. What was being made then may be
@@ -73,6 +75,8 @@ class Engine:
 
             self.masks = CfgMaskEngine(built.machine, vocabulary, self.named)
         self.size = vocabulary.size
+        embedded = ir.embedded(output.grammar)
+        self.counts_tokens = any(one.max_tokens is not None for one in embedded)
         self.after_token: dict[int, int] = {}
         self._plans: dict[int, Plan] = {}
         self._plan_sizes: dict[int, int] = {}
@@ -180,6 +184,8 @@ class Engine:
                 to, done = machine.read(to, data, done)
         if self.named.several:
             to = self._or_named(state, token_id, to)
+        if self.counts_tokens and isinstance(machine, CfgMachine):
+            to = machine.token_end(to)
         if is_settled:
             if len(self.after_token) > _MAX_MEMO:
                 self.after_token.clear()

@@ -250,6 +250,11 @@ def check_values(constraint: Constraint | None, search: SearchOptions) -> None:
                     option="abstain_below",
                     value=asks,
                 )
+    if search.retries and constraint is not None and constraint.has_temperatures:
+        raise OptionError(
+            "retries= does not go with temperature= of a grammar's rules. Leave one of them out.",
+            option="retries",
+        )
     for name in ("retries", "stop"):
         if search.best and getattr(search, name):
             raise OptionError(

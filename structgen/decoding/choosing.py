@@ -23,6 +23,7 @@ from structgen.sampling import (
     no_repeat_ngram,
 )
 
+from . import options
 from .chat_tokens import Speller
 from .checks import Trial
 from .options import SearchOptions
@@ -79,17 +80,28 @@ class Chooser:
             if own is not None:
                 self._processors.append(own if mask is None else mask.has_last_word_after(own))
         self._sampler = Sampler(settings, index=index, n_prompt=n_before)
+        # By the temperature of a rule; None: that of the call.
+        self._samplers: dict[float | None, Sampler] = {None: self._sampler}
+        constraint, seed = progress.constraint, {"random_seed": self._sampler.seed}
+        self._has_temperatures = constraint is not None and constraint.has_temperatures
+
+        def sampler(temperature: float) -> Sampler:
+            own = search.but(temperature=temperature, do_sample=temperature > 0)
+            settings = options.resolve(own, model.search_defaults)
+            return Sampler(settings | seed, index=index, n_prompt=n_before)
+
+        self._make_sampler = sampler
         self._n_before = n_before
         self._speller = speller
         self._end = vocabulary.eos_token_ids[0]
         self._takes = search.forced
         # Then what the model likes best is taken if the mask allows it, which is left unapplied.
-        self._may_take_favourite = (
+        self._is_unedited = (
             progress.is_plain
             and progress.reporter.recorder is None
             and self._processors == ([] if mask is None else [mask])
-            and self._sampler.takes_likeliest
         )
+        self._may_take_favourite = self._is_unedited and self._sampler.takes_likeliest
         self._everything: Allowed | None = None  # made when used
         self._has_refused = False  # the cursor, what the model has chosen here
         self._size = vocabulary.size
@@ -110,6 +122,8 @@ class Chooser:
         None: the scores are.
         """
         mask = self._mask
+        if self._has_temperatures:
+            self._choose_sampler()
         if not self._may_take_favourite or self._has_refused:
             return None
         if mask is not None:
@@ -149,6 +163,8 @@ class Chooser:
         """
         progress = self._progress
         self._has_refused = False
+        if self._has_temperatures:
+            self._choose_sampler()
         n_allowed: int | None = None
         token: int | None = None
         wanted: int | None = None  # what it would be without the budget
@@ -178,6 +194,17 @@ class Chooser:
             progress.shortened.note(progress.tokens.output_ids, wanted, token, forced)
         progress.take_chosen(token, own, logits[0], n_allowed)
         return True
+
+    def _choose_sampler(self) -> None:
+        """Sample the next token as the rules of the grammar say that are open, or as the call."""
+        cursor = self._progress.cursor
+        assert cursor is not None
+        temperature = cursor.temperature
+        if temperature not in self._samplers:
+            assert temperature is not None
+            self._samplers[temperature] = self._make_sampler(temperature)
+        self._sampler = self._samplers[temperature]
+        self._may_take_favourite = self._is_unedited and self._sampler.takes_likeliest
 
     def _edited(self, logits: Logits) -> Logits:
         for processor in self._processors:

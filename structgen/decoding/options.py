@@ -170,9 +170,14 @@ def resolve(options: SearchOptions, defaults: Mapping[str, Any]) -> dict[str, An
     return settings
 
 
-def check_samples(options: SearchOptions, settings: Mapping[str, Any]) -> None:
-    """Raise OptionError where several outputs for a prompt would all be the same."""
-    if (options.n or 1) > 1 and not settings.get("do_sample"):
+def check_samples(
+    options: SearchOptions, settings: Mapping[str, Any], *, has_temperatures: bool
+) -> None:
+    """Raise OptionError where several outputs for a prompt would all be the same.
+
+    ``has_temperatures``: rules of a grammar say what they are sampled with.
+    """
+    if (options.n or 1) > 1 and not settings.get("do_sample") and not has_temperatures:
         raise OptionError(
             f"n={options.n} outputs of a greedy call would be the same. Pass temperature= to "
             "sample.",

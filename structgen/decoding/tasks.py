@@ -361,7 +361,8 @@ def make_outputs(
         return convert(run)
     several, n = Several(prompt, search), search.n or 1
     settings = search_options.resolve(search, model.search_defaults)
-    search_options.check_samples(search, settings)
+    sampled = constraint is not None and constraint.has_temperatures
+    search_options.check_samples(search, settings, has_temperatures=sampled)
     runs: dict[int, Run] = {}
     for i in range(0, len(several.asks), n):
         places = range(i, i + n)

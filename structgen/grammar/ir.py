@@ -317,10 +317,15 @@ class Embedded:
     Attributes:
         name: its name in messages.
         grammar: the other grammar; no context-free one.
+        max_tokens: most tokens that a text of it takes, counted from the one in which it begins;
+            None: any number. Only of patterns.
+        temperature: what its tokens are sampled with; None: what the call says.
     """
 
     name: str
     grammar: Grammar
+    max_tokens: int | None = None
+    temperature: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,11 +355,13 @@ class Capture:
         name: the name.
         tails: what is no part of the capture: of the end of the text first the longest text of the
             first of these, then that of the next.
+        is_tail: whether the last of these is what has the name.
     """
 
     nonterminal: int
     name: str
     tails: tuple[Regex, ...]
+    is_tail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +424,18 @@ def flat(grammar: Grammar) -> Iterator[Grammar]:
 def has_rules(grammar: Grammar) -> bool:
     """Whether a part of ``grammar`` is context-free."""
     return any(isinstance(part, ContextFree) for part in flat(grammar))
+
+
+def embedded(grammar: Grammar) -> Iterator[Embedded]:
+    """The terminals of ``grammar`` that are texts of other grammars."""
+    for part in flat(grammar):
+        if isinstance(part, ContextFree):
+            yield from (one for one in part.terminals if isinstance(one, Embedded))
+
+
+def has_temperatures(grammar: Grammar) -> bool:
+    """Whether rules of ``grammar`` say what their tokens are sampled with."""
+    return any(one.temperature is not None for one in embedded(grammar))
 
 
 AnyTerminal: TypeAlias = "Terminal | Embedded | SpecialToken"

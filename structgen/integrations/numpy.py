@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.constraint import Constraint, Cursor, fill_masks
-from structgen.errors import OptionError, TokenNotAllowed, VocabularyError
+from structgen.errors import OptionError, TokenNotAllowed, UnsupportedFeature, VocabularyError
+from structgen.grammar import ir
 from structgen.vocabulary import Vocabulary
 
 Scores: TypeAlias = "npt.NDArray[np.floating[Any]]"
@@ -112,6 +113,19 @@ def masked(logits: Scores, cursor: Cursor) -> Scores:
 Ids = npt.NDArray[np.integer[Any]]
 
 
+def check_temperatures(grammar: ir.Grammar) -> None:
+    """Raise for a grammar with a ``temperature=`` of its rules: who samples does not ask for it.
+
+    Raises:
+        UnsupportedFeature: it has one.
+    """
+    if ir.has_temperatures(grammar):
+        raise UnsupportedFeature(
+            "temperature= of a rule is not supported where another engine samples.",
+            fix="Leave it out of the grammar and set the engine's temperature, or use Generator.",
+        )
+
+
 class Sequences:
     """The sequences of one call after the other. Not shared between threads.
 
@@ -124,6 +138,7 @@ class Sequences:
         OptionError: there are no constraints, or something else is among them.
         VocabularyError: they are of several vocabularies.
         BudgetTooSmall: ``max_tokens`` is too few.
+        UnsupportedFeature: rules of a grammar have a temperature.
     """
 
     def __init__(
@@ -141,6 +156,7 @@ class Sequences:
                     f"the constraints of a batch are of one vocabulary: the first is of "
                     f"{given[0].vocabulary!r}, another of {constraint.vocabulary!r}."
                 )
+            check_temperatures(constraint.output.grammar)
             constraint.start(max_tokens)  # says now what would be wrong later
         if not given:
             raise OptionError("a logits processor takes at least one constraint; got none.")

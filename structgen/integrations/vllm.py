@@ -30,6 +30,8 @@ from structgen.errors import ModelError, OptionError, StructgenError
 from structgen.types import lower, written
 from structgen.vocabulary import Vocabulary
 
+from .numpy import check_temperatures
+
 ARGUMENT = "structgen"
 BUDGET = "structgen_max_tokens"
 
@@ -57,13 +59,15 @@ def arguments(
     Raises:
         OutputTypeError: the type cannot be turned into a grammar, or not into bytes.
         OptionError: it needs the vocabulary.
+        UnsupportedFeature: rules of a grammar have a temperature.
     """
     if isinstance(output_type, Constraint):
-        data = output_type.to_bytes()
+        output, data = output_type.output, output_type.to_bytes()
     elif vocabulary is not None:
         from structgen.constraint import compile
 
-        data = compile(output_type, vocabulary, **options).to_bytes()
+        constraint = compile(output_type, vocabulary, **options)
+        output, data = constraint.output, constraint.to_bytes()
     else:
         output = lower(output_type)
         if output.fitted is not None:
@@ -72,6 +76,7 @@ def arguments(
                 "vocabulary=."
             )
         data = written.write(output, options, "")
+    check_temperatures(output.grammar)
     out: dict[str, Any] = {ARGUMENT: base64.b64encode(data).decode()}
     if max_tokens is not None:
         out[BUDGET] = max_tokens
@@ -94,7 +99,7 @@ def check(extra: Mapping[str, Any] | None) -> Asked | None:
     try:
         found = _read(extra)
         if found is not None:
-            written.read(found.data)
+            check_temperatures(written.read(found.data).output.grammar)
     except StructgenError as error:
         raise ValueError(str(error)) from error
     return found

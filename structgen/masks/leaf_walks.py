@@ -21,16 +21,30 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from structgen.automaton.cfg import LimitedLeaf
 from structgen.automaton.core import AUTOMATA, FORMAT_AUTOMATA, Leaf
 from structgen.automaton.json import ExcludingLeaf, NumberLeaf
 from structgen.automaton.work import WORK
-from structgen.storage import fork_safe
+from structgen.storage import GenerationalCache, fork_safe
 from structgen.vocabulary import Trie, Vocabulary
 
-from .grouping import StateRows, distinct, ranges
-from .node_sets import Node, Nodes, NodeSets
+from .grouping import StateRows, bits_of, distinct, ranges
+from .node_sets import Node, Nodes, NodeSets, levels
 from .text.string_walks import LeafTexts, StringWalks
-from .walk_store import HANDED, ROOT, End, Exits, LeafWalk, WalkBuilder, WalkMemo, WalkStore, ids_of
+from .walk_store import (
+    HANDED,
+    NO_WALK,
+    ROOT,
+    Bits,
+    End,
+    Exits,
+    LeafWalk,
+    Tokens,
+    WalkBuilder,
+    WalkMemo,
+    WalkStore,
+    ids_of,
+)
 
 Int32: TypeAlias = npt.NDArray[np.int32]
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -40,6 +54,9 @@ _ZERO = ord("0")
 _MOST_DIGITS = 4
 """Longest digit strings that are walked so: arrays have an entry for each that there may be."""
 
+
+_FAR = 1 << 30
+"""More bytes than there may be tokens."""
 
 _MANY_DIGITS = 256
 """Digit strings of which fewer are walked one by one."""
@@ -383,6 +400,8 @@ class Walker:
         self.store = WalkStore(vocabulary)
         self.texts = LeafTexts(self.store)
         self.strings = StringWalks(self.store, self.texts, self.leaf_walk)
+        self._left: GenerationalCache[tuple[Leaf, int, Node], tuple[Int32, Int32]]
+        self._left = self.store.cache()
 
     # -- one leaf ---------------------------------------------------------------------------
 
@@ -413,6 +432,8 @@ class Walker:
                     return found  # of parts that are remembered, for one frame, which is, too
             else:
                 found = self.strings.in_text(leaf, state, node, memo)
+        elif isinstance(leaf, LimitedLeaf):
+            found = self._limited_walk(leaf, q, node, memo)
         if found is None:
             digits = self._digits if node == ROOT and isinstance(leaf, NumberLeaf) else None
             if digits is not None and digits.is_walked and digits.count > _MANY_DIGITS:
@@ -482,17 +503,56 @@ class Walker:
                 if leaf.is_barred(after):
                     gone.add(child)
                 todo.append((key, child))
-        if gone_ids:
-            if row is not None:
-                bits = row.copy()
-                for token in gone_ids:
-                    bits[token >> 5] &= ~np.uint32(1 << (token & 31))
-                row = self.store.intern(bits)
-            left = ids_of(ids)
-            ids = left[np.isin(left, gone_ids, invert=True)].tobytes()
+        row, ids = self._tokens_without(row, ids, gone_ids)
         if gone:
             exits = self._exits_without(exits, gone)
         return row, ids, exits, (*stops,)
+
+    def _limited_walk(self, leaf: LimitedLeaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
+        """The walk of a leaf that counts tokens: that of its inner leaf, less the tokens that end
+        where the text could no longer end in those that are left.
+
+        Cost: near the limit 0.1 µs for each node of the trie, once for each state of the inner one.
+        """
+        inner, (at, left) = leaf.inner, leaf.inside(q)
+        if left < 0:
+            return NO_WALK
+        memo = self.store.walks if inner.is_shared else memo
+        row, ids, exits, ends = self.leaf_walk(inner, at, node, memo)
+        if inner.most_left is None or inner.most_left > left:
+            tokens, bytes_left = self._bytes_left(inner, at, node)
+            row, ids = self._tokens_without(row, ids, tokens[bytes_left > left])
+        return row, ids, exits, ends
+
+    def _bytes_left(self, leaf: Leaf, q: int, node: Node) -> tuple[Int32, Int32]:
+        """The tokens that end inside a leaf, and how many bytes its shortest end then takes; those
+        of 0 left out."""
+        found = self._left[leaf, q, node]
+        if found is None:
+            tokens: list[Int32] = []
+            bytes_left: list[Int32] = []
+            sets = self.store.nodes
+            for nodes, at, states in levels(sets.trie, leaf.step, q, sets.real(node)):
+                shortest = [leaf.shortest(state) for state in states]
+                sizes = np.array([len(way[0]) if way else _FAR for way in shortest], np.int32)[at]
+                nodes, sizes = nodes[sizes > 0], sizes[sizes > 0]
+                first, last = sets.trie.token_start[nodes], sets.trie.token_start[nodes + 1]
+                tokens.append(sets.tokens_at(nodes))
+                bytes_left.append(np.repeat(sizes, last - first))
+            found = self._left[leaf, q, node] = np.concatenate(tokens), np.concatenate(bytes_left)
+            self.store.used += 200 + found[0].nbytes + found[1].nbytes
+        return found
+
+    def _tokens_without(
+        self, row: Bits | None, ids: Tokens, gone: list[int] | Int32
+    ) -> tuple[Bits | None, Tokens]:
+        """The tokens of a walk without some."""
+        if not len(gone):
+            return row, ids
+        if row is not None:
+            row = self.store.intern(row & ~bits_of(gone, len(row)))
+        left = ids_of(ids)
+        return row, left[np.isin(left, gone, invert=True)].tobytes()
 
     def _exits_without(self, exits: Exits, gone: set[int]) -> Exits:
         out: list[tuple[int, Node]] = []

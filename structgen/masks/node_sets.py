@@ -9,7 +9,7 @@ places where they leave it. Everything here is the vocabulary's; it knows no aut
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -285,6 +285,48 @@ class NodeSets:
         held = np.flatnonzero(first != last)
         found: Nodes = self.trie.token_ids[ranges(first[held], last[held])]
         return found
+
+
+def levels(
+    trie: Trie,
+    step: Callable[[int, int], int],
+    state: int,
+    nodes: Nodes,
+    is_wanted: npt.NDArray[np.bool_] | None = None,
+) -> Iterator[tuple[Nodes, npt.NDArray[np.int64], list[int]]]:
+    """Where tokens lead, level by level: the nodes in which some end, and for each of them the
+    place of the state there in a list.
+
+    Args:
+        trie: of the tokens.
+        step: the state after a state and a byte; below 0 where it leads nowhere.
+        state: the state at ``nodes``.
+        nodes: the nodes to begin below.
+        is_wanted: by node, whether it is looked at; None: all are.
+    """
+    # Nodes of one level, and for each of them the state there, by its place in `states`.
+    at = np.zeros(len(nodes), np.int64)
+    states = [state]
+    while len(nodes):
+        n_children = trie.n_children[nodes]
+        begins = trie.first_child[nodes] - np.cumsum(n_children) + n_children
+        nodes = np.repeat(begins, n_children) + np.arange(n_children.sum(), dtype=np.int32)
+        steps = np.repeat(at, n_children) << 8 | trie.byte[nodes]
+        if is_wanted is not None:
+            nodes, steps = nodes[is_wanted[nodes]], steps[is_wanted[nodes]]
+        table = np.zeros(len(states) << 8, np.int64)
+        table[steps] = 1
+        met = np.flatnonzero(table)
+        WORK.spend(len(met))
+        places: dict[int, int] = {}
+        for key in met.tolist():
+            to = step(states[key >> 8], key & 255)
+            table[key] = -1 if to < 0 else places.setdefault(to, len(places))
+        at = table[steps]
+        nodes, at = nodes[at >= 0], at[at >= 0]
+        states = list(places)
+        is_end = trie.token_start[nodes] != trie.token_start[nodes + 1]
+        yield nodes[is_end], at[is_end], states
 
 
 def as_mask(flags: npt.NDArray[np.bool_]) -> int:

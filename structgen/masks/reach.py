@@ -27,11 +27,11 @@ from structgen.automaton.core import (
 from structgen.automaton.json import bytes_of_many
 from structgen.automaton.regex import GROUND
 from structgen.automaton.texts import Text
-from structgen.automaton.work import WORK
 from structgen.storage import GenerationalCache
 
 from .frame_walks import TokenEnd, token_ends_over
 from .leaf_walks import walker_of
+from .node_sets import levels
 from .text.tables import grouped
 from .token_masks import MaskEngine
 from .walk_store import Bits, Ids, LeafWalk, WalkStore, ends_of, ids_of
@@ -242,30 +242,12 @@ class Reach:
             while not is_wanted[up].all():
                 is_wanted[up] = True
                 up = trie.parent[up]
-        # Nodes of one level, and for each of them the state there, by its place in `states`.
-        nodes, at = np.zeros(1, np.int32), np.zeros(1, np.int64)
-        states = [state]
-        while len(nodes):
-            n_children = trie.n_children[nodes]
-            begins = trie.first_child[nodes] - np.cumsum(n_children) + n_children
-            nodes = np.repeat(begins, n_children) + np.arange(n_children.sum(), dtype=np.int32)
-            steps = np.repeat(at, n_children) << 8 | trie.byte[nodes]
-            nodes, steps = nodes[is_wanted[nodes]], steps[is_wanted[nodes]]
-            table = np.zeros(len(states) << 8, np.int64)
-            table[steps] = 1
-            met = np.flatnonzero(table)
-            WORK.spend(len(met))
-            places: dict[int, int] = {DEAD: -1}
-            for key in met.tolist():
-                to = machine.step(states[key >> 8], key & 255)
-                to = DEAD if to in machine.pending else to
-                table[key] = places.setdefault(to, len(places) - 1)
-            at = table[steps]
-            nodes, at = nodes[at >= 0], at[at >= 0]
-            del places[DEAD]
-            states = list(places)
-            is_end = trie.token_start[nodes] != trie.token_start[nodes + 1]
-            yield nodes[is_end], at[is_end], states
+
+        def step(state: int, byte: int) -> int:
+            to = machine.step(state, byte)
+            return -1 if to == DEAD or to in machine.pending else to
+
+        return levels(trie, step, state, np.zeros(1, np.int32), is_wanted)
 
     def _sort_root(
         self,

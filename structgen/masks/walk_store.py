@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from structgen.automaton.cfg import LimitedLeaf
 from structgen.automaton.core import Leaf
 from structgen.automaton.json import ExcludingLeaf
 from structgen.storage import Caches, GenerationalCache, Weighed, fork_safe
@@ -61,6 +62,8 @@ Stop: TypeAlias = "tuple[Leaf, int | tuple[int, int]]"
 
 def ends_of(leaf: Leaf, ends: Iterable[End]) -> Iterator[Stop]:
     """The ends of a walk of ``leaf``, in states and runs of itself or of the leaf that goes on."""
+    if isinstance(leaf, LimitedLeaf):
+        leaf = leaf.inner
     if not leaf.hands_over:
         for own in _own_ends(leaf, ends):
             yield leaf, own

@@ -52,6 +52,7 @@ class Sampler:
     """Chooses the tokens of one output. Immutable.
 
     Attributes:
+        seed: what its random numbers begin with.
         takes_likeliest: whether it always takes the token with the greatest score.
     """
 
@@ -67,7 +68,7 @@ class Sampler:
                 frequency and presence do not count.
         """
         seed = int(settings.get("random_seed", -1))
-        seed = secrets.randbits(64) if seed < 0 else seed
+        self.seed = seed = secrets.randbits(64) if seed < 0 else seed
         self._stream = _mix((_mix(seed + _GAMMA) + index) & _WORD)
         self._penalty = float(settings.get("repetition_penalty", 1.0))
         self._frequency = float(settings.get("frequency_penalty", 0.0))

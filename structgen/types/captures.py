@@ -107,15 +107,17 @@ class Capturing:
         spans = _Derivation(self._grammar, data, ends, steps).spans()
         if spans is None:
             raise ParseError(f"The text does not fit {self._name}: {shown(text)}.", text=text)
-        captured = {one.nonterminal: one for one in self._grammar.captures}
+        captured: dict[int, list[ir.Capture]] = defaultdict(list)
+        for one in self._grammar.captures:
+            captured[one.nonterminal].append(one)
         found: list[tuple[str, str]] = []
         for nonterminal, begin, end in reversed(spans):
-            if (one := captured.get(nonterminal)) is not None:
-                part = data[begin:end]
+            for one in captured.get(nonterminal, ()):
+                part = more = data[begin:end]
                 for tail in one.tails:
                     places = (i for i in range(len(part)) if len(part) in ends(tail, part, i))
-                    part = part[: next(places, None)]
-                found.append((one.name, part.decode()))
+                    part, more = part[: next(places, None)], part
+                found.append((one.name, (more[len(part) :] if one.is_tail else part).decode()))
         return CapturedText(text, tuple(found))
 
     def _ends(self, steps: _Steps, terminal: int | ir.Regex, data: bytes, at: int) -> list[int]:

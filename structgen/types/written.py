@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -30,7 +31,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """Most bytes that are read."""
 
 _MAGIC = b"structgen constraint "
-_VERSION = 4
+_VERSION = 5
 _LIMITS = ("max_work", "max_mask_work", "max_memory_bytes")
 """Options that are not kept: who reads says what a call may do."""
 
@@ -372,9 +373,14 @@ def _terminal(name: str, pattern: str | ir.Regex) -> ir.Terminal:
     return ir.Terminal(name, pattern)
 
 
-def _embedded(name: str, grammar: ir.Grammar) -> ir.Embedded:
+def _embedded(
+    name: str, grammar: ir.Grammar, max_tokens: int | None, temperature: float | None
+) -> ir.Embedded:
     _check(not ir.has_rules(grammar), "no grammar in a grammar")
-    return ir.Embedded(name, grammar)
+    _check(max_tokens is None or isinstance(grammar, ir.Pattern), "a pattern with a limit")
+    _check(max_tokens is None or max_tokens > 0, "a number of tokens")
+    _check(temperature is None or 0 <= temperature < math.inf, "a temperature")
+    return ir.Embedded(name, grammar, max_tokens, temperature)
 
 
 _MADE: dict[str, Callable[..., Any]] = {

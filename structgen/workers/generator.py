@@ -37,6 +37,7 @@ from structgen.decoding import (
 from structgen.decoding import options as search_options
 from structgen.errors import OptionError, OutputTypeError, StructgenError
 from structgen.generator import compiled, hinted
+from structgen.grammar import ir
 from structgen.insight import ValueConfidence
 from structgen.models.base import KnownModel
 from structgen.options import OPTIONS, CallOptions
@@ -200,7 +201,8 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
                 call.drop()
         several = Several(prompt, search)
         settings = search_options.resolve(search, self.model.search_defaults)
-        search_options.check_samples(search, settings)
+        sampled = self._output is not None and ir.has_temperatures(self._output.grammar)
+        search_options.check_samples(search, settings, has_temperatures=sampled)
         caller = next(CALLERS)
         calls: dict[int, RunningCall] = {}
         try:

@@ -114,12 +114,25 @@ _STEPS = re.compile(
 _ONE = re.compile(rf"lark_str_test\(\s*({_ARGUMENT})\s*,\s*(true|false)\s*,\s*({_LITERAL})")
 _NAMED = {5426: "long", 5427: "asta", 5431: "foo", 5432: " calling", 9005: "reh", 29730: "zott"}
 _SPECIAL = {32001: "assistant", 32006: "system", 32007: "end", 32010: "user", 32002: "placeholder1"}
+_PIECES = 10_000
 _END = 34200
 
 
 def steps(source: str) -> None:
     """Decide llguidance's cases that are token by token."""
-    tokens = [bytes([n]) if n < 256 else _NAMED.get(n, f"token {n}").encode() for n in range(_END)]
+    # Where tokens are counted each piece of a step is one; elsewhere its bytes will do.
+    pieces = {
+        piece
+        for found in _STEPS.finditer(source)
+        if re.fullmatch(_LIST, found[4])
+        for listed in texts_of(found[4])
+        for piece in re.split("[\u2027\u2716]", listed)
+    }
+    whole = {piece: _PIECES + i for i, piece in enumerate(sorted(pieces - {""}))}
+    known_texts = _NAMED | {n: piece for piece, n in whole.items()}
+    tokens = [
+        bytes([n]) if n < 256 else known_texts.get(n, f"token {n}").encode() for n in range(_END)
+    ]
     names = {f"<|{text}|>": n for n, text in _SPECIAL.items()}
     vocabulary = Vocabulary.from_tokens(
         [*tokens, b""], [_END], special_token_ids=names.values(), named_tokens=names
@@ -151,13 +164,15 @@ def steps(source: str) -> None:
     def line(at: int) -> int:
         return source.count("\n", 0, at) + 1
 
-    def tokens_of(piece: str) -> list[int]:
+    def tokens_of(piece: str, counts: bool) -> list[int]:
         if numbered := re.fullmatch(r"<\[(\d+)\]>", piece):
             return [int(numbered[1])]
-        return [ids[piece]] if piece in ids else list(piece.encode())
+        if piece in ids:
+            return [ids[piece]]
+        return [whole[piece]] if counts else list(piece.encode())
 
-    def takes(cursor: structgen.Cursor, piece: str) -> bool:
-        for n, token in enumerate(tokens_of(piece)):
+    def takes(cursor: structgen.Cursor, piece: str, counts: bool) -> bool:
+        for n, token in enumerate(tokens_of(piece, counts)):
             try:
                 cursor.accept(token)
             except TokenNotAllowed:
@@ -194,7 +209,7 @@ def steps(source: str) -> None:
         )
         for barred, piece in pieces:
             COUNTS["steps"] += 1
-            if takes(cursor, piece) is bool(barred):
+            if takes(cursor, piece, "max_tokens" in text) is bool(barred):
                 COUNTS["otherwise"] += 1
                 print(f"{line(at)}: {'takes' if barred else 'refuses'} {piece!r}")
                 break

@@ -179,7 +179,7 @@ def test_types_that_depend_on_their_vocabulary_are_for_that_one() -> None:
 # -- what is no constraint ----------------------------------------------------------------------
 
 
-def framed(body: bytes, version: bytes = b"4") -> bytes:
+def framed(body: bytes, version: bytes = b"5") -> bytes:
     digest = hashlib.sha256(body).hexdigest().encode()
     return b"structgen constraint %s\n%s\n%s" % (version, digest, body)
 
@@ -199,7 +199,7 @@ def test_what_is_no_constraint_is_told() -> None:
         (data[:60], "cut short"),
         (data[:22], "cut short"),
         (data.replace(b"Person", b"person"), "cut short or changed"),
-        (framed(b"{}", b"1"), "of version '1', and this structgen reads version 4"),
+        (framed(b"{}", b"1"), "of version '1', and this structgen reads version 5"),
         (framed(b"{}"), "malformed: something else stands where an output type"),
         (framed(b"[" * 100_000), "nested too deeply"),
         (framed(b"1" * 100_000), "malformed"),
@@ -225,6 +225,10 @@ _ODD: list[Any] = [
     *(["Embedded", "x", ["ContextFree", [], [], [], 0, []]], ["Json", True, {}], ["Choice", []]),
     *(["Terminal", "X", "("], ["Terminal", "X", "a|$"], "(?P<a>x)", ["Terminal", "X", 0]),
     *(["Terminal", "X", ["EndAnchor"]], ["Terminal", "X", ["Complement", 0]]),
+    *(
+        ["Embedded", "x", ["Choice", ["a"]], 3, None],
+        ["Embedded", "x", ["Choice", ["a"]], None, -1.0],
+    ),
     *(["Terminal", "X", ""], ["Checksum", 2, [[[1, 0]]], 0, [0], 1], "\\b{99999}"),
     *(["CharSet", []], ["_Compound"], ["Json", True, {"documents": 5}]),
 ]

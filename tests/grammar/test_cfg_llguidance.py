@@ -120,9 +120,13 @@ def test_what_options_and_ignored_text_name_is_used() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('start[stop_capture="x", suffix="b"]: /a/', "stop_capture is not supported"),
-        ("start[max_tokens=3]: /a/", "max_tokens is not supported. Bound the characters"),
-        ("start[temperature=0.5]: /a/", "temperature is not supported. Pass temperature="),
+        ('start[stop_capture="x", stop="b"]: /a/', "stop_capture= needs suffix="),
+        ("start[max_tokens=3.5]: /a/", "max_tokens= is a whole number up to 1,000,000, not 3.5"),
+        ("start[max_tokens=9999999]: /a/", "max_tokens= is a whole number up to 1,000,000"),
+        ("start[temperature=-1]: /a/", "temperature= is 0 or more, not -1"),
+        ("start[temperature=1]: x\nx: /a/", "x cannot be in a terminal"),
+        ("start[temperature=1]: %json {} /a/", "A rule with limits is %json alone"),
+        ("start[max_tokens=2]: %json {}", "max_tokens= is not supported for %json"),
         ("start[huge]: /a/", "no option 'huge'"),
         ("start: x\nx::_: 'a'".replace("'", '"'), "'x' has a number, as in x::0"),
         ("start: x::0\nx: 'a'".replace("'", '"'), "'x' has no number"),

@@ -38,6 +38,16 @@ def captured(grammar: str, text: str) -> tuple[tuple[str, str], ...]:
         ),
         ("start: foo\nfoo[capture, lazy]: /.*<e>/", "foo<e>", [("foo", "foo<e>")]),
         (
+            'start: foo+\nfoo[capture, stop_capture="end", suffix=/[;.]/]: /.*/\n%ignore / +/',
+            "a. b ; ",
+            [("end", "."), ("foo", "a"), ("end", ";"), ("foo", "b ")],
+        ),
+        (
+            'start: foo "!"\nfoo[stop_capture="end", suffix=/<.>/, max_tokens=9]: /.*/',
+            "ab<c>!",
+            [("end", "<c>")],
+        ),
+        (
             "start: pair+\npair: key /=/ value\n%ignore / +/\nkey[capture]: /[a-z]+/\n"
             'value[capture="v"]: /[0-9]+/',
             "a = 1 b=2 ",

@@ -126,6 +126,22 @@ def test_a_call_gives_what_it_gives_in_this_process(worker: AsyncModel, model: A
     assert (three.text, three.reasoning) == (expected.text, expected.reasoning)
 
 
+def test_limits_of_rules_hold_there_too(worker: AsyncModel, model: Any) -> None:
+    text = 'start: "Name: " n "\\n"\nn[max_tokens=3, temperature=1.5]: /[A-Za-z ]+/'
+    grammar = structgen.Cfg(text, dialect="llguidance")
+
+    async def outputs() -> Any:
+        generator = Generator(worker, grammar)
+        one = [await generator("A name.", max_new_tokens=30, seed=n) for n in (1, 2, 3)]
+        return one, await generator("A name.", n=2, max_new_tokens=30, seed=1)
+
+    found, several = asyncio.run(outputs())
+    here = Generator(model, grammar)
+    assert found == [here("A name.", max_new_tokens=30, seed=n) for n in (1, 2, 3)]
+    assert len({*found}) > 1
+    assert several == here("A name.", n=2, max_new_tokens=30, seed=1)
+
+
 def test_the_likeliest_label_is_found_there_too(worker: AsyncModel, model: Any) -> None:
     labels = Literal["not severe, annoying", "severe", "severe, catastrophic"]
     prompt = "The button is the wrong colour. This is "

@@ -8,7 +8,7 @@ output types inside grammars), `frame` (a grammar's rules as a frame, terminals 
 
 from __future__ import annotations
 
-from .embedded_terminals import MARK, NamedTokenLeaf, spelling
+from .embedded_terminals import MARK, LimitedLeaf, NamedTokenLeaf, spelling
 from .frame import CfgFrame
 from .lexer import Lexer, as_flags
 from .machine import CfgMachine
@@ -22,6 +22,7 @@ __all__ = [
     "CfgFrame",
     "CfgMachine",
     "Lexer",
+    "LimitedLeaf",
     "NamedTokenLeaf",
     "NonterminalAutomata",
     "Terminals",

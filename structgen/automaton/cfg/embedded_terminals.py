@@ -6,6 +6,9 @@ at work (see `embedding`); it may end wherever its text is whole, and demands no
 follows. What the terminal before demands of it has to be settled by its first character; where that
 character decides, a `GuardedLeaf` reads it. A token that the grammar names is, to the automaton,
 two bytes that no text has; to what is demanded of the rest it is the end of the text.
+
+Some have limits: a `LimitedLeaf` counts the tokens of its text, and a `SamplingFrame` below a text
+tells what its tokens are sampled with.
 """
 
 from __future__ import annotations
@@ -13,12 +16,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from structgen.automaton.core.frames import Alternative, NeedsText, TextHistory
+from structgen.automaton.core.frames import POP, Alternative, Frame, NeedsText, TextHistory
 from structgen.automaton.core.leaf import Leaf, LiteralLeaf
 from structgen.automaton.core.machine import Machine
+from structgen.automaton.core.text_leaf import TextLeaf
 from structgen.automaton.regex.alphabet import Alphabet
 from structgen.automaton.regex.encoding import GROUND, Utf8
+from structgen.automaton.schema.nesting import UNLIMITED
 from structgen.automaton.texts import Text, put
+from structgen.errors import GrammarError
+from structgen.grammar import ir
 
 MARK = 0xFF
 """The byte with which a named token begins; UTF-8 has no use for it."""
@@ -45,6 +52,116 @@ class NamedTokenLeaf(LiteralLeaf):
     def __init__(self, number: int) -> None:
         super().__init__([spelling(number)])
         self.named = number
+
+
+class LimitedLeaf(Leaf):
+    """A leaf of whose text each may take so many tokens, counted from the one in which it begins.
+
+    A state is one of the leaf's, how many further tokens there may be, and whether a token is under
+    way. Where a token ends (`token_end`), the shortest way to the end of the text has to have no
+    more bytes than there may be tokens: so it fits, whatever tokens spell it.
+
+    Args:
+        leaf: the leaf.
+        q: its state at the start.
+        most: most tokens.
+
+    Attributes:
+        inner: the leaf.
+    """
+
+    is_shared = False
+
+    def __init__(self, leaf: TextLeaf, q: int, most: int) -> None:
+        super().__init__()
+        self.inner = leaf
+        self.start = self.state((q, most, False))
+
+    def inside(self, q: int) -> tuple[int, int]:
+        """The inner leaf's state, and how many tokens may follow the one under way, or the next;
+        -1: not even that may come."""
+        at, left, is_under_way = self._keys[q]
+        return at, left if is_under_way else left - 1
+
+    def token_end(self, q: int) -> int:
+        """The state where a token ends in ``q``; -1 where none may, or nothing may follow."""
+        at, left, is_under_way = self._keys[q]
+        if not is_under_way:
+            return q
+        shortest = self.inner.shortest(at)
+        is_near = shortest is not None and len(shortest[0]) <= left > 0
+        return self.state((at, left, False)) if is_near else -1
+
+    def _edges(self, key: Any) -> Mapping[int, Any]:
+        at, left, is_under_way = key
+        left -= not is_under_way
+        row = self.inner.row(at) if left >= 0 else {}
+        return {byte: (to, left, True) for byte, to in row.items()}
+
+    def step(self, q: int, byte: int) -> int:
+        """See `Leaf.step`: one byte is followed without the others."""
+        at, left = self.inside(q)
+        to = self.inner.step(at, byte) if left >= 0 else -1
+        return self.state((to, left, True)) if to >= 0 else -1
+
+    def goes_on(self, q: int) -> bool:
+        """See `Leaf.goes_on`."""
+        at, left = self.inside(q)
+        return left >= 0 and self.inner.goes_on(at)
+
+    def _label(self, key: Any) -> int:
+        return self.inner.label(key[0])
+
+    def _search(self, q: int, wanted: int | None) -> tuple[Text, int] | None:
+        return self.inner.shortest(self._keys[q][0], wanted)
+
+
+class SamplingFrame(Frame):
+    """The frame below a text whose tokens are sampled in a way of their own.
+
+    Attributes:
+        temperature: with what.
+    """
+
+    nests = False
+    limit = UNLIMITED
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+
+    def resume(
+        self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
+    ) -> tuple[Alternative, ...]:
+        """See `frames.Frame`."""
+        return POP
+
+    def finish(self, at: int, outcome: int, text: bytes | None = None) -> Text:
+        """See `frames.Frame`."""
+        return b""
+
+
+def within_limits(ways: tuple[Alternative, ...], given: ir.Embedded) -> tuple[Alternative, ...]:
+    """How a text may start that has the limits of an embedded terminal.
+
+    Raises:
+        GrammarError: no text has so few tokens, whatever the vocabulary.
+    """
+    if given.max_tokens is not None:
+        (way,) = ways
+        assert isinstance(way.leaf, TextLeaf), "only patterns have such a limit"
+        shortest = way.leaf.shortest(way.q)
+        size = 0 if shortest is None else len(shortest[0])
+        if size > given.max_tokens:
+            raise GrammarError(
+                f"max_tokens={given.max_tokens} is too few: the shortest text has {size} bytes, "
+                f"and a token may be one byte. Write at least max_tokens={size}."
+            )
+        leaf = LimitedLeaf(way.leaf, way.q, given.max_tokens)
+        ways = (Alternative(leaf, leaf.start, way.frames),)
+    if given.temperature is not None:
+        frame = SamplingFrame(given.temperature)
+        ways = tuple([Alternative(w.leaf, w.q, (*w.frames, (frame, 0))) for w in ways])
+    return ways
 
 
 class EmbeddedTerminal:

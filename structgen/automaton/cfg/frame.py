@@ -41,7 +41,7 @@ from structgen.automaton.work import WORK
 from structgen.errors import GrammarError, Unsatisfiable, UnsupportedFeature
 from structgen.grammar import ir
 
-from .embedded_terminals import EmbeddedTerminal, GuardedLeaf, NamedTokenLeaf
+from .embedded_terminals import EmbeddedTerminal, GuardedLeaf, LimitedLeaf, NamedTokenLeaf
 from .lexer import Expected, Lexer, shared_lexer
 from .nonterminals import NonterminalAutomata
 from .places import PlaceGraph, Rest, Rests, better
@@ -747,6 +747,12 @@ class CfgFrame(Frame):
                 if not first & ~settling:
                     ways.append(way)
                     continue
+                if isinstance(way.leaf, LimitedLeaf):
+                    raise UnsupportedFeature(
+                        f"max_tokens of {self.grammar.terminals[terminal].name} is not supported "
+                        "behind a terminal that looks ahead.",
+                        fix="Put a literal between the two.",
+                    )
                 leaf = GuardedLeaf(way.leaf, way.q, settling, self.lexer.encoding)
                 if leaf.goes_on(leaf.start):
                     ways.append(Alternative(leaf, leaf.start, way.frames))

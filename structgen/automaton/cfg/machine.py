@@ -22,11 +22,13 @@ from structgen.automaton.core.stacks import (
     PENDING,
     STATE_MASK,
     TOP_BITS,
+    pack,
 )
 from structgen.automaton.texts import Text, put
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
 
+from .embedded_terminals import LimitedLeaf, SamplingFrame
 from .frame import CfgFrame
 from .lexer import Lexer
 
@@ -263,6 +265,44 @@ class CfgMachine(Machine):
         with GROW:
             self._reached.clear()
             return self._intern({c for state in states for c in self.states[state]})
+
+    def is_limited(self, state: int) -> bool:
+        """Whether tokens are counted in a rule that is open, or may begin."""
+        return any(
+            isinstance(self.leaves[leaf], LimitedLeaf) for leaf, *_ in self.configurations(state)
+        )
+
+    def token_end(self, state: int) -> int:
+        """The state after a token whose bytes lead to ``state``: rules that tokens are counted in
+        may be left with fewer."""
+        if not self.is_limited(state):
+            return state
+        with GROW:
+            found: set[int] = set(self.states[state])
+            for leaf, q, continuation in self.configurations(state):
+                limited = self.leaves[leaf]
+                if isinstance(limited, LimitedLeaf):
+                    found.discard(pack(leaf, q, continuation))
+                    to = limited.token_end(q)
+                    if to >= 0:
+                        found.add(pack(leaf, to, continuation))
+            return self._interned.intern(found)
+
+    def temperature(self, state: int) -> float | None:
+        """The greatest that a rule which is open, or may begin, says; None where none says one."""
+        found: float | None = None
+        stacks = self.stacks
+        todo = [continuation for *_, continuation in self.configurations(state)]
+        seen = set(todo)
+        while todo:
+            for frame_id, below in stacks.continuations[todo.pop()]:
+                frame, _ = stacks.frames[frame_id]
+                if isinstance(frame, SamplingFrame):
+                    found = max(frame.temperature, frame.temperature if found is None else found)
+                elif not isinstance(frame, CfgFrame) and below not in seen:
+                    seen.add(below)
+                    todo.append(below)
+        return found
 
     def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
         """See `Machine.placed`: in a grammar, with the rules that are open there."""

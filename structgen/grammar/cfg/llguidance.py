@@ -3,6 +3,9 @@ r"""Lark as llguidance reads it → IR.
     name[lazy]: …         a rule, whose lexemes match as few characters as they can
     name[suffix="x"]: …   the same, up to and including what follows
     name[stop="x"]: …     a text without what follows, which stays away
+    name[max_tokens=9, temperature=0.5]: …   a terminal, or a regular %lark {…}, of so many tokens
+                          at most, and what they are sampled with; the latter of %json {…}, too
+    name[suffix="x", stop_capture="end"]: …  gives what has ended the text a name
     name::_: … %if …      a rule for each number of 64 bits that is met
     NAME: A & ~B          a terminal, with *and* and *not*
     %json {…}  %lark {…}  a JSON Schema; a grammar of its own, with its own names
@@ -11,15 +14,15 @@ r"""Lark as llguidance reads it → IR.
 
 Owns this syntax, and what a lexeme is: a text of its terminal, then what is ignored. A text belongs
 to the language if any way to cut it into lexemes fits; llguidance cuts at the longest one alone, so
-it refuses some texts that are taken here, and takes none that are not. What it offers beside texts
-(a temperature or a number of tokens for a rule) is refused by name. What expressions come
-to is for `notation` to say.
+it refuses some texts that are taken here. Where it cuts a text off after its tokens, whole ones are
+written here. What expressions come to is for `notation` to say.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -56,12 +59,8 @@ _MAX_DEPTH = 100
 
 _ANY = ir.Repeat(ir.ANY_CHAR, 1, None)
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
-_NOT_HERE = {
-    "stop_capture": "Leave it out, and take what you need out of the text.",
-    "max_tokens": "Bound the characters: /.{0,80}/. A grammar counts no tokens.",
-    "temperature": "Pass temperature= to the generator, for the whole text.",
-}
-"""Options of rules that are about more than texts, and what to do instead."""
+_MOST_TOKENS = 10**6
+"""The most that a rule may be limited to."""
 
 
 class _Token(NamedTuple):
@@ -147,9 +146,9 @@ def parse(text: str, start: str, given: Mapping[str, Given]) -> ir.ContextFree:
         reader.rules[name] = read()
     grammar = notation.build(reader.rules, first.name, text)
     captures = [
-        ir.Capture(number, name, tuple([tail for tail in tails if tail != ir.EPSILON]))
+        ir.Capture(number, name, tuple([tail for tail in tails if tail != ir.EPSILON]), is_tail)
         for number, rule in enumerate(grammar.nonterminals)
-        for name, tails in filter(None, [reader.captures.get(rule)])
+        for name, tails, is_tail in reader.captures.get(rule, ())
     ]
     return replace(grammar, captures=tuple(captures))
 
@@ -181,7 +180,7 @@ class _Reader:
         self.tokens = self._tokens()
         self.rules: dict[str, Expression] = {}
         self.todo: list[tuple[str, Callable[[], Expression]]] = []
-        self.captures: dict[str, tuple[str, tuple[ir.Regex, ...]]] = {}
+        self.captures: dict[str, list[tuple[str, tuple[ir.Regex, ...], bool]]] = {}
 
     def _tokens(self) -> list[_Token]:
         found: list[_Token] = []
@@ -321,9 +320,13 @@ class _Scope:
         options: dict[str, Any] = {}
         while not self._take("]"):
             key = self._must("rule")
-            if key.text in _NOT_HERE:
-                self._wrong(f"{key.text} is not supported. {_NOT_HERE[key.text][:-1]}", key.at)
-            if key.text == "capture":
+            if key.text in ("max_tokens", "temperature"):
+                self._must("=")
+                options[key.text] = self._limit(key, self._must("number"))
+            elif key.text == "stop_capture":
+                self._must("=")
+                options[key.text] = json.loads(self._must("string").text)
+            elif key.text == "capture":
                 options["capture"] = None
                 if self._take("="):
                     written = self._must("string")
@@ -339,7 +342,24 @@ class _Scope:
             if not self._take(","):
                 self._must("]")
                 break
+        if "stop_capture" in options and options.get("suffix") is None:
+            self._wrong(
+                "stop_capture= needs suffix=. The text of stop= is never written, so that nothing "
+                "could be captured"
+            )
         return options
+
+    def _limit(self, key: _Token, number: _Token) -> float | None:
+        """The value of ``max_tokens=`` or ``temperature=``."""
+        if key.text == "max_tokens":
+            if re.fullmatch(r"\d{1,7}", number.text) and int(number.text) <= _MOST_TOKENS:
+                return int(number.text)
+            what = f"a whole number up to {_MOST_TOKENS:,}"
+        else:
+            if not number.text.startswith(("-", "0x", "0X")) and float(number.text) < math.inf:
+                return float(number.text)
+            what = "0 or more"
+        self._wrong(f"{key.text}= is {what}, not {number.text}", number.at)
 
     def _pass_body(self) -> None:
         """Go to the end of a body: of its line, unless the next one goes on with ``|``."""
@@ -413,27 +433,69 @@ class _Scope:
             )
             self._reader.rules[full] = Regular(ir.NOTHING)  # until it is read
             self._reader.todo.append((full, lambda: self._rule_body(found, number)))
-            if "capture" in found.options:
-                until, back = found.options.get("suffix"), self._next
-                tails = self.skip, ir.EPSILON if until is None else self._value_at(until)
-                self._reader.captures[full] = found.options["capture"] or name, tails
-                self._next = back
+            self._reader.captures[full] = self._captures(name, found.options)
         # Terminals of many numbers grow large, and what is captured needs a beginning and an end.
-        return Reference(full, is_apart=found.is_numbered or "capture" in found.options)
+        is_apart = found.is_numbered or bool(self._reader.captures[full])
+        return Reference(full, is_apart=is_apart)
+
+    def _captures(
+        self, name: str, options: Mapping[str, Any]
+    ) -> list[tuple[str, tuple[ir.Regex, ...], bool]]:
+        """The names of a rule's text and of what ends it."""
+        until, back = options.get("suffix"), self._next
+        tails = self.skip, ir.EPSILON if until is None else self._value_at(until)
+        self._next = back
+        found: list[tuple[str, tuple[ir.Regex, ...], bool]] = []
+        if "stop_capture" in options:
+            found.append((options["stop_capture"], tails, True))
+        if "capture" in options:
+            found.append((options["capture"] or name, tails, False))
+        return found
 
     def _rule_body(self, found: _Definition, number: int | None) -> Expression:
         self._next, self._number = found.body, number
-        if found.options.keys() <= {"capture"}:
+        options = found.options
+        if options.keys() <= {"capture"}:
             return self._whole()
+        if options.get("max_tokens") == 0:
+            return Regular(ir.EPSILON)
+        is_inner = self._here.text in ("%json", "%lark")
+        if is_inner and options.keys() <= {"capture", "max_tokens", "temperature"}:
+            return self._limited_inner(found)
         body = self._terminal_at(found.body, found.at)
-        if "suffix" in found.options:
-            until = found.options["suffix"]
+        if "suffix" in options:
+            until = options["suffix"]
             end = ir.EPSILON if until is None else self._value_at(until)
             body = notation.shortest(tree.concat([body, end]))
-        elif (stop := self._value_at(found.options["stop"])) != ir.EPSILON:
+        elif "stop" in options and (stop := self._value_at(options["stop"])) != ir.EPSILON:
             stopped = tree.concat([body, tree.intersect([stop, _ANY]), ir.ANY_TEXT])
             body = tree.intersect([body, tree.complement(stopped)])
+        if options.keys() & {"max_tokens", "temperature"}:
+            return self._then_skip(self._limited(Regular(body), found))
         return self._lexeme(body, found.at)
+
+    def _limited(self, body: Expression, found: _Definition) -> Expression:
+        """What is regular, with the limits of its rule."""
+        limits = found.options.get("max_tokens"), found.options.get("temperature")
+        name = "a rule with max_tokens= or temperature="
+        return notation.Made((body,), lambda regex: regex, name, found.at, *limits)
+
+    def _limited_inner(self, found: _Definition) -> Expression:
+        """A schema or a grammar of its own, with the limits of its rule."""
+        token = self._must("%json", "%lark")
+        if token.text == "%lark":
+            inner = self._limited(self._inner(token), found)
+        elif "max_tokens" in found.options:
+            self._wrong(
+                "max_tokens= is not supported for %json: no JSON is cut off. Bound it in the "
+                "schema, with maxLength and maxItems",
+                found.at,
+            )
+        else:
+            inner = Placed(replace(token.value, temperature=found.options["temperature"]))
+        if self._here.kind not in ("newline", "end") and self._here.text != "}":
+            self._wrong(f"A rule with limits is {token.text} alone, or a terminal")
+        return self._then_skip(inner)
 
     def _value_at(self, begin: int) -> ir.Regex:
         self._next = begin

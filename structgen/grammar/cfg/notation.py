@@ -91,13 +91,21 @@ class Placed:
 class Made:
     """What ``make`` makes of parts, which have to be regular.
 
-    ``what`` is its name in messages, ``position`` where it stands in the text.
+    ``what`` is its name in messages, ``position`` where it stands in the text. ``max_tokens`` and
+    ``temperature`` are those of an `ir.Embedded`; with one of them it is no part of anything else.
     """
 
     parts: tuple[Expression, ...]
     make: Callable[..., ir.Regex]
     what: str
     position: int
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is no part of another regular expression."""
+        return self.max_tokens is not None or self.temperature is not None
 
 
 _MOST_WAYS = 8
@@ -213,6 +221,8 @@ class _Builder:
         if isinstance(expression, Regular):  # it has no rule in it, however long it is
             return expression.regex
         if isinstance(expression, Made):
+            if expression.is_apart:
+                return None
             found = self._of_parts(expression)
             return None if for_terminal and not isinstance(found, ir.CharSet) else found
         if isinstance(expression, Reference):
@@ -253,7 +263,8 @@ class _Builder:
             found = self._made[expression] = self._nonterminal(f"{len(self._nonterminals)}:")
             line, column = embedded.place(self._text, expression.position)
             name = f"{expression.what} at line {line}, column {column}"
-            self._define(found, by_itself(self._of_parts(expression), name))
+            limits = expression.max_tokens, expression.temperature
+            self._define(found, by_itself(self._of_parts(expression), name, *limits))
         return ~found
 
     # -- rules ------------------------------------------------------------------------------------
@@ -474,10 +485,12 @@ def is_plain(regex: ir.Regex) -> bool:
     return all(isinstance(node, plain) for node in ir.nodes(regex))
 
 
-def by_itself(regex: ir.Regex, name: str) -> Expression:
-    """A regular expression that is not plain, by its name in messages."""
+def by_itself(
+    regex: ir.Regex, name: str, max_tokens: int | None = None, temperature: float | None = None
+) -> Expression:
+    """A regular expression that is not plain, or has limits, by its name in messages."""
     more = ir.Pattern(tree.intersect([regex, ir.Repeat(ir.ANY_CHAR, 1, None)]), name)
-    one = Placed(ir.Embedded(name, more))
+    one = Placed(ir.Embedded(name, more, max_tokens, temperature))
     return Alternatives((Regular(ir.EPSILON), one)) if is_nullable(regex) else one
 
 
