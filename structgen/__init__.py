@@ -180,6 +180,10 @@ def load(
 ) -> TextModel:
     """Load a model; fetch and convert it first if need be.
 
+    It runs in this process. Its graph, chat template and tokenizer have no limit on time there, and
+    a hostile one may hang for certain prompts only: load a model that you do not trust with
+    `load_async` or a `Runner`, which end its process when it hangs.
+
     Args:
         name: a folder that ONNX Runtime GenAI understands, a name from the catalogue (see
             ``structgen models list``), or a Hugging Face repository id.

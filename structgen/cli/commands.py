@@ -25,7 +25,7 @@ from .desk import diff, lint, sample, show
 from .embeddings import DEFAULT_EMBEDDER, embed, search
 from .generation import DIALECTS, generate, is_name, library_text, trace
 from .model_commands import doctor, shelf
-from .terminal import console, json_in, load, model_option, parsed, text_in
+from .terminal import console, harmless, json_in, load, model_option, parsed, text_in
 
 
 @click.group()
@@ -397,7 +397,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return error.exit_code
     except StructgenError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {harmless(str(error), err=True)}", err=True)
         return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nStopped.", err=True)

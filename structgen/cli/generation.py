@@ -26,7 +26,7 @@ import structgen
 from structgen.errors import OptionError, OutputTypeError
 from structgen.options import OPTIONS
 
-from .terminal import load, model_option
+from .terminal import harmless, load, model_option
 
 
 def named_type(text: str) -> Any:
@@ -308,7 +308,8 @@ def generate(**arguments: Any) -> None:
             is_thought = chunk.section == "reasoning"
             if before == "reasoning" and not is_thought:
                 click.echo(err=True)
-            click.echo(click.style(chunk, dim=is_thought), nl=False, err=is_thought)
+            told = click.style(harmless(chunk, err=is_thought), dim=is_thought)
+            click.echo(told, nl=False, err=is_thought)
             before = chunk.section
     click.echo()
     _tell_end(stream.result, options["max_new_tokens"])
@@ -336,7 +337,7 @@ def trace(output: Path, opens: bool, table: bool, **arguments: Any) -> None:
         raise OptionError(f"--output {output}: there is no folder {output.parent}.")
     generator, prompt, options = prepare(**arguments)
     result = generator.result(prompt, trace=True, **options)
-    click.echo(result.text)
+    click.echo(harmless(result.text))
     _tell_end(result, options["max_new_tokens"])
     if table:
         click.echo(f"\n{result.trace}")

@@ -16,6 +16,8 @@ import click
 
 from structgen import models
 
+from .terminal import harmless
+
 if TYPE_CHECKING:
     from structgen.models import Health, ModelInfo, Usage, Verified
 
@@ -44,7 +46,7 @@ def list_models(task: str | None, here: bool, language: str | None, as_json: boo
     if as_json:
         _print_json([{**dataclasses.asdict(row), "here": row.here} for row in rows])
     else:
-        click.echo(table(rows))
+        click.echo(harmless(table(rows)))
 
 
 @shelf.command()
@@ -56,7 +58,7 @@ def info(name: str, as_json: bool) -> None:
     if as_json:
         _print_json({**dataclasses.asdict(found), "here": found.here})
     else:
-        click.echo(facts(found))
+        click.echo(harmless(facts(found)))
 
 
 @shelf.command()
@@ -89,7 +91,7 @@ def du(as_json: bool) -> None:
     if as_json:
         _print_json(dataclasses.asdict(found))
     else:
-        click.echo(sizes(found))
+        click.echo(harmless(sizes(found)))
 
 
 @shelf.command()
@@ -101,7 +103,7 @@ def verify(names: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         _print_json([dataclasses.asdict(one) for one in found])
     else:
-        click.echo(checks(found))
+        click.echo(harmless(checks(found)))
     return 1 if any(one.problems for one in found) else 0
 
 

@@ -6,6 +6,7 @@ Progress goes to standard error, so that results can be piped.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,16 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+_STEERS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str, *, err: bool = False) -> str:
+    """A foreign text to print: on a terminal with escapes for what could steer it."""
+    if not (sys.stderr if err else sys.stdout).isatty():
+        return text
+    return _STEERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 _MOST_BYTES = 1 << 30

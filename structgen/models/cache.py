@@ -26,7 +26,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from structgen.errors import DownloadError, ModelError, ModelNotFound
-from structgen.storage.user_folder import contents, distrust, inside, make, root
+from structgen.storage.user_folder import distrust, document, inside, make, root
 
 from .catalogue import File, cache_name
 from .progress import Progress, bytes_under, megabytes
@@ -68,7 +68,7 @@ def read_record(folder: Path) -> Record | None:
     if not (folder / RECORD).is_file():
         return None
     try:
-        found = json.loads(contents(folder / RECORD))
+        found = document(folder / RECORD)
         files = {
             path: File(path, int(size), str(digest))
             for path, (size, digest) in found["files"].items()

@@ -9,14 +9,13 @@ no digests.
 
 from __future__ import annotations
 
-import json
 import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from structgen.storage.user_folder import LARGEST, contents, inside
+from structgen.storage.user_folder import LARGEST, document, inside
 
 from . import cache
 
@@ -73,7 +72,7 @@ def _of_language_model(folder: Path) -> list[Lack]:
     path = folder / cache.CONFIG
     try:
         # As pairs: of settings that are written twice, the runtime reads both.
-        settings = list(_settings(json.loads(contents(path), object_pairs_hook=_Pairs)))
+        settings = list(_settings(document(path, object_pairs_hook=_Pairs)))
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
     except (OSError, ValueError, KeyError, RecursionError) as error:

@@ -5,7 +5,6 @@ It reads the catalogue, the cache and the folders in it. It fetches nothing, and
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from structgen.errors import ModelNotFound
-from structgen.storage.user_folder import contents, root
+from structgen.storage.user_folder import document, root
 
 from . import cache, catalogue, damage, hub
 from .catalogue import Entry, File
@@ -274,7 +273,7 @@ def _of_repository(name: str) -> ModelInfo:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(contents(file))
+        found = document(file)
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

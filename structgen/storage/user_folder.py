@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 def root() -> Path:
@@ -115,6 +116,22 @@ def contents(file: Path) -> bytes:
         says = f"it has {found.st_size:,} bytes, and may have {LARGEST:,}"
         raise OSError(errno.EFBIG, says, str(file))
     return file.read_bytes()
+
+
+_MOST_VALUES = 1_000_000
+
+
+def document(file: Path, **how: Any) -> Any:
+    """The JSON in such a file, read as ``json.loads`` is told; a tokenizer's may have more values.
+
+    Raises:
+        OSError: as `contents`, or it has too many values: a byte or three would take 60 of memory.
+        ValueError, RecursionError: it is no JSON.
+    """
+    data = contents(file)
+    if data.count(b",") > _MOST_VALUES:
+        raise OSError(errno.EFBIG, f"it has more than {_MOST_VALUES:,} values", str(file))
+    return json.loads(data, **how)
 
 
 def is_own(found: os.stat_result) -> bool:

@@ -164,6 +164,21 @@ def test_errors_name_the_option_and_the_file(tmp_path, capsys, option, name, con
     assert told.format(given) in shown
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_foreign_texts_steer_no_terminal(tmp_path, capsys, monkeypatch, is_terminal):
+    record = {"source": "\x1b]0;mine\x07\x9b2J", "commit": "", "files": {}}
+    (tmp_path / "genai_config.json").write_text("{}")
+    (tmp_path / ".structgen.json").write_text(json.dumps(record))
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    assert commands._run(["models", "info", str(tmp_path)]) == 0
+    assert commands._run(["models", "info", "\x1b[2J"]) == 1
+    shown = capsys.readouterr()
+    assert ("\x1b" in shown.out, "\x9b" in shown.out) == (not is_terminal, not is_terminal)
+    assert r"\x1b" in shown.err
+    assert terminal.harmless("a\tb\n\x7f") == ("a\tb\n\\x7f" if is_terminal else "a\tb\n\x7f")
+
+
 def test_a_schema_that_is_not_json(quick, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text("{")

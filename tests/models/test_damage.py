@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from test_hub import graph_with_data
 
-from structgen import load_embedder, models
+from structgen import Vocabulary, load_embedder, models
 from structgen.errors import ModelError, ModelNotFound
 from structgen.models import damage, genai
+from structgen.models.genai.folders import start_ids
 
 CONFIG = {
     "model": {
@@ -155,6 +156,16 @@ def test_files_with_gigabytes_of_holes_are_not_read(folder, name):
     if name == "tokenizer_config.json":
         with pytest.raises(ModelError, match=r"214,748,364,800 bytes"):
             load_embedder(folder)
+
+
+def test_files_of_a_million_values_are_not_read(folder):
+    for name in ("tokenizer_config.json", "genai_config.json"):
+        (folder / name).write_text(f"[{'{},' * 1_000_001}0]")
+    with pytest.raises(ModelError, match="more than 1,000,000 values"):
+        genai.load(folder, kind=genai.TextModel)
+    with pytest.raises(ModelError, match="more than 1,000,000 values"):
+        start_ids(folder, Vocabulary.from_tokens([b"a", b""], [1]))
+    assert models.info(str(folder)).commit == ""
 
 
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "genai_config.json", ".structgen.json"])

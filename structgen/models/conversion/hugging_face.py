@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from structgen.errors import ConversionError
-from structgen.storage.user_folder import contents, inside
+from structgen.storage.user_folder import contents, document, inside
 
 from .decoder import (
     FAMILIES,
@@ -83,7 +83,7 @@ class SafetensorsFolder(Tensors[_Place]):
         try:
             if not index.is_file():
                 return [self.path / "model.safetensors"]
-            names = set(json.loads(contents(index))["weight_map"].values())
+            names = set(document(index)["weight_map"].values())
             return [inside(self.path, name) for name in sorted(names)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConversionError(f"{index} cannot be understood: {error!r}.") from error

@@ -7,7 +7,6 @@ or in ``onnx/``. None of them must be there. It knows no runtime.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from structgen.errors import ModelError, ModelNotFound
-from structgen.storage.user_folder import contents, inside
+from structgen.storage.user_folder import document, inside
 
 from .pooling import Pooling
 
@@ -144,7 +143,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 def _read(file: Path) -> Any:
     try:
-        return json.loads(contents(file))
+        return document(file)
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be understood: {error}.") from error
 

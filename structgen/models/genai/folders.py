@@ -24,7 +24,7 @@ from typing import Any
 
 from structgen.errors import ConversionError, ModelError, VocabularyError
 from structgen.models import cache
-from structgen.storage.user_folder import contents, inside
+from structgen.storage.user_folder import contents, document, inside
 from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
@@ -41,7 +41,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         if not path.is_file():  # a pipe would be waited for
             raise FileNotFoundError
-        config = json.loads(contents(path))
+        config = document(path)
         model = config["model"]
         model["eos_token_id"]
         model.get("decoder", {}).keys()
@@ -131,7 +131,7 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
     """
     path = folder / "tokenizer_config.json"
     try:
-        settings = json.loads(contents(path)) if path.is_file() else {}
+        settings = document(path) if path.is_file() else {}
         adds, name = settings.get("add_bos_token"), settings.get("bos_token")
         if isinstance(name, dict):
             name = name.get("content")
