@@ -101,7 +101,8 @@ def test_json_and_tokens_stand_in_rules() -> None:
 
 def test_it_is_told_by_its_command() -> None:
     text = '%llguidance {}\nstart: "a"{2}'
-    assert cfg.dialect_of(text) == "llguidance"
+    assert cfg.dialect_of(text) == cfg.dialect_of(text, "a.lark") == "llguidance"
+    assert cfg.dialect_of('start: "a"', "a.lark") == "lark"
     constraint = structgen.compile(structgen.Cfg(text), BYTES)
     assert [constraint.allows("a" * n) for n in (1, 2, 3)] == [False, True, False]
     assert cfg.definitions("start: T\n  | x\nx: T\nT: /a/", "llguidance") == {

@@ -145,9 +145,10 @@ def choose_dialect() -> str:
 def dialect_of(text: str, path: str | None = None) -> str:
     """The dialect of a grammar: by the file's name, else by how its rules are written."""
     text = text.removeprefix(BYTE_ORDER_MARK)
+    lark = "llguidance" if re.search(r"^[^\S\n]*%llguidance\b", text, re.MULTILINE) else "lark"
     for extension, dialect in _EXTENSIONS.items():
         if path is not None and path.endswith(extension):
-            return dialect
+            return lark if dialect == "lark" else dialect
     if not re.search(r"^[^\S\n]*(?:[\w-]+(?:\[[^\]\n]*\])?|<[^<>\n]+>)\s*::=", text, re.MULTILINE):
-        return "llguidance" if re.search(r"^[^\S\n]*%llguidance\b", text, re.MULTILINE) else "lark"
+        return lark
     return "gbnf" if re.search(r"^[^\S\n]*root\s*::=", text, re.MULTILINE) else "ebnf"
