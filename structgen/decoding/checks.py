@@ -481,12 +481,12 @@ class Trial:
         n_retries = len(self.attempts) - 1
         if n_retries >= self._retries:
             said = "1 retry" if n_retries == 1 else f"{n_retries:,} retries"
-            self._fail(f"after {said}, the most that retries= allows")
+            self._fail(f"after {said}, as many as retries= allows")
         first = self._token_at(refusal.start)
         if first < floor:
             self._fail(
-                "in a part of it that they have taken before: one of them says something else of "
-                "the same text now"
+                "in a part that they accepted before: one decides differently about the same text "
+                "now"
             )
         is_seen = refusal.ended_by is None  # by its last byte, otherwise by the one after
         last = self._token_at(refusal.end - is_seen)
@@ -530,7 +530,7 @@ class Trial:
             self._fail("and no other text is left there")
         self._n_dead += 1
         if self._n_dead > _MOST_DEAD * len(self.attempts):
-            self._fail(f"and after {self._n_dead:,} other ways none is found that is left")
+            self._fail(f"and {self._n_dead:,} other ways led nowhere")
         text = bytes(self._data)
         by_text = by_text and not self._is_spent
         if not by_text and place is not None:
@@ -550,7 +550,7 @@ class Trial:
     def _fail(self, when: str) -> NoReturn:
         told = "\n".join(f"  {one}" for one in self.attempts)
         raise ValidationFailed(
-            f"Checks of {self._checks.name} refuse the output, {when}:\n{told}",
+            f"The validators of {self._checks.name} reject the output, {when}:\n{told}",
             text=self._data.decode("utf-8", "replace"),
             attempts=self.attempts,
         ) from self._error

@@ -35,6 +35,7 @@ from structgen.errors import (
     StructgenError,
     WorkerDied,
     counted,
+    did_you_mean,
 )
 from structgen.grammar import ir
 from structgen.models.progress import has_bars
@@ -506,41 +507,41 @@ def batch(
     progress: Callable[[Job], object] | None = None,
     **options: Any,
 ) -> Any:
-    """Ask the same of many rows: text of an output type, decisions, or vectors.
+    """Ask a model about each of many rows: for typed text, decisions, or vectors.
 
     Args:
         rows: a file, several, or a pattern (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``,
             ``.txt``); a table of pandas, Polars or Arrow; or an iterable of mappings or texts.
         output_type: what to make of each row; None: free text.
-        prompt: a template, in which ``{name}`` stands for a column.
-        column: the column that is the prompt; None: ``text``, ``prompt``, or the only one.
-        messages: the messages of a chat, whose contents are templates of Jinja.
+        prompt: a template with columns in braces: ``{name}``.
+        column: the column with the prompts; None: ``text``, ``prompt``, or the only one.
+        messages: the messages of a chat; their contents are Jinja templates.
         questions: ask these of each row instead: see `structgen.decisions`.
         embed: make a vector of each row instead.
         model: as in `structgen.load`; with ``runner`` its id there; None: the default model.
-        runner: asks its model. None: the model is loaded for this job.
-        cluster: machines that ask the rows, a `structgen.ray.Cluster`; None: this one.
-        output: the folder to write results to, in parts that survive whatever ends the process.
-            The same job with the same folder continues where it ended.
+        runner: use its model. None: load the model for this job.
+        cluster: a `structgen.ray.Cluster` that runs the model; None: this machine.
+        output: the folder for the results. The same job with the same folder continues where it
+            stopped.
         format: of the parts: ``"jsonl"`` or ``"parquet"``.
-        result: the column for what was made; beside it are ``error``, ``finish_reason``,
+        result: the column for the results, beside ``error``, ``finish_reason``,
             ``prompt_tokens`` and ``output_tokens``.
-        on_error: what a row becomes that fails: ``"row"``, a row with its error; ``"skip"``: none;
-            ``"fail"``: the job ends.
-        workers: processes that run the model; None: with many rows, what a short trial finds.
+        on_error: if a row fails: ``"row"`` writes a row with the error, ``"skip"`` leaves it out,
+            ``"fail"`` ends the job.
+        workers: processes that run the model; None: as many as are fastest in a short trial.
         batch_size: as in `structgen.load_async`.
         progress: called after each row of a folder or table; None: a bar on a terminal or in a
             notebook (with ``ipywidgets``), else lines where there is a folder.
         **options: of a call, such as ``max_new_tokens=100``, ``seed=1``.
 
     Returns:
-        With ``output`` the folder; else a table of the kind that was given, or a `Job`: an iterator
-        of rows, with values of ``output_type``.
+        The folder ``output``; or a table of the kind given; or a `Job`, an iterator of rows with
+        values of ``output_type``.
 
     Raises:
         OptionError: an option is wrong, or the folder holds the results of another job.
-        StructgenError: the model cannot be loaded, with ``on_error="fail"`` a row failed, or with
-            ``output`` all did.
+        StructgenError: the model cannot be loaded, a row failed (``on_error="fail"``), or all rows
+            failed (``output``).
     """
     source = Source.of(rows)
     is_kept = isinstance(source.identity, (list, dict))  # so that it can be read twice
@@ -687,9 +688,9 @@ def _fields(kind: type, options: Mapping[str, Any]) -> dict[str, Any]:
         field = name if name not in OPTIONS else OPTIONS[name].field
         if field is None or field in taken or field not in kind.model_fields:  # type: ignore[attr-defined]
             known = sorted(set(kind.model_fields) - taken)  # type: ignore[attr-defined]
-            raise OptionError(
-                f"There is no option {name!r} here. There are: {', '.join(known)}.", option=name
-            )
+            hint = did_you_mean(name, [*(batch.__kwdefaults__ or ()), *OPTIONS, *known])
+            hint = hint or f" There are: {', '.join(known)}."
+            raise OptionError(f"There is no option {name!r} here.{hint}", option=name)
         fields[field] = value
     return fields
 
