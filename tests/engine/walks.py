@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import inside
 import numpy as np
@@ -122,100 +121,72 @@ def allowed(cursor: Cursor, vocabulary: Vocabulary = TINY) -> list[int]:
 # -- slow paths -------------------------------------------------------------------------------
 
 
-class _Sorted:
-    """A vocabulary's texts in byte order, so that equal beginnings are stepped once."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        pairs = sorted((text, i) for i, text in enumerate(vocabulary.tokens) if text)
-        self.texts = [text for text, _ in pairs]
-        self.ids = [i for _, i in pairs]
-
-
-_sorted: WeakKeyDictionary[Vocabulary, _Sorted] = WeakKeyDictionary()
+@cache
+def _columns(vocabulary: Vocabulary) -> tuple[list[int], list[npt.NDArray[np.uint8]]]:
+    """The ids of tokens, the longest first; then their first bytes, their second, and so on."""
+    texts = vocabulary.tokens
+    ids = sorted((i for i, text in enumerate(texts) if text), key=lambda i: -len(texts[i]))
+    rows = [texts[i] for i in ids]
+    columns = []
+    for place in range(len(rows[0])):
+        rows = rows[: bisect_left(rows, -place, key=lambda text: -len(text))]
+        columns.append(np.array([text[place] for text in rows], np.uint8))
+    return ids, columns
 
 
 def brute_force_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) -> set[int]:
     """Every token tried byte by byte on the machine; nothing of masks or tries."""
-    table = _sorted.get(vocabulary)
-    if table is None:
-        table = _sorted[vocabulary] = _Sorted(vocabulary)
-    step, texts = inside.machine(constraint).step, table.texts
-    found: set[int] = set()
-    path = [state]  # states after each byte of the previous text that lived
-    previous = b""
-    i, count = 0, len(texts)
-    while i < count:
-        text = texts[i]
-        shared = 0
-        most = min(len(previous), len(text))
-        while shared < most and previous[shared] == text[shared]:
-            shared += 1
-        del path[shared + 1 :]
-        alive = True
-        for at in range(len(path) - 1, len(text)):
-            to = step(path[-1], text[at])
-            if not to:
-                # Nothing that begins like this can live either.
-                dead = text[: at + 1]
-                after = dead[:-1] + bytes([dead[-1] + 1]) if dead[-1] < 255 else None
-                previous = text[:at]
-                i = bisect_left(texts, after, i) if after is not None else _past(texts, dead, i)
-                alive = False
-                break
-            path.append(to)
-        if alive:
-            found.add(table.ids[i])
-            previous = text
-            i += 1
-    if inside.machine(constraint).is_accepting(state):
-        found.update(vocabulary.eos_token_ids)
-    return found
+    return _tried(inside.machine(constraint), state, vocabulary, None)
 
 
 def brute_force_after_text(cursor: Cursor, vocabulary: Vocabulary) -> set[int]:
-    """`brute_force_ids` where states wait for the text: every byte of every token is read, and the
-    machine told all that stands before it."""
-    machine = inside.engine(cursor).machine
-    tape, start = inside.text_history(cursor)(), inside.state(cursor)
+    """`brute_force_ids` where states wait for the text: the machine is told all that stands before
+    each byte of each token."""
+    tape = inside.text_history(cursor)()
+    return _tried(inside.engine(cursor).machine, inside.state(cursor), vocabulary, tape)
 
-    def step(state: int, before: bytes, byte: int) -> int:
-        to = machine.step(state, byte)
-        while machine.is_pending(to):
-            to = machine.resolve(to, tape.after(before + bytes([byte])))
-        return int(to)
 
-    pairs = sorted((text, i) for i, text in enumerate(vocabulary.tokens) if text)
-    found: set[int] = set()
-    path, previous, dead = [start], b"", None
-    for text, token in pairs:
-        if dead is not None and text.startswith(dead):
-            continue
-        dead, shared = None, 0
-        while previous[shared : shared + 1] == text[shared : shared + 1] != b"":
-            shared += 1
-        del path[shared + 1 :]
-        previous = text
-        for at in range(shared, len(text)):
-            to = step(path[-1], text[:at], text[at])
-            if not to:
-                dead, previous = text[: at + 1], text[:at]
-                break
-            path.append(to)
-        else:
-            found.add(token)
+def _tried(machine: Any, start: int, vocabulary: Vocabulary, tape: Any) -> set[int]:
+    """All tokens at once, a byte of each at a time: equal steps of many tokens are made once."""
+    ids, columns = _columns(vocabulary)
+    states, places = [start], {start: 0}  # those met, and where they stand among them
+    at = np.zeros(len(ids), np.intp)  # each token's state; below zero: it has died
+
+    def place_of(state: int) -> int:
+        if not state:
+            return -1
+        if state not in places:
+            places[state] = len(states)
+            states.append(state)
+        return places[state]
+
+    for n_read, column in enumerate(columns, 1):
+        alive = np.flatnonzero(at[: len(column)] >= 0)
+        steps = at[alive] * 256 + column[alive]
+        is_asked = np.zeros(len(states) * 256, bool)
+        is_asked[steps] = True
+        to = np.full(len(is_asked), -1)
+        waited: dict[int, int] = {}
+        for step in np.flatnonzero(is_asked).tolist():
+            found = machine.step(states[step >> 8], step & 255)
+            if tape is None or not machine.is_pending(found):
+                to[step] = place_of(found)
+                continue
+            for row in alive[steps == step].tolist():  # each by what stands before
+                text, last = vocabulary.tokens[ids[row]][:n_read], found
+                while machine.is_pending(last):
+                    last = machine.resolve(last, tape.after(text))
+                waited[row] = place_of(last)
+        at[alive] = to[steps]
+        at[[*waited]] = [*waited.values()]
+    found = {ids[row] for row in np.flatnonzero(at >= 0).tolist()}
     if machine.is_accepting(start):
         found.update(vocabulary.eos_token_ids)
     return found
 
 
-def _past(texts: list[bytes], prefix: bytes, i: int) -> int:
-    while i < len(texts) and texts[i].startswith(prefix):
-        i += 1
-    return i
-
-
 def naive_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) -> set[int]:
-    """`brute_force_ids` without its shortcut, to check the checker."""
+    """`brute_force_ids` token by token, to check the checker."""
     machine = inside.machine(constraint)
     found = set()
     for token_id, text in enumerate(vocabulary.tokens):
