@@ -1,9 +1,8 @@
-"""Models that are asked without a `structgen.Generator`: ``model(prompt, output_type)``.
+"""Call a model without a `structgen.Generator`: ``model(prompt, output_type)``.
 
-Owns these short forms, for synchronous models (`Asked`) and asynchronous ones (`AskedAsync`): how
-the options of a type and of a call are told apart, their static types, and the generators that a
-model keeps for them, so that a type is compiled once. How generators are made is the model's
-business, making outputs the generators'.
+`Asked` is for synchronous models, `AskedAsync` for asynchronous ones. This module separates the
+options of a type from those of a call, has the static types of these calls, and caches a model's
+generators, so that a type is compiled once. The model makes the generators.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Generator: a model and an output type made into a function from prompts to outputs.
+"""Generator: combine a model and an output type into a function from prompts to outputs.
 
-It owns what is checked when a generator is made, and `Asks`, the short forms of a model's own
-(``model(prompt, output_type)``). Compiling an output type, running a model, the signatures of
-calls, search options, chat messages, one output and the decode loop each have their own module;
-this one connects them.
-
-Nothing of a call outlives it: a generator holds a model and a compiled constraint, both immutable,
-and each call makes its own `structgen.decoding.generation.Generation`. So one generator serves many
-threads.
+This module checks what a generator is made of, and connects the parts. Compiling an output type,
+running a model, the signatures of calls, search options, chat messages, one output and the decode
+loop have modules of their own.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns `json_type`, which turns anything a ``pydantic.TypeAdapter`` understands into a JSON Schema
 and a parser such that *what the schema allows, the parser accepts*. Pydantic's own schema is
 looser than its parser in many places (dates have no pattern, ``dict[int, T]`` takes any key, bounds
-on dates vanish, …); `_ExactSchema` closes each of them, or marks the place as refused. What is left
+on dates vanish, …); `ExactSchema` closes each of them, or marks the place as refused. What is left
 to the parser alone is the user's own code: custom validators. Knows no grammar.
 
 Pydantic reads a JSON number with a point as a 64-bit float first, so that a Decimal inside of

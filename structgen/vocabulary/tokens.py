@@ -329,7 +329,7 @@ _WORTH_KEEPING = 4096
 class Vocabulary:
     """Token ids, their bytes and their trie; immutable, hashable and safe to share by threads.
 
-    Build one with `from_tokenizer_json`, `from_tokens` or `from_model`. Vocabularies are equal
+    Build one with `from_tokenizer_json`, `from_tokenizer` or `from_tokens`. Vocabularies are equal
     when their `uid` is.
 
     Attributes:

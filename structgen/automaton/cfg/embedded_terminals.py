@@ -1,14 +1,14 @@
 """Terminals of a grammar that are not patterns: texts of another grammar, and named tokens.
 
-A `EmbeddedTerminal` is what the rules need to know of such a terminal: how its texts start, with
-which characters, and the shortest of each kind. While one is written, its own leaves and frames are
-at work (see `embedding`); it may end wherever its text is whole, and demands nothing of what
-follows. What the terminal before demands of it has to be settled by its first character; where that
-character decides, a `GuardedLeaf` reads it. A token that the grammar names is, to the automaton,
-two bytes that no text has; to what is demanded of the rest it is the end of the text.
+An `EmbeddedTerminal` is what the rules need to know of such a terminal: how its texts start, with
+which characters, and the shortest text of each kind. While it is written, its own leaves and frames
+are on the stack (`frame`). It may end wherever its text is complete, and puts no condition on what
+follows. A condition of the terminal before it has to be settled by its first character; if that
+character decides, a `GuardedLeaf` reads it. To the automaton, a named token is two bytes that no
+text contains; to conditions on the rest it is the end of the text.
 
 Some have limits: a `LimitedLeaf` counts the tokens of its text, and a `SamplingFrame` below a text
-tells what its tokens are sampled with.
+says how its tokens are sampled.
 """
 
 from __future__ import annotations

@@ -1,28 +1,26 @@
 """A grammar as a frame: its rules and terminals, and what may come at a place.
 
-The state of `CfgFrame` is a place (see `places`), the leaf above it the lexer, or whatever an
+The state of a `CfgFrame` is a place (`places`). The leaf above it is the lexer, or whatever an
 embedded terminal (`EmbeddedTerminal`) starts with. When a terminal ends, the frame says which ones
-may begin next. Every place can be finished, so no state of a machine is a dead end. Where no demand
+may begin next. Every place can be finished, so no state of a machine is a dead end. If no condition
 on the following text leads to a dead end, all terminals that the rules expect at a place may begin
-there (`CfgFrame.entry`). Elsewhere a terminal may begin only if the text can be finished after some
+there (`CfgFrame.entry`). Otherwise a terminal may begin only if the text can be finished after some
 of its ends.
 
-A terminal's end demands something of what follows (see `terminals`): after a number, no digit.
-Nearly always the first character of the next terminal meets the demand, so a demand is summed up by
-a mask of the minterms that settle it. With these masks, and a look at a few near ends of a terminal
-where a mask will not do, `Neighbours` tells that no demand can ever lead to a dead end (`is_free`),
-that a place can be finished after any end of a terminal (`is_certain`), and how (`rests`). It
-may say no where a closer look (of `machine`) would say yes, never the other way round.
+The end of a terminal puts a condition on what follows (`terminals`): after a number, no digit.
+Nearly always the first character of the next terminal meets it, so a condition is summed up by a
+mask of the minterms that settle it. With these masks, and a look at a few near ends of a terminal
+where a mask is not enough, `Neighbours` proves that no condition can ever lead to a dead end
+(`is_free`), that a place can be finished after any end of a terminal (`is_certain`), and how
+(`rests`). It may fail to prove what a closer look (of `machine`) would find, never the other way.
 
-What a goal needs is computed once for all stacks; a stack is then finished goal by goal.
+A condition is a number; below 0 it is ``~terminal`` and stands for all conditions of a terminal
+that has too many.
 
-What terminals demand of the text after them, each demand summed up by what settles it. A demand is
-a condition on the rest; or, below 0, ``~terminal``: it stands for all those of a terminal that has
-too many. Nearly always the first character of the next terminal meets a demand.
-
-The fewest bytes that end a goal, for each demand that it can end with. Computed once for all
-stacks, for goal states under demands; what is worse in every way is left out. A least fixpoint over
-the goal automata (Knuth 1977), grown as it is asked for.
+The fewest bytes that finish a goal, for each condition with which it can end, are computed once for
+all stacks, for goal states under conditions; dominated results are dropped. This is a least
+fixpoint over the goal automata (Knuth 1977), extended on demand. A stack is then finished goal by
+goal.
 """
 
 from __future__ import annotations
