@@ -61,7 +61,7 @@ def harmless(text: str, *, err: bool = False) -> str:
     return _STEERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-_MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
 """Of a file that is read at once."""
 
 
@@ -78,16 +78,16 @@ def bytes_in(file: str, shown: str) -> bytes:
     """What is in a file, or comes from standard input, ``-``."""
     try:
         if file == "-":
-            data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+            data = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
             with Path(file).open("rb") as opened:
-                data = opened.read(_MOST_BYTES + 1)
+                data = opened.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise OptionError(f"{shown}: there is no such file.") from None
     except OSError as error:
         raise OptionError(f"{shown} cannot be read: {error.strerror}.") from None
-    if len(data) > _MOST_BYTES:
-        raise OptionError(f"{shown} has more than {_MOST_BYTES:,} bytes.")
+    if len(data) > MOST_BYTES:
+        raise OptionError(f"{shown} has more than {MOST_BYTES:,} bytes.")
     return data
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from structgen.errors import OptionError
 
-from .terminal import bytes_in, text_in
+from .terminal import MOST_BYTES, bytes_in, text_in
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -137,27 +137,45 @@ def _jsonl(lines: list[str], shown: str) -> Texts:
 def _parquet(data: bytes, shown: str) -> Texts:
     pyarrow = _pyarrow()
     try:
-        table = pyarrow.parquet.read_table(io.BytesIO(data))
+        file = pyarrow.parquet.ParquetFile(io.BytesIO(data))
+        schema = file.schema_arrow
+        names = [name for name in ("text", "embedding") if name in schema.names]
+        if "text" not in names:
+            raise OptionError(
+                f"{shown} has no column text: it has {', '.join(schema.names) or 'none'}."
+            )
+        read = _rows_of(file, names, shown)
     except pyarrow.ArrowException as error:
         raise OptionError(f"{shown} is not a Parquet file: {error}.") from None
-    if "text" not in table.column_names:
-        raise OptionError(
-            f"{shown} has no column text: it has {', '.join(table.column_names) or 'none'}."
-        )
-    texts = table["text"].to_pylist()
+    texts = read["text"]
     if not all(isinstance(text, str) for text in texts):
         raise OptionError(f"{shown}: the column text must hold strings, in every row.")
-    if "embedding" not in table.column_names or not texts:
+    if "embedding" not in names or not texts:
         return Texts(texts, None, None)
     try:
-        vectors = _array(table["embedding"].to_pylist())
+        vectors = _array(read["embedding"])
     except (TypeError, ValueError, OverflowError):
         raise OptionError(
             f"{shown}: the column embedding must hold lists of numbers, all finite, as many in "
             "each row. Embed the texts again."
         ) from None
-    model = (table.schema.metadata or {}).get(_MODEL)
+    model = (schema.metadata or {}).get(_MODEL)
     return Texts(texts, vectors, None if model is None else model.decode(errors="replace"))
+
+
+def _rows_of(file: Any, names: list[str], shown: str) -> dict[str, list[Any]]:
+    """Columns of a Parquet file, a few rows at a time: what is said once may stand in each row."""
+    from structgen import jobs
+
+    jobs.check_lists(shown, file.metadata)
+    size, read = 0, {name: list[Any]() for name in names}
+    for batch in file.iter_batches(jobs.MOST_AT_ONCE, columns=names):
+        size += batch.nbytes
+        if size > MOST_BYTES:
+            raise OptionError(f"{shown} has more than {MOST_BYTES:,} bytes of texts and vectors.")
+        for name in names:
+            read[name] += batch[name].to_pylist()
+    return read
 
 
 def _array(rows: list[Any]) -> FloatArray:

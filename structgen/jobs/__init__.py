@@ -10,9 +10,10 @@ from __future__ import annotations
 from .columns import Columns
 from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest, results, shown
 from .parts import Parts
-from .rows import BadRow, Prompts, Row, Source, Unread, pyarrow
+from .rows import MOST_AT_ONCE, BadRow, Prompts, Row, Source, Unread, check_lists, pyarrow
 
 __all__ = [
+    "MOST_AT_ONCE",
     "Asker",
     "BadRow",
     "Cluster",
@@ -25,6 +26,7 @@ __all__ = [
     "Unread",
     "asker",
     "batch",
+    "check_lists",
     "default_model",
     "model_digest",
     "pyarrow",

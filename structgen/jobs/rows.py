@@ -31,7 +31,9 @@ Row: TypeAlias = dict[str, Any]
 LONGEST_LINE = 16 << 20
 """Most bytes of one line of a file, and characters of one row of CSV."""
 
-_MOST_AT_ONCE = 16  # rows of Parquet: 620 bytes may be thousands of megabytes each
+MOST_AT_ONCE = 16
+"""Rows of Parquet that are read at once: 620 bytes may be thousands of megabytes each."""
+
 _MOST_VALUES = 2_000_000  # in one row of Parquet
 _NOT_UTF8 = "it is not UTF-8. Convert the file: iconv -f latin1 -t utf-8, for example"
 _OF_DAMAGE = (OSError, ValueError, TypeError, LookupError, ArithmeticError)
@@ -300,9 +302,9 @@ def _rows_in(path: Path) -> Iterator[Row | BadRow]:
     if kind == "parquet":
         with _told(path):
             file = pyarrow().parquet.ParquetFile(path)
-            _check_lists(path, file.metadata)
+            check_lists(path, file.metadata)
             n = 0
-            for batch in file.iter_batches(_MOST_AT_ONCE):
+            for batch in file.iter_batches(MOST_AT_ONCE):
                 if _n_values(batch) <= _MOST_VALUES:
                     yield from batch.to_pylist()
                 else:
@@ -316,7 +318,7 @@ def _rows_in(path: Path) -> Iterator[Row | BadRow]:
             yield from read(file, path.name, LONGEST_LINE)
 
 
-def _check_lists(path: Path, metadata: Any) -> None:
+def check_lists(path: Path | str, metadata: Any) -> None:
     """Refuse a file whose lists would take far more memory than the file: they come whole."""
     for group in range(metadata.num_row_groups):
         for i in range(metadata.num_columns):

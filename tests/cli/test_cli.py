@@ -446,6 +446,6 @@ if __name__ == "__main__":
 
 
 def test_a_file_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "_MOST_BYTES", 1_000)
+    monkeypatch.setattr(terminal, "MOST_BYTES", 1_000)
     with pytest.raises(OptionError, match="more than 1,000 bytes"):
         terminal.bytes_in("/dev/zero", "FILE")

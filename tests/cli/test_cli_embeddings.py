@@ -13,6 +13,7 @@ import pytest
 
 import structgen
 from structgen.cli import commands, vector_files
+from structgen.errors import OptionError
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
 import tiny_embedders as tiny
@@ -121,6 +122,20 @@ def test_search_uses_vectors_that_embed_wrote(run, texts, model, tmp_path, kind)
     assert "have 8 numbers, that of the query has 3" in err
     assert run("embed", texts, "--to", file, "--dimensions", 3)[0] == 0
     assert run("search", "a b", file, "--dimensions", 3)[0] == 0
+
+
+@needs_pyarrow
+def test_a_parquet_file_that_says_a_text_many_times(tmp_path, monkeypatch):
+    import pyarrow
+    import pyarrow.parquet
+
+    long = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 100_000), ["x" * 100_000])
+    file = tmp_path / "bomb.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": long}), file, store_schema=False)
+    assert file.stat().st_size < 10_000
+    monkeypatch.setattr(vector_files, "MOST_BYTES", 10_000_000)
+    with pytest.raises(OptionError, match="more than 10,000,000 bytes of texts"):
+        vector_files.texts_in(str(file))
 
 
 @needs_pyarrow
