@@ -660,8 +660,12 @@ def installed(package: str) -> str:
 
 
 def _give_back() -> None:
-    """Give memory that is free back to the system, which C libraries keep otherwise."""
     gc.collect()  # sessions hang in cycles
+    give_back()
+
+
+def give_back() -> None:
+    """Give memory that is free back to the system, which C libraries keep otherwise."""
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -29,7 +29,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structgen.errors import OptionError
-from structgen.runner import Metrics, Traces
+from structgen.runner import Metrics, Traces, give_back
 from structgen.workers import STRANGER, Stranger
 
 from .errors import ApiError, seconds, told
@@ -205,6 +205,11 @@ _MOST_REQUESTS = 1_024
 _PART = 64 << 10
 """Bytes that are sent at once."""
 
+_MUCH = 64 << 20
+"""Bytes of bodies after which memory that is free is given back: it is in pieces by then."""
+
+_SOON = 1.0  # seconds until then, in which what has just been answered is let go of
+
 _NO_BODY = 1_000
 """Most bytes of a body where no key is asked for: what strangers send there is not counted, or they
 could have ``/health`` refused to others."""
@@ -257,6 +262,7 @@ class Gateway:
         most = settings.requests_per_minute
         self._rate = None if most is None else RateLimit(most)
         self._held: Counter[str | None] = Counter()
+        self._read = 0  # bytes of bodies since memory was given back
         hosts = settings.allowed_hosts
         if not hosts and settings.is_local and not keys:
             # Else any web page could ask, under a name of its own that leads to this machine.
@@ -338,6 +344,11 @@ class Gateway:
                 if not self._held[by]:
                     del self._held[by]
                 by = None
+                self._read += size
+                if self._read >= _MUCH:
+                    self._read = 0
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(_SOON, loop.run_in_executor, None, give_back)
                 span |= {"status": status, "route": _endpoint(scope)}
                 self._log(scope, id_, status, began, error)
 
@@ -448,18 +459,23 @@ class Gateway:
             raise too_large
 
         async def read() -> bytes:
-            parts, size = [], 0
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > most:
-                    raise too_large
-                taken(len(parts[-1]))
-                if not message.get("more_body", False):
-                    return b"".join(parts)
+            parts: list[bytes] = []
+            message: Message = {}
+            size = 0
+            try:
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise too_large
+                    taken(len(parts[-1]))
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+            finally:
+                parts, message = [], {}  # an error keeps this frame until the collector comes
 
         try:
             return await asyncio.wait_for(read(), self._settings.body_seconds)

@@ -250,6 +250,9 @@ def test_files_of_too_many_lines_are_refused(
         batch = await server.ended("a", await server.create("a", *[b"0"] * 6))
         assert (batch["status"], batch["output_file_id"]) == ("failed", None)
         assert "6 lines" in batch["errors"]["data"][0]["message"]
+        batch = await server.ended("a", await server.create("a", *[b""] * 12))
+        assert batch["status"] == "failed"
+        assert "11 lines" in batch["errors"]["data"][0]["message"]
 
     run(tmp_path, work)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -29,6 +31,7 @@ from structgen.runner import (
 )
 from structgen.runner.hosts import MAX_SCORES, ModelConfig, TextHost
 from structgen.server import Settings, wire
+from structgen.server import gateway as gateway_module
 from structgen.server.errors import ApiError
 from structgen.server.gateway import Gateway, Keys
 from structgen.server.routes import responses
@@ -372,6 +375,41 @@ def test_a_key_has_only_so_many_bytes_under_way() -> None:
         assert not gateway._held
 
     asyncio.run(main())
+
+
+def test_bodies_that_are_refused_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their errors hang in cycles; and free memory is in pieces, which C libraries keep."""
+    settings = Settings(max_body_bytes=1_000, api_keys=("a",))
+    part = bytes(bytearray(900))
+    given = threading.Event()
+    monkeypatch.setattr(gateway_module, "give_back", given.set)
+    monkeypatch.setattr(gateway_module, "_MUCH", 3_000)
+    monkeypatch.setattr(gateway_module, "_SOON", 0)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": part, "more_body": True}
+
+    async def send(message: Any) -> None:
+        pass
+
+    async def main() -> None:
+        gateway = Gateway(app, settings, Keys(settings.api_keys), Traces(False), Metrics(), {})
+        headers = [(b"authorization", b"Bearer a")]
+        for number in range(1, 5):
+            scope = {"type": "http", "method": "POST", "path": "/v1/x", "headers": headers}
+            await gateway(scope, receive, send)
+            assert await asyncio.to_thread(given.wait, 60 if number == 4 else 0) == (number == 4)
+
+    before = sys.getrefcount(part)
+    gc.disable()
+    try:
+        asyncio.run(main())
+        assert sys.getrefcount(part) == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("streams", [False, True])
