@@ -369,7 +369,7 @@ def from_onnx_genai(
     folder: str | os.PathLike[str] | None = None,
     vocabulary: Vocabulary | None = None,
 ) -> TextModel:
-    """Wrap an ``onnxruntime_genai.Model`` and its ``Tokenizer`` that are already loaded.
+    """Wrap a loaded ``onnxruntime_genai.Model`` and its ``Tokenizer``.
 
     Args:
         og_model: the model.

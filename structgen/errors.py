@@ -62,7 +62,7 @@ _END = 1_000
 
 
 class StructgenError(Exception):
-    """Base of every error raised by structgen. Pickled and copied whole, attributes and all.
+    """Base class of all structgen errors. Pickling and copying keep the attributes.
 
     A message may repeat what somebody passed. Of a long one, ``str`` shows the beginning and end.
     """
@@ -388,7 +388,7 @@ class RequestError(OptionError):
 
 
 class Overloaded(StructgenError):
-    """As many requests wait for a model as may: this one was not taken. Send it again later.
+    """Too many requests wait for the model. Send this one again later.
 
     Attributes:
         retry_after: in how many seconds.
@@ -450,7 +450,7 @@ class ToolServerError(StructgenError):
 
 
 class Refused(StructgenError):
-    """A remote model, or what watches over it, declined to answer.
+    """A remote model or its content filter declined to answer.
 
     Attributes:
         text: what it said, or had written.
@@ -462,7 +462,7 @@ class Refused(StructgenError):
 
 
 class BatchError(StructgenError):
-    """Some outputs of a call for several went wrong; the others are here.
+    """Some of several outputs failed; the error has the others.
 
     Attributes:
         results: what the call would have returned, None where an output failed.

@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # what a checker knows of calling a model, it knows of this
 else:
 
     def generate(prompt: Any, output_type: Any = None, *more: Any, **options: Any) -> Any:
-        """Return what the default model answers, as a value of ``output_type``; a str without one.
+        """Ask the default model; return a value of ``output_type``, or a str without one.
 
         ``structgen.generate("The capital of France is ", Literal["Paris", "Rome"])``: one line,
         from nothing. The model is loaded by the first call, and kept.

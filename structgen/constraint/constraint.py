@@ -405,7 +405,7 @@ _FORMATS = (
 
 
 def warm_up(vocabulary: Vocabulary, *, grammars: bool = False) -> None:
-    """Make the tables that masks over ``vocabulary`` have in common.
+    """Load or make the tables that all masks over ``vocabulary`` need.
 
     They are made, or read from the user's cache folder, when they are first needed: the first
     constraint of a process waits for them. A server calls this when it starts.

@@ -136,7 +136,7 @@ def _by_end(way: tuple[float, bytes]) -> tuple[bool, bool, bytes]:
 
 
 def sample(output_type: Any, n: int = 10, seed: int = 0, **options: Any) -> list[str]:
-    """Texts of an output type, drawn evenly over its structure, without a model.
+    """Return random texts of an output type, drawn evenly over its structure, without a model.
 
     Args:
         output_type: anything that can be compiled.

@@ -80,7 +80,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """How good probabilities were on labelled examples.
+    """The quality of probabilities on labelled examples.
 
     Attributes:
         n: examples.
@@ -166,7 +166,7 @@ _LEAST_SLOPE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was fitted for one question, and how much better it is.
+    """A fitted calibration of one question, with its accuracy before and after.
 
     Attributes:
         temperature: above 1 the model was too sure, below 1 not sure enough.

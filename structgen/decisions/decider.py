@@ -798,7 +798,7 @@ def _loaded(name: str) -> Model | Embedder:
 
 @final
 class AsyncDecider(_AnyDecider["AsyncModel | Embedder", "AsyncModel | Embedder"]):
-    """Answers typed questions about a state, as `Decider`, without holding up the event loop.
+    """Answers typed questions about a state, as `Decider`, without blocking the event loop.
 
     The model runs in its process, where other calls have passes between those of a decision; an
     embedder runs in a thread.

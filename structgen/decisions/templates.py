@@ -23,7 +23,7 @@ _PLACE = re.compile(r"\{(state|question|options|label|description)\}")
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """How one question about a state becomes a prompt.
+    """The text that turns a question about a state into a prompt.
 
     Places are written ``{state}``, ``{question}`` and ``{options}``; all else stands as it is,
     other braces too. Where ``{state}`` comes before the others, it is read once for all questions.

@@ -132,7 +132,7 @@ def pieces(model: Model, run: Run) -> Generator[Chunk, None, None]:
 
 @final
 class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T_co]"]):
-    """An output being generated: an iterator over its value as far as it has been written.
+    """An output being generated: an iterator over its growing value.
 
     Each `structgen.Partial` has more than the one before it; the last one is `Partial.complete`,
     and its `Partial.value` is what `Generator.parse` gives. Use it as a context manager, or call

@@ -48,7 +48,7 @@ _LONGEST_TAIL = 64
 
 @dataclass(frozen=True, slots=True)
 class Think:
-    """How a model is to think before it answers; ``think=300`` is ``think=Think(300)``.
+    """How a model thinks before it answers; ``think=300`` is ``think=Think(300)``.
 
     Attributes:
         max_tokens: most tokens of the thought, its tags included.
@@ -238,7 +238,7 @@ _PROBE = "Zprobe draftZ"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """How a model is to draft its answer; ``draft=True`` is ``draft=Draft()``.
+    """How a model drafts its answer; ``draft=True`` is ``draft=Draft()``.
 
     Attributes:
         max_tokens: most tokens of the draft; None: as many as ``max_new_tokens``.

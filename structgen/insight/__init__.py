@@ -1,4 +1,4 @@
-"""What can be said of an output beside its text: why each token, how sure of each value.
+"""Explain outputs: why each token, how sure the model is of each value.
 
 In reading order: `json_places` (paths and spans of a document's bytes), `trace` (what happened at
 each step, and why a token was not allowed), `alternatives` (values that were a choice among few),

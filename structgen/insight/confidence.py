@@ -210,7 +210,7 @@ TOLERANCE = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of the things that a value could have been.
+    """One alternative of a value.
 
     Attributes:
         value: of JSON the value, else the text.
@@ -288,7 +288,7 @@ class ValueConfidence:
 
 
 class Confidence(Mapping[str, ValueConfidence]):
-    """How sure the model is of each value of an output that was a choice among few.
+    """The probability of each value of an output that was a choice among few.
 
     A mapping from JSON path (``$`` for the whole output) to `ValueConfidence`: booleans, enums,
     literals, small ranges of integers, and unions of these. Paths come from the output type and

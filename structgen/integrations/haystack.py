@@ -252,7 +252,7 @@ class Loading:
 
 @component
 class StructgenChatGenerator(Loading):
-    """A local chat model whose calls of tools and structured outputs have their form by mask.
+    """A local chat model. Masks enforce its tool calls and structured outputs.
 
     The model is loaded by the first run, or by ``warm_up``, into a process of its own.
     """

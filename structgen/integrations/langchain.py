@@ -385,7 +385,7 @@ _CHOICES = {"any": "required", True: "required", False: "none"}
 
 
 class ChatStructgen(BaseChatModel):
-    """A local chat model whose calls of tools and structured outputs have their form by mask.
+    """A local chat model. Masks enforce its tool calls and structured outputs.
 
     The model is loaded by the first request, into a process of its own.
 

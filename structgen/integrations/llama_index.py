@@ -211,7 +211,7 @@ _OF_CALLS = ("tool_required", "tool_choice", "allow_parallel_tool_calls")
 
 
 class StructgenLLM(FunctionCallingLLM):
-    """A local chat model whose calls of tools and structured outputs have their form by mask.
+    """A local chat model. Masks enforce its tool calls and structured outputs.
 
     The model is loaded by the first request, into a process of its own.
 

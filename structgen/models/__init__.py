@@ -66,7 +66,7 @@ def path(
     target: str = "cpu",
     dtype: str | None = None,
 ) -> Path:
-    """Folder of a model, fetched and converted first if need be.
+    """Return the folder of a model; fetch and convert it first if needed.
 
     Args:
         name: a local folder with ``genai_config.json`` (or, for an embedder, with
@@ -99,7 +99,7 @@ def path(
 def check(
     name: str | os.PathLike[str], *, task: Literal["generate", "embed"] | None = None
 ) -> None:
-    """Check that `path` can know a model by a name, as far as that is told without fetching.
+    """Check that a name can be a model's, without fetching it.
 
     Args:
         name: as in `path`.

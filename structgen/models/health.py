@@ -177,7 +177,7 @@ class Health:
 
 
 def examine() -> Health:
-    """Look at everything. Cost: two seconds or so, most of it to start the runtimes once."""
+    """Check this installation. Takes about two seconds, most of it to start the runtimes."""
     runtime = _try_runtimes()
     distributions = _distributions()
     findings = [

@@ -146,7 +146,7 @@ _REFUSED = "The call was not approved."
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """A call that waits for leave to run: what ``approve`` is called with.
+    """A call that waits for approval: the argument of ``approve``.
 
     Attributes:
         name: the tool's.

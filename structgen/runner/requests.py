@@ -399,7 +399,7 @@ MaxTokens = Annotated[int | None, OptionField("max_new_tokens", "max_completion_
 
 
 class ChatRequest(Sampled):
-    """A chat: messages in, the assistant's answer out. A str for ``messages`` is the user's one.
+    """A chat: messages in, the assistant's answer out. A str for ``messages`` is one user message.
 
     Attributes:
         messages: the chat.
@@ -564,7 +564,7 @@ def are_tokens(given: Any) -> bool:
 
 
 class EmbeddingRequest(Request):
-    """Texts whose vectors are wanted.
+    """Texts to embed.
 
     Attributes:
         input: a text, or a list of texts.
@@ -588,7 +588,7 @@ class EmbeddingRequest(Request):
 
 
 class TranscriptionRequest(Request):
-    """A sound whose words are wanted.
+    """A sound to transcribe.
 
     Attributes:
         file: a `structgen.media.Audio`, or what it is made of.
@@ -626,7 +626,7 @@ class TranscriptionRequest(Request):
 
 
 class RerankRequest(Request):
-    """Documents to be put in the order of how well they answer a query.
+    """Documents to rank by how well they answer a query.
 
     Attributes:
         query: what is asked.

@@ -323,7 +323,7 @@ AgenticEnd: TypeAlias = Literal["answer", "calls", "rounds", "repeats"]
 
 
 class AgenticToolCall(Shape):
-    """A call of a tool that the Runner took care of, in one of an agent's rounds.
+    """A tool call that the Runner handled in one of an agent's rounds.
 
     Attributes:
         round: in which, from 1.
@@ -381,7 +381,7 @@ class SearchPassage(Shape):
 
 
 class File(Shape):
-    """A file that a model's code has made.
+    """A file that a model's code wrote.
 
     Attributes:
         id: for `Runner.find_file`.

@@ -48,7 +48,7 @@ ResultT = TypeVar("ResultT")
 
 
 class ToolFailure(Exception):
-    """What a tool raises to tell the model what went wrong, in its own words and no others.
+    """Raise this in a tool to show the model exactly this text as the error.
 
     Attributes:
         detail: the message for the caller, if that says more.
@@ -61,7 +61,7 @@ class ToolFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What one run of a tool came to.
+    """The outcome of one run of a tool.
 
     Attributes:
         content: the text that the model gets.

@@ -35,7 +35,7 @@ with each quote."""
 
 
 class DocumentMissing(OutputTypeError):
-    """A `Quote` leaves its document open, and the call has not given it."""
+    """A `Quote` names a document that the call does not pass."""
 
 
 class _Given(dict[str, str]):
@@ -286,7 +286,7 @@ class Quote(TextPattern[QuotedText]):
             document = given.get(self.source)
         if document is None:
             raise DocumentMissing(
-                f"{self!r} leaves its document open. Give it to the call: "
+                f"{self!r} needs its document. Pass it: "
                 f"generator(prompt, quote_from={{{self.source!r}: text}})."
             )
         _check_document(document)

@@ -22,7 +22,7 @@ from .sums import Combining, Typed
 
 @dataclass(frozen=True, slots=True)
 class Text(TextPattern[str]):
-    """Exactly this text: to begin a sum of texts and types with.
+    """Exactly this text. Begin a sum of texts and types with it.
 
     ``Text("Name: ") + Regex("[A-Z][a-z]+") + "\\nAge: " + int`` is an output type: one after the
     other. It parses to the whole text; for the values by name see `Template`.

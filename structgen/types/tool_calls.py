@@ -26,7 +26,7 @@ from .sums import Combining, Typed
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Call:
-    """A call that the model asks for and nobody has made yet.
+    """A call that the model asks for. structgen has not run it.
 
     Equal to another call of the same function with equal arguments; pickled if the function is.
 

@@ -87,7 +87,7 @@ class GrowingParts:
 
 @final
 class Partial(Generic[T_co]):
-    """A value of type ``T_co`` as far as it has been written.
+    """A value of type ``T_co`` that the model is still writing.
 
     A field is there from when it is settled: a number, a date or a choice when it is whole; text
     while it grows, and objects and lists, which are a `Partial` until they are whole. Fields are
