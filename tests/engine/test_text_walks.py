@@ -11,10 +11,10 @@ import pytest
 import real_tokenizers
 
 import structgen
+from engine.walks import brute_force_ids
 from structgen import JsonSchema, Regex
 from structgen.constraint.constraint import Constraint
 from structgen.constraint.cursor import Cursor
-from structgen.constraint.engine import Engine
 from structgen.masks.reach import Reach
 from structgen.masks.token_masks import MaskEngine
 
@@ -82,25 +82,6 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def by_machine(constraint: Constraint | Engine, state: int) -> set[int]:
-    """The tokens that the machine can read from ``state``: trie and machine, byte by byte."""
-    trie = constraint.vocabulary.trie
-    machine = constraint.machine if isinstance(constraint, Engine) else inside.machine(constraint)
-    first, count, byte = (a.tolist() for a in (trie.first_child, trie.n_children, trie.byte))
-    out: set[int] = set()
-    stack = [(state, 0)]
-    while stack:
-        at, node = stack.pop()
-        for child in range(first[node], first[node] + count[node]):
-            to = machine.step(at, byte[child])
-            if to:
-                out.update(trie.ids_at(child))
-                stack.append((to, child))
-    if machine.is_accepting(state):
-        out.update(constraint.vocabulary.eos_token_ids)
-    return out
-
-
 def masked(cursor: Cursor, size: int) -> set[int]:
     mask = np.zeros((size + 31) // 32, np.uint32)
     cursor.fill_mask(mask)
@@ -114,7 +95,9 @@ def check_walk(constraint: Constraint, rng: random.Random, steps: int, checks: f
     for _ in range(steps):
         allowed = masked(cursor, constraint.vocabulary.size)
         if rng.random() < checks:
-            assert allowed == by_machine(constraint, inside.state(cursor))
+            assert allowed == brute_force_ids(
+                constraint, inside.state(cursor), constraint.vocabulary
+            )
         going_on = sorted(allowed - ends)
         if not going_on:
             return
@@ -211,7 +194,7 @@ def test_counters_too_far_away_to_matter_are_told_from_those_that_are_not(patter
             cursor.accept(ord('"'))
             for _ in range(20):
                 allowed = masked(cursor, vocabulary.size)
-                assert allowed == by_machine(constraint, inside.state(cursor))
+                assert allowed == brute_force_ids(constraint, inside.state(cursor), vocabulary)
                 if engine.configurations(inside.state(cursor)) != inside.machine(
                     constraint
                 ).configurations(inside.state(cursor)):
@@ -271,7 +254,7 @@ def test_texts_that_are_one_run(options: dict[str, Any], size: str) -> None:
             cursor.accept(ord('"'))
             for _ in range(8):
                 allowed = masked(cursor, vocabulary.size)
-                assert allowed == by_machine(constraint, inside.state(cursor))
+                assert allowed == brute_force_ids(constraint, inside.state(cursor), vocabulary)
                 allowed.discard(len(tokens))
                 if has_budget:
                     # No token leads further from the end than the engine says.
@@ -361,7 +344,7 @@ def test_keys_that_may_be_anything_are_told_apart(order: Any) -> None:
         cursor = constraint.start()
         for _ in range(14):
             allowed = masked(cursor, vocabulary.size)
-            assert allowed == by_machine(constraint, inside.state(cursor))
+            assert allowed == brute_force_ids(constraint, inside.state(cursor), vocabulary)
             reach = Reach(engine).most(inside.state(cursor))
             allowed -= set(vocabulary.eos_token_ids)
             for token in allowed:
@@ -412,7 +395,7 @@ def test_strings_of_which_the_same_is_left_share_a_walk(remainder: str) -> None:
     second = walk(cursor)
     assert first == second == walk(after("(?:kl|b)", b"b", alone))
     assert first[0] is not None
-    assert second[1] == by_machine(inside.engine(cursor), inside.state(cursor))
+    assert second[1] == brute_force_ids(cursor, inside.state(cursor), shared)
     # Something else is left one character later, or of a shorter text.
     assert walk(after("a", b"aa", shared))[0] != first[0]
 
@@ -454,7 +437,7 @@ def test_numbers_whose_digits_only_are_counted(spelling: Any, digits: str) -> No
             for _ in range(14):
                 allowed = masked(cursor, vocabulary.size)
                 state = inside.state(cursor)
-                assert allowed == by_machine(constraint, state)
+                assert allowed == brute_force_ids(constraint, state, vocabulary)
                 alike += engine.configurations(state) != machine.configurations(state)
                 reach = Reach(engine).most(state)
                 allowed.discard(len(tokens) - 1)
@@ -496,4 +479,6 @@ def test_states_that_differ_by_few_characters(schema: dict[str, Any], text: str)
     tokens = {token: number for number, token in enumerate(vocabulary.tokens)}
     for byte in text.encode():
         cursor.accept(tokens[bytes([byte])])
-        assert masked(cursor, vocabulary.size) == by_machine(constraint, inside.state(cursor))
+        assert masked(cursor, vocabulary.size) == brute_force_ids(
+            constraint, inside.state(cursor), vocabulary
+        )

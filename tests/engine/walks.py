@@ -134,7 +134,9 @@ def _columns(vocabulary: Vocabulary) -> tuple[list[int], list[npt.NDArray[np.uin
     return ids, columns
 
 
-def brute_force_ids(constraint: Constraint, state: int, vocabulary: Vocabulary) -> set[int]:
+def brute_force_ids(
+    constraint: Constraint | Cursor, state: int, vocabulary: Vocabulary
+) -> set[int]:
     """Every token tried byte by byte on the machine; nothing of masks or tries."""
     return _tried(inside.machine(constraint), state, vocabulary, None)
 
