@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from structgen.errors import OutputTypeError, RequestError, SchemaError
+from structgen.grammar.cfg import dialect_of
 from structgen.grammar.json_schema import closed
 from structgen.types import Cfg, Choice, JsonSchema, Regex, ToolCalls, cache_key, lower
 
@@ -75,6 +76,13 @@ def name_of(tool: Any) -> str:
 
 
 # -- one tool ---------------------------------------------------------------------------------
+
+
+def dialect(kind: str, grammar: str) -> str:
+    """The notation of a grammar whose ``grammar_type`` is ``"lark"`` or ``"gbnf"``; of Lark's,
+    llguidance's has a statement of its own, as clients of vLLM and mistral.rs write it."""
+    is_guidance = kind == "lark" and dialect_of(grammar) == "llguidance"
+    return "llguidance" if is_guidance else kind
 
 
 def closed_function(function: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,7 +354,7 @@ def _grammar(request: Sampled) -> Wanted:
         raise RequestError(f"grammar: of the type {kind} it is a text.", param=param)
     try:
         # A path would read files of this machine for whoever sends requests: no name has two lines.
-        type_ = Regex(given) if kind == "regex" else Cfg(f"{given}\n", dialect=kind)
+        type_ = Regex(given) if kind == "regex" else Cfg(f"{given}\n", dialect=dialect(kind, given))
     except OutputTypeError as error:
         raise placed(error, param) from error
     return Wanted(type_, (kind, given), param)

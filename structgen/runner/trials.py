@@ -32,7 +32,7 @@ from structgen.storage import KeptByBytes
 from structgen.types import Regex, lower
 from structgen.workers import STRANGER, owner
 
-from .constraints import refusal, wanted
+from .constraints import dialect, refusal, wanted
 from .hosts import resident
 from .loops import Places
 from .requests import ChatRequest, Sampled
@@ -96,7 +96,7 @@ def problems_of(
     if grammar_type in ("lark", "gbnf") and isinstance(grammar, str) and grammar.strip():
         return [
             {"message": one.message, "line": one.line, "path": None, "is_error": one.is_error}
-            for one in check_grammar.problems(grammar, None, grammar_type)
+            for one in check_grammar.problems(grammar, None, dialect(grammar_type, grammar))
         ]
     try:
         fields = {"grammar": grammar, "grammar_type": grammar_type}

@@ -89,6 +89,10 @@ def test_an_answer_of_a_type(runner: Runner) -> None:
         {"grammar": "[a-z]{3}-[0-9]{2}", "grammar_type": "regex"},
         {"grammar": 'start: "a" start "b" | "c"', "grammar_type": "lark"},
         {"grammar": 'root ::= "yes" | "no"', "grammar_type": "gbnf"},
+        {
+            "grammar": '%llguidance {}\nstart: w "."\nw[max_tokens=3]: /[a-z ]+/',
+            "grammar_type": "lark",
+        },
         {"grammar": ["left", "right"], "grammar_type": "choice"},
         {"grammar": json.dumps(SCHEMA), "grammar_type": "json_schema"},
         {"output_type": Literal["up", "down"]},
