@@ -21,6 +21,7 @@ OWN_WAY = {
     "models/embedding/session.py": "of one model, which does not live on in a child",
     "asking.py": "of one model",
     "workers/process.py": "of one process that was started here; a child starts its own",
+    "workers/scheduler.py": "of one model, which does not live on in a child",
     "workers/worker.py": "of a process of its own, which nobody forks",
     "insight/confidence.py": "of one result",
     "runner/code.py": "of one Runner, whose loop does not live on in a child",

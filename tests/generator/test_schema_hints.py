@@ -79,7 +79,7 @@ def test_what_is_no_json_has_no_schema(output_type: Any) -> None:
 
 def test_texts_and_other_values_are_refused() -> None:
     model = Heard()
-    with pytest.raises(OptionError, match="prompt that is a text"):
+    with pytest.raises(OptionError, match="with_schema_hint=True needs a chat"):
         Generator(model, Meeting, with_schema_hint=True)("When?", max_new_tokens=90)
     with pytest.raises(OptionError, match="with_schema_hint='yes' is not a bool"):
         Generator(model, Meeting, with_schema_hint="yes")  # type: ignore[arg-type]
