@@ -3,7 +3,8 @@
 The text is derived once more from the grammar's rules, by Earley's algorithm over bytes; what a
 terminal takes, its automaton says. Of several derivations one counts: of a rule's alternatives the
 first that fits, and of its parts the last one is as short as can be, then the one before it, as in
-templates. Special tokens have no text: they stand wherever they may. Knows no masks.
+templates. The text of a named token is its name, that of one by its id any character or more; or,
+in a text that was decoded without them, none. Knows no masks.
 
 Jay Earley, An efficient context-free parsing algorithm, 1970.
 """
@@ -103,8 +104,11 @@ class Capturing:
             ParseError: it is no text of the grammar, or there are too many ways to derive it.
         """
         data, steps = text.encode("utf-8", "surrogatepass"), _Steps(text)
-        ends = partial(self._ends, steps)
+        ends = partial(self._ends, steps, True)
         spans = _Derivation(self._grammar, data, ends, steps).spans()
+        if spans is None and any(isinstance(t, ir.SpecialToken) for t in self._grammar.terminals):
+            ends = partial(self._ends, steps, False)
+            spans = _Derivation(self._grammar, data, ends, steps).spans()
         if spans is None:
             raise ParseError(f"The text does not fit {self._name}: {shown(text)}.", text=text)
         captured: dict[int, list[ir.Capture]] = defaultdict(list)
@@ -120,16 +124,31 @@ class Capturing:
                 found.append((one.name, (more[len(part) :] if one.is_tail else part).decode()))
         return CapturedText(text, tuple(found))
 
-    def _ends(self, steps: _Steps, terminal: int | ir.Regex, data: bytes, at: int) -> list[int]:
-        """Where a text of a terminal may end that begins at a place of ``data``."""
+    def _ends(
+        self, steps: _Steps, with_tokens: bool, terminal: int | ir.Regex, data: bytes, at: int
+    ) -> list[int]:
+        """Where a text of a terminal may end that begins at a place of ``data``.
+
+        ``with_tokens``: special tokens have texts.
+        """
         from structgen.automaton.core import TextHistory
 
         machine = self._machine(terminal)
         if machine is None:
             return []
-        if isinstance(machine, ir.SpecialToken):
-            return [at]
         found: list[int] = []
+        if isinstance(machine, ir.SpecialToken):
+            name = machine.text.encode()
+            if not with_tokens:
+                found = [at]
+            elif name.startswith((b"<[", b"<!", b"!<")):
+                # What it says depends on the vocabulary: characters that nothing else accounts for.
+                found = [end for end in range(at + 1, len(data)) if data[end] & 0xC0 != 0x80]
+                found += [len(data)] if at < len(data) else []
+            elif data.startswith(name, at):
+                found = [at + len(name)]
+            steps.take(len(found))
+            return found
         state, end = machine.start, at
         for end in range(at, len(data)):
             state = machine.step(state, data[end])

@@ -58,6 +58,13 @@ def captured(grammar: str, text: str) -> tuple[tuple[str, str], ...]:
         ('start: a\na[capture]: a | ""', "", [("a", "")]),
         ('start: "é" foo\nfoo[capture]: %json {"type": "array"}', "é[1, 2]", [("foo", "[1, 2]")]),
         ("start: <|tool|> foo\nfoo[capture]: /é+/", "éé", [("foo", "éé")]),
+        ("start: <|tool|> foo\nfoo[capture]: /é+/", "<|tool|>éé", [("foo", "éé")]),
+        ("start: foo <|t|>\nfoo[capture]: /.*/ <|t|>?", "a<|t|>", [("foo", "a")]),
+        (
+            'start: "é" foo <[7]> bar\nfoo[capture]: <[^3-5]>\nbar[capture]: "x"',
+            "ééax",
+            [("foo", "é"), ("bar", "x")],
+        ),
         ("start: %lark {\nstart: foo\nfoo[capture]: /a/\n}", "a", [("foo", "a")]),
     ],
 )
