@@ -399,3 +399,17 @@ def test_patterns_nested_too_deeply_are_told(terminal: str, depth: int) -> None:
     pattern = "(b|" * depth + "a" + ")" * depth
     with pytest.raises(CompileLimitExceeded, match="nested too deeply"):
         structgen.compile(Cfg(f"start: A\n{terminal.format(pattern)}"), TINY)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ('root ::= "a" "b\\ud800c"? "d" | "\\ud800"', "gbnf"),
+        ('root ::= "a" "b\ud800c"? "d" | "\ud800"', "ebnf"),
+        ('root ::= "a" "\\udfff"? "d" | "\\ud800" "a"', "xgrammar"),
+        ('start: "a" "\\ud800"? "d" | "b" n\nn: "\\ud800"', "llguidance"),
+    ],
+)
+def test_what_holds_half_a_surrogate_pair_is_no_text(text: str, dialect: str) -> None:
+    constraint = structgen.compile(Cfg(text, dialect=dialect), TINY)
+    assert constraint.start().forced_bytes() == b"ad"

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from structgen.automaton import liveness
-from structgen.automaton.regex.alphabet import Alphabet
+from structgen.automaton.regex.alphabet import NO_ATOM, Alphabet
 from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.automaton.regex.derivatives import char_sets
 from structgen.automaton.regex.expressions import EPSILON, NONE
@@ -613,7 +613,7 @@ class Terminals:
         self.literals: dict[int, bytes] = {}
         minterms = {char: self.alphabet.minterm(ord(char)) for char in written}
         unwritable = {
-            char for char, minterm in minterms.items() if not self._writable >> minterm & 1
+            char for char, m in minterms.items() if m == NO_ATOM or not self._writable >> m & 1
         }
         self.starts: list[int] = []
         for i, (terminal, text, parsed) in enumerate(zip(terminals, texts, trees, strict=True)):
@@ -627,7 +627,7 @@ class Terminals:
                     self.literals[i] = text.encode()
                     key: _Key = (((node, self.lookahead.anything),), (), 0, -1)
                     start = self._state_of(key, i, True)
-                self._first[i] = 1 << minterms[text[0]]
+                self._first[i] = 0 if is_dead else 1 << minterms[text[0]]
             else:
                 literal = _text_of(parsed) or ""
                 masks = [self.alphabet.mask(((ord(char), ord(char)),)) for char in literal]
