@@ -318,8 +318,14 @@ class _Scope:
 
     def _rule_options(self) -> dict[str, Any]:
         options: dict[str, Any] = {}
+        given: set[str] = set()
         while not self._take("]"):
             key = self._must("rule")
+            if key.text in given:
+                self._wrong(f"{key.text} is given twice", key.at)
+            given.add(key.text)
+            if "stop" in given and given & {"suffix", "lazy"}:
+                self._wrong("A rule ends at stop=, or at suffix= or lazy. Leave one out", key.at)
             if key.text in ("max_tokens", "temperature"):
                 self._must("=")
                 options[key.text] = self._limit(key, self._must("number"))
@@ -332,7 +338,7 @@ class _Scope:
                     written = self._must("string")
                     options["capture"] = json.loads(written.text)
             elif key.text == "lazy":
-                options["suffix"] = None
+                options.setdefault("suffix", None)
             elif key.text in ("stop", "suffix"):
                 self._must("=")
                 options[key.text] = self._next
@@ -675,7 +681,8 @@ class _Scope:
         if token.kind == "grammar":
             self._wrong("There are no other grammars here. Write %lark {…} or %json {…}", token.at)
         if self._in_terminal:
-            self._wrong(f"{token.text} cannot be in a terminal, only in rules", token.at)
+            where = "a terminal, or a rule with options other than capture"
+            self._wrong(f"{token.text} cannot be in {where}", token.at)
         if token.kind == "rule":
             number = self._computed(int) if self._take("::") else None
             return self.rule(token.text.lstrip("!?"), token.at, number)
