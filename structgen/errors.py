@@ -46,15 +46,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 
-def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+def did_you_mean(word: object, known: Iterable[str], most: int = 1) -> str:
     """A question about the names that are nearest to ``word``, after a blank; or nothing."""
-    near = difflib.get_close_matches(word, known, most)
+    near = difflib.get_close_matches(str(word), known, most)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def counted(number: int, noun: str) -> str:
     """``1 error``, ``2 errors``, for messages."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def failure(error: Exception) -> str:
+    """Why a file cannot be read, without its name, which the text of an OSError repeats."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 _LONGEST_MESSAGE = 4_000

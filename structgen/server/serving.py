@@ -26,7 +26,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from structgen import models
-from structgen.errors import ModelNotFound, OptionError, printable
+from structgen.errors import ModelNotFound, OptionError, failure, printable
 from structgen.runner import ModelConfig, Runner
 
 from .app import create_app
@@ -351,7 +351,7 @@ def check_address(settings: Settings) -> None:
                 probe.bind(address)
     except OSError as error:
         raise OptionError(
-            f"Cannot listen on {place}: {error.strerror or error}. Pass another port (--port) "
+            f"Cannot listen on {place}: {failure(error)}. Pass another port (--port) "
             "or host (--host), or end what listens there."
         ) from error
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from structgen.errors import OptionError
+from structgen.errors import OptionError, failure
 from structgen.runner import MAX_VALUES
 from structgen.workers import MAX_MASK_WORK, MAX_WORK
 
@@ -214,7 +214,8 @@ def _read(file: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         text = Path(file).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"The configuration {os.fspath(file)} cannot be read: {error}.") from None
+        name = os.fspath(file)
+        raise OptionError(f"The configuration {name} cannot be read: {failure(error)}.") from None
     try:
         found: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -130,8 +130,15 @@ class ListCheck:
         from pydantic_core import core_schema
 
         schema: Any = handler(source)
-        check = schema.get("items_schema", {}).get("function", {}).get("function")
-        if schema["type"] != "list" or getattr(check, "__module__", None) != __name__:
+        other = schema["function"]["function"] if schema["type"] == "function-after" else None
+        if other is in_order:
+            checked: CoreSchema = schema
+            return checked  # then they are disjoint, too
+        if other is disjoint:
+            schema = schema["schema"]
+        items = schema.get("items_schema", {}) if schema["type"] == "list" else {}
+        check = items.get("function", {}).get("function")
+        if getattr(check, "__module__", None) != __name__:
             raise OutputTypeError(
                 f"{self!r} is for lists of quotes: Annotated[list[Annotated[str, Quote(...)]], "
                 f"{self!r}]."

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
-from structgen.errors import SchemaError
+from structgen.errors import SchemaError, failure
 from structgen.grammar.json_schema import child_path, is_keyword
 
 from .sums import Combining, Typed
@@ -174,7 +174,9 @@ def text_of_file(path: str | os.PathLike[str]) -> str:
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise SchemaError(f"The file {os.fspath(path)} cannot be read: {error}.") from error
+        raise SchemaError(
+            f"The file {os.fspath(path)} cannot be read: {failure(error)}."
+        ) from error
 
 
 def _document(source: str | os.PathLike[str]) -> Any:

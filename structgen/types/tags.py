@@ -112,7 +112,13 @@ class TaggedText(Combining, Typed["list[str | TaggedValue]"]):
         if not tags:
             raise OutputTypeError("TaggedText needs at least one Tagged(begin, type, end).")
         _check_counts("TaggedText", at_least, at_most)
-        triggers = (trigger,) if isinstance(trigger, str) else tuple(trigger)
+        is_one = isinstance(trigger, str) or not isinstance(trigger, Sequence)
+        triggers: tuple[Any, ...] = (trigger,) if is_one else tuple(trigger)
+        if not all(isinstance(one, str) for one in (*triggers, separator or "")):
+            raise OutputTypeError(
+                "TaggedText: trigger= is a text or several, and separator= a text; got "
+                f"trigger={trigger!r}, separator={separator!r}."
+            )
         if triggers and separator is not None:
             raise OutputTypeError(
                 "TaggedText: with a separator= there is no text before a trigger=."

@@ -331,7 +331,7 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("parallel", (bool, type(None)), "neither a bool nor None"),
     ("text", (bool, type(None)), "neither a bool nor None"),
     ("choice", str, "neither 'auto', 'required', 'none' nor a tool's name"),
-    ("syntax", (ToolSyntax, type(None)), "no ToolSyntax"),
+    ("syntax", (ToolSyntax, type(None)), "no ToolSyntax, as ToolSyntax.named(name) is"),
     ("instructions", (str, type(None)), "no str"),
     ("plain", bool, "no bool"),
     ("blank", bool, "no bool"),

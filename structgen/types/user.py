@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
 
-from structgen.errors import GrammarError, OutputTypeError, ParseError
+from structgen.errors import GrammarError, OutputTypeError, ParseError, failure
 from structgen.grammar import ir
 
 from .schemas import shown
@@ -254,7 +254,8 @@ class Cfg(Combining, Typed[str]):
                 with open(path, encoding="utf-8-sig") as file:
                     text = file.read()
             except (OSError, UnicodeDecodeError) as error:
-                raise GrammarError(f"The grammar file {path} cannot be read: {error}.") from error
+                why = failure(error)
+                raise GrammarError(f"The grammar file {path} cannot be read: {why}.") from error
         if dialect is not None and dialect not in cfg.DIALECTS:
             raise GrammarError(f"There is no grammar dialect {dialect!r}. {cfg.choose_dialect()}")
         object.__setattr__(self, "text", str(text).removeprefix(cfg.BYTE_ORDER_MARK))

@@ -83,6 +83,9 @@ def test_no_summary_of_a_command_is_cut(quick, group):
     ("arguments", "code", "message"),
     [
         (["dmeo"], 2, "No such command 'dmeo'"),
+        (["chat"], 2, "No such command 'chat'. Did you mean 'generate'?"),
+        (["pull", "x"], 2, "Did you mean 'models pull'?"),
+        (["models", "remove", "x"], 2, "Did you mean 'rm'?"),
         (["grammars", "show", "jsn"], 1, "Did you mean json"),
         (["grammars", "show", "sql"], 1, "Did you mean sql-select"),
         (["generate"], 2, "Missing argument 'PROMPT'"),

@@ -98,7 +98,7 @@ def test_options(model: Any) -> None:
         ({"regex": "a", "choices": ["b"]}, r"^regex and choices both say"),
         ({"regex": "a", "schema": City}, r"^regex and schema both say"),
         ({"schema": {"type": "wat"}}, r"schema\.type: "),
-        ({"regex": "[a-z]{50}", "max_tokens": 2}, r"a budget of 2 tokens is too small"),
+        ({"regex": "[a-z]{50}", "max_tokens": 2}, r"A budget of 2 tokens is too small"),
     ],
 )
 def test_errors(model: Any, options: dict[str, Any], message: str) -> None:

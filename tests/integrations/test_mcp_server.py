@@ -199,7 +199,7 @@ def test_vectors(server: Server[Any], runner: Runner) -> None:
             {"prompt": "x", "json_schema": {"properties": {"a": {"type": "wat"}}}},
             "json_schema.properties.a.type: ",
         ),
-        ("generate", {"prompt": "x", "regex": "[a-z]{50}", "max_tokens": 2}, "a budget of 2 "),
+        ("generate", {"prompt": "x", "regex": "[a-z]{50}", "max_tokens": 2}, "A budget of 2 "),
         ("extract", {"text": "x", "json_schema": {"type": "strin"}}, "json_schema.type: "),
         ("classify", {"text": "x", "labels": ["a", "a"]}, "labels: "),
         ("decide", {"text": "x", "questions": {"q": {"type": "wat"}}}, "questions.q: "),

@@ -225,7 +225,7 @@ def test_a_request_that_goes_wrong_ends_alone_and_is_told(caplog):
     added = [(0, params(good), None, outputs[0]), (1, params(bad), None, outputs[1])]
     with caplog.at_level(logging.ERROR, "structgen"):
         processor.update_state(SimpleNamespace(removed=[], added=added, moved=[]))
-    assert "the request in slot 1 ends, cut: a budget of 1 token is too small" in caplog.text
+    assert "the request in slot 1 ends, cut: A budget of 1 token is too small" in caplog.text
     first, second = processor.apply([None, None])
     assert second == set(TINY.eos_token_ids)
     assert first != second

@@ -73,7 +73,7 @@ def test_a_request_that_goes_wrong_ends_alone(found: dict[str, Any]) -> None:
     assert found["beside"] == ["", found["beside"][1]]
     assert found["beside"][1] in ("tea", "coffee", "cocoa")
     assert len(found["told"]) == 1
-    assert "a budget of 2 tokens is too small" in found["told"][0]
+    assert "A budget of 2 tokens is too small" in found["told"][0]
 
 
 def test_what_cannot_be_answered_is_refused_when_it_arrives(found: dict[str, Any]) -> None:

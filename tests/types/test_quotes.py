@@ -424,7 +424,12 @@ def test_lists_in_order_and_disjoint() -> None:
     for overlapping in (["The mill was", "mill was sold"], ["The mill"] * 3):
         with pytest.raises(ParseError, match="not disjoint"):
             listed(types.disjoint, *overlapping)
-    for output_type in (list[int], PIECES, list[str]):
+    for both in ((types.in_order, types.disjoint), (types.disjoint, types.in_order)):
+        ordered = lower(Annotated[(list[PIECES], *both)])
+        assert ordered.parse('["sold","The mill"]')[1].start == 19
+        with pytest.raises(ParseError, match="not in the order of the document"):
+            ordered.parse('["burnt","sold"]')
+    for output_type in (list[int], PIECES, list[str], tuple[PIECES, PIECES], list):
         with pytest.raises(OutputTypeError, match="is for lists of quotes"):
             lower(Annotated[output_type, types.in_order])
     constraint = structgen.compile(Annotated[list[PIECES], types.in_order], BYTES)

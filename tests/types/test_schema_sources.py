@@ -59,7 +59,9 @@ def test_a_file(tmp_path: Path) -> None:
     path.write_text('\ufeff{"type":"integer","maximum":7}', encoding="utf-8")
     for given in (path, str(path)):
         assert JsonSchema(given) == JsonSchema({"type": "integer", "maximum": 7})
-    with pytest.raises(SchemaError, match=r"missing\.json cannot be read"):
+    with pytest.raises(
+        SchemaError, match=r"^The file missing\.json cannot be read: No such file or directory\.$"
+    ):
         JsonSchema("missing.json")
     with pytest.raises(OutputTypeError, match="is a file, not a type"):
         lower(path)

@@ -231,7 +231,11 @@ def test_a_trigger_commits() -> None:
     assert set(allowed(cursor, LETTERS)) == {ord("p"), ord("g")}
     cursor.accept(ord("p"))
     assert bytes(cursor.forced_tokens()).startswith(b"ay>{")
-    for wrong in ({"trigger": "<tool"}, {"trigger": ""}, {"trigger": "<f", "separator": ","}):
+    for wrong in (
+        *({"trigger": one} for one in ("<tool", "", 3, ["<f", 3])),
+        *({"separator": one} for one in (3, [","])),
+        {"trigger": "<f", "separator": ","},
+    ):
         with pytest.raises(OutputTypeError, match=r"trigger="):
             TaggedText(ONE, TWO, **wrong)  # type: ignore[arg-type]
     with pytest.raises(OutputTypeError, match="at_least asks for more"):

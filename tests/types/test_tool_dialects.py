@@ -681,5 +681,7 @@ def test_what_closes_a_value_has_to_be_there() -> None:
 
 
 def test_there_is_no_other_name() -> None:
+    with pytest.raises(OutputTypeError, match="no tool syntax None"):
+        ToolSyntax.named(None)  # type: ignore[arg-type]
     with pytest.raises(OutputTypeError, match=r"no tool syntax 'kimi-k3'\. Did you mean 'kimi-k2'"):
         ToolSyntax.named("kimi-k3")
