@@ -160,11 +160,27 @@ def test_counted_frames_are_never_too_few():
     assert n_decoded > len(seeds(40)) / 5
 
 
+def _with(data, *places):
+    """A file with other bytes at some places."""
+    for at, other in zip(places[::2], places[1::2], strict=True):
+        data = data[:at] + other + data[at + len(other) :]
+    return data
+
+
+def test_frames_of_wav_are_as_wide_as_their_samples():
+    """19 MB that said each frame had 65,535 bytes were 41 minutes, and said to be no second."""
+    data = _with(sounds.wav(sounds.tone(), width=1), 32, b"\xff\xff")
+    assert sound.claimed_seconds(data) == 1
+    assert len(sound.decoded(data)) == 16_000
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"RIFF\0\0\0\0WAVE", "its WAV header is damaged"),
-        (sounds.wav(sounds.tone())[:30], "its header is damaged"),
+        (_with(sounds.wav(sounds.tone()), 24, bytes(4)), "its WAV header is damaged"),  # no rate
+        (_with(sounds.wav(sounds.tone()), 20, b"\xfe\xff", 44, b"\x11\0"), "WAV of kind 17"),
+        (sounds.wav(sounds.tone())[:30], "its WAV header is damaged"),
         (sounds.wav(sounds.tone())[:44], "it has no samples"),
         (sounds.wav(sounds.tone(1, 4_000), 4_000), "4,000 samples a second"),
         (sounds.wav(np.zeros((9, 3), np.float32)), "it has 3 channels"),

@@ -230,22 +230,30 @@ def _about(data: bytes) -> _About:
     raise PromptError("Audio: it is neither WAV nor MP3 nor FLAC. Convert it.")
 
 
-_WAV_KINDS = (1, 3, 6, 7, 0xFFFE)
-"""Integers, floats, A-law, µ-law, and any of these with a longer header: one sample each."""
+_WAV_KINDS = (1, 3, 6, 7)
+"""Integers, floats, A-law and µ-law: kinds whose samples have one size."""
+
+_KIND_BELOW = 0xFFFE  # of a longer header, which has the kind 24 bytes further on
 
 
 def _about_wav(data: bytes) -> _About:
-    at, form = 12, None
+    at, form = 12, 0
     for _ in range(_MOST_PARTS):
         if at + 8 > len(data):
             break
         name, size = struct.unpack_from("<4sI", data, at)
         if name == b"fmt ":
-            form = struct.unpack_from("<HHIIH", data, at + 8)
-        elif name == b"data" and form is not None:
-            kind, channels, rate, _, width = form
+            form = at + 8
+        elif name == b"data" and form:
+            kind, channels, rate, _, width, bits = struct.unpack_from("<HHIIHH", data, form)
+            if kind == _KIND_BELOW:
+                (kind,) = struct.unpack_from("<H", data, form + 24)
             if kind not in _WAV_KINDS:
                 raise PromptError(f"Audio: WAV of kind {kind} is not read. Convert it.")
+            if not rate:
+                break
+            if bits % 8 == 0:  # what the decoder goes by, whatever the width
+                width = bits * channels // 8
             return _About(rate, channels, min(size, len(data) - at - 8) // max(width, 1))
         at += 8 + size + size % 2
     raise PromptError("Audio: its WAV header is damaged.")
