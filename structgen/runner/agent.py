@@ -30,6 +30,7 @@ from structgen.errors import (
     OptionError,
     OutputTypeError,
     ParseError,
+    PromptError,
     RequestError,
     SessionError,
     StructgenError,
@@ -141,6 +142,7 @@ T = TypeVar("T")
 
 _GRACE_SECONDS = 5.0
 _MOST_REPEATS = 3  # of the same calls with the same results: the next round would be another
+_SHORT_RESULT = 200  # characters that are not cut to fit into the context
 _REFUSED = "The call was not approved."
 
 
@@ -243,6 +245,7 @@ class Agent:
         choice = self._request.tool_choice
         seen: Counter[Hashable] = Counter()
         end: AgenticEnd = "answer"
+        told: list[Message] = []
         for number in range(1, self._rounds + 2):
             if number > self._rounds:
                 end = "rounds"
@@ -262,7 +265,7 @@ class Agent:
             held: list[ChatChunk] = []
             explained = contextlib.nullcontext() if search is None else search.explained()
             with explained:
-                async with aclosing(ask(asked)) as pieces:
+                async with aclosing(self._fitting(ask, asked, told)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, ChatResponse):
                             response = piece
@@ -302,6 +305,26 @@ class Agent:
                 end = "repeats"
             messages = [*messages, said, *told]
             choice = further(choice)
+
+    async def _fitting(
+        self, ask: Callable[[ChatRequest], Asked], asked: ChatRequest, told: Sequence[Message]
+    ) -> Asked:
+        """Ask. While the prompt is too long, the longest of the last round's results is halved."""
+        while True:
+            try:
+                async with aclosing(ask(asked)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+                return
+            except PromptError as error:
+                longest = max(told, key=lambda one: len(one.text), default=None)
+                if not error.is_too_long or longest is None or len(longest.text) < _SHORT_RESULT:
+                    raise
+                half = len(longest.text) // 2
+                longest.content = f"{longest.text[:half]}… (cut: the first {half:,} characters)"
+                for record in self._log:
+                    if record.id == longest.tool_call_id:
+                        record.result, record.cut = longest.content, True
 
     def _follows(self, chunk: ChatChunk) -> bool:
         """Have a chunk follow those before it: one answer has one id, and begins once."""

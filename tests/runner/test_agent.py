@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from structgen import OptionError, RequestError
+from structgen import OptionError, PromptError, RequestError
 from structgen.runner import Metrics, Tool
 from structgen.runner.agent import Agent, ToolRequest
 from structgen.runner.constraints import wanted
@@ -332,6 +332,38 @@ class Even(BaseModel):
 
     def __call__(self) -> int:
         return self.n // 2
+
+
+class Small(Scripted):
+    """Its context holds ``room`` characters of results."""
+
+    room = 1_500
+
+    def _next(self, request: ChatRequest) -> ChatResponse:
+        if sum(len(one.text) for one in request.messages if one.role == "tool") > self.room:
+            raise PromptError("The prompt is too long.", is_too_long=True)
+        return super()._next(request)
+
+
+def test_results_are_cut_until_they_fit_the_context() -> None:
+    def huge() -> str:
+        return "x" * 10_000
+
+    def small() -> str:
+        return "y" * 300
+
+    model = Small([("huge", {}), ("small", {})], "Long.")
+    response = run(model, request(huge, small))
+    assert response.text == "Long."
+    first, second = log(response)
+    assert first.result == "x" * 655 + "… (cut: the first 655 characters)"
+    assert (second.result, first.cut, second.cut) == ("y" * 300, True, None)
+    told = [one.text for one in model.asked[1].messages if one.role == "tool"]
+    assert told == [first.result, second.result]
+    model = Small([("small", {})], "Long.")
+    model.room = 100
+    with pytest.raises(PromptError, match="too long"):
+        run(model, request(small))
 
 
 def test_the_model_is_told_of_failures_and_goes_on() -> None:
