@@ -71,10 +71,28 @@ def test_flac_and_mp3():
     assert len(sound.decoded(tagged)) == pytest.approx(50 * 1152 / 44_100 * 16_000, abs=2)
 
 
-@pytest.mark.parametrize("kind", ["flac", "mp3"])
+@pytest.mark.parametrize("rate", [15_999, 47_999, 95_999, 191_999])
+def test_the_runtime_resamples_nothing(rate, monkeypatch):
+    """19 MB of such WAV took it 8 s, in which nothing else was done."""
+    made, read = [], sound._read
+    monkeypatch.setattr(sound, "_read", lambda part: made.append(out := read(part)) or out)
+    found = sound.decoded(sounds.flac([1, 2, 3] * 5, rate=rate))
+    assert sum(map(len, made)) == 15 * 4096
+    assert len(found) == pytest.approx(15 * 4096 * 16_000 / rate, rel=1e-3)
+    made.clear()
+    found = sound.decoded(sounds.wav(sounds.tone(2, rate), rate))
+    assert sum(map(len, made)) == 2 * rate
+    pitch = np.abs(np.fft.rfft(found)).argmax() * 16_000 / len(found)
+    assert pitch == pytest.approx(440, abs=1)
+
+
+@pytest.mark.parametrize("kind", ["flac", "mp3", "wav"])
 def test_a_long_file_is_decoded_in_parts(kind, monkeypatch):
     values = np.random.default_rng(0).integers(-3000, 3000, 60).tolist()
-    data = sounds.flac(values, total=60 * 4096) if kind == "flac" else sounds.mp3(400)
+    whole = sounds.wav(np.random.default_rng(0).normal(0, 0.1, 200_001)) + b"LIST\4\0\0\0abcd"
+    data = {"flac": sounds.flac(values, total=60 * 4096), "mp3": sounds.mp3(400), "wav": whole}[
+        kind
+    ]
     whole = sound.decoded(data)
     monkeypatch.setattr(sound, "_PART", 30_000)
     longest, read = [], sound._read

@@ -53,7 +53,8 @@ class _About(NamedTuple):
     """What a file says of itself: samples a second, channels, and frames, too many perhaps.
 
     And where it is cut: where each part but the first begins, from where on the runtime reads for
-    it, and the frames before it. All parts begin with ``head``, and the first of them at ``first``.
+    it, and the frames before it. All parts begin with ``head``, and the first of them at ``first``;
+    of WAV, where all samples are one as wide as another, ``head`` is the form of each part.
     """
 
     rate: int
@@ -62,6 +63,7 @@ class _About(NamedTuple):
     cuts: Sequence[tuple[int, int, int]] = ()
     head: bytes = b""
     first: int = 0
+    end: int = 0
 
 
 def claimed_seconds(data: bytes) -> float:
@@ -105,15 +107,14 @@ def decoding(data: bytes) -> Passes[Samples]:
         )
     ends = [0, *(n_frames for _, _, n_frames in about.cuts), about.n_frames]
     longest = max(end - begin for begin, end in pairwise(ends)) * about.channels
-    if longest > 4 * _PART and data[:4] != b"RIFF":
+    if longest > 4 * _PART:
         raise PromptError("Audio: its frames do not follow one another. Convert it.")
     parts: list[Samples] = []
     for lead, part in _parts(data, about):
         if parts:
             yield
         parts.append(_read(lead + part)[len(_read(lead)) if lead else 0 :])
-    nearest = max(rate for rate in _RATES if rate <= about.rate)
-    return (yield from _resampling(np.concatenate(parts), nearest))
+    return (yield from _resampling(np.concatenate(parts), about.rate))
 
 
 def _read(data: bytes) -> Samples:
@@ -131,21 +132,30 @@ def _read(data: bytes) -> Samples:
 
 def _parts(data: bytes, about: _About) -> Iterator[tuple[bytes, bytes]]:
     """The parts of a file, each with what is to be decoded before it."""
-    if not about.cuts:
-        yield b"", data
-        return
     start = before = about.first
-    for at, needed, _ in (*about.cuts, (len(data), 0, 0)):
-        yield data[before:start], about.head + data[start:at]
+    is_wav = data[:4] == b"RIFF"
+    for at, needed, _ in (*about.cuts, (about.end or len(data), 0, 0)):
+        part = data[start:at]
+        yield data[before:start], _wav(about.head, part) if is_wav else about.head + part
         start, before = at, needed
 
 
 def wav(samples: Samples) -> bytes:
     """The samples as a WAV file."""
-    body = samples.astype("<f4").tobytes()
-    form = struct.pack("<IHHIIHH", 16, 3, 1, RATE, 4 * RATE, 4, 32)
-    whole = b"WAVEfmt " + form + b"data" + struct.pack("<I", len(body)) + body
+    form = struct.pack("<HHIIHH", 3, 1, RATE, 4 * RATE, 4, 32)
+    return _wav(form, samples.astype("<f4").tobytes())
+
+
+def _wav(form: bytes, body: bytes) -> bytes:
+    sizes = struct.pack("<I", len(form)), struct.pack("<I", len(body))
+    whole = b"WAVEfmt " + sizes[0] + form + b"data" + sizes[1] + body
     return b"RIFF" + struct.pack("<I", len(whole)) + whole
+
+
+def _nearest(rate: int) -> int:
+    """The rate that the runtime is told: at any other it makes another one of the samples itself,
+    which takes 8 s of 19 MB."""
+    return max((one for one in _RATES if one <= rate), default=_RATES[0])
 
 
 _ONE_SAMPLE = wav(np.zeros(1, np.float32))
@@ -153,7 +163,9 @@ _ONE_SAMPLE = wav(np.zeros(1, np.float32))
 
 def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
     """The samples at `RATE`, by Fourier transforms of some 8 seconds with an eighth around them:
-    yield between these."""
+    yield between these. A rate of which no eighth of a second fits is taken as the next ten."""
+    if math.gcd(rate, RATE) < 8:
+        rate = round(rate, -1)
     if rate == RATE:
         return samples
     common = math.gcd(rate, RATE)
@@ -254,7 +266,14 @@ def _about_wav(data: bytes) -> _About:
                 break
             if bits % 8 == 0:  # what the decoder goes by, whatever the width
                 width = bits * channels // 8
-            return _About(rate, channels, min(size, len(data) - at - 8) // max(width, 1))
+            width, first = max(width, 1), at + 8
+            n_frames = min(size, len(data) - first) // width
+            starts = range(_PART // 2, n_frames, _PART // 2)
+            cuts = [(first + i * width, first + i * width, i) for i in starts]
+            (length,) = struct.unpack_from("<I", data, form - 4)
+            head = data[form : form + 4] + struct.pack("<I", _nearest(rate))
+            head += data[form + 8 : form + min(length, 40)]
+            return _About(rate, channels, n_frames, cuts, head, first, first + n_frames * width)
         at += 8 + size + size % 2
     raise PromptError("Audio: its WAV header is damaged.")
 
@@ -297,7 +316,8 @@ def _about_flac(data: bytes) -> _About:
         last = this, size
         n_frames += size
     # It does not say how many frames there are.
-    head = data[:4] + b"\x80\0\0\x22" + data[8:21] + bytes([data[21] & 0xF0]) + bytes(20)
+    told = _nearest(rate) << 44 | told & (1 << 44) - (1 << 36)
+    head = data[:4] + b"\x80\0\0\x22" + data[8:18] + told.to_bytes(8, "big") + bytes(16)
     return _About(rate, channels, n_frames, cuts, head, first)
 
 
