@@ -131,5 +131,8 @@ def show(type_name: str, output: Path | None) -> None:
     drawn = svg(picture(regex))
     if output is None:
         click.echo(drawn, nl=False)
-    else:
+        return
+    try:
         output.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"--output {output} cannot be written: {error.strerror}.") from None

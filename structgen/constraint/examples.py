@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from structgen.automaton import build
+from structgen.automaton.cfg import spelling
 from structgen.automaton.core import GROW, Leaf, TextHistory
 from structgen.automaton.json import NumberLeaf, guidance
 from structgen.automaton.regex import RegexAutomaton
 from structgen.automaton.texts import flat
 from structgen.automaton.work import within
-from structgen.errors import OptionError
+from structgen.errors import OptionError, OutputTypeError
 from structgen.grammar import ir
 from structgen.types import Divider, is_text_of, lower, regular
 
@@ -71,18 +72,24 @@ class Sampler:
                     state = machine.resolve(state, tape)
                 if len(out) >= _LONG:
                     out += flat(machine.shortest_completion(state, tape))
-                    return out.decode()
+                    return self._shown(out)
                 ways = self._ways.get(state)
                 if ways is None:
                     ways = self._ways[state] = sorted(self._ways_of(state), key=_by_end)
                 which = choose([weight for weight, _ in ways]) if len(ways) > 1 else 0
                 _, ways_on = ways[which]
                 if not ways_on:
-                    return out.decode()
+                    return self._shown(out)
                 plain = [byte for byte in ways_on if byte in _PLAIN] or ways_on
                 out.append(plain[choose([1.0] * len(plain)) if len(plain) > 1 else 0])
                 tape.feed(bytes(out[-1:]))
                 state = machine.step(state, out[-1])
+
+    def _shown(self, data: bytearray) -> str:
+        """The text, with the names of special tokens."""
+        for number, token in enumerate(self._built.named_tokens):
+            data = data.replace(spelling(number), token.text.encode())
+        return data.decode()
 
     def _ways_of(self, state: int) -> Iterator[tuple[float, bytes]]:
         """The ways on from a state, each with its weight; without bytes for the end."""
@@ -173,9 +180,17 @@ def difference(old: Any, new: Any, n: int = 200, seed: int = 0) -> Difference:
 
     Of patterns and choices automata decide that. Of other types ``n`` texts of ``old`` are tried,
     half of them with members that no schema names; how JSON is spelt does not matter.
+
+    Raises:
+        OutputTypeError: a type is malformed, or ``old`` has special tokens.
     """
-    second = lower(new)
-    both = regular(lower(old).grammar), regular(second.grammar)
+    first, second = lower(old), lower(new)
+    for token in ir.special_tokens(first.grammar):
+        raise OutputTypeError(
+            f"difference() compares texts, and {first.name} has the special token {token.text!r}, "
+            "which is none. Leave it out of both types."
+        )
+    both = regular(first.grammar), regular(second.grammar)
     if both[0] is not None and both[1] is not None:
         beyond = ir.Intersect((both[0], ir.Complement(both[1])))
         if RegexAutomaton(beyond).is_empty():

@@ -433,6 +433,13 @@ def embedded(grammar: Grammar) -> Iterator[Embedded]:
             yield from (one for one in part.terminals if isinstance(one, Embedded))
 
 
+def special_tokens(grammar: Grammar) -> Iterator[SpecialToken]:
+    """The terminals of ``grammar`` that are tokens of the vocabulary."""
+    for part in flat(grammar):
+        if isinstance(part, ContextFree):
+            yield from (one for one in part.terminals if isinstance(one, SpecialToken))
+
+
 def has_temperatures(grammar: Grammar) -> bool:
     """Whether rules of ``grammar`` say what their tokens are sampled with."""
     return any(one.temperature is not None for one in embedded(grammar))

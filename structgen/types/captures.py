@@ -106,7 +106,7 @@ class Capturing:
         data, steps = text.encode("utf-8", "surrogatepass"), _Steps(text)
         ends = partial(self._ends, steps, True)
         spans = _Derivation(self._grammar, data, ends, steps).spans()
-        if spans is None and any(isinstance(t, ir.SpecialToken) for t in self._grammar.terminals):
+        if spans is None and any(ir.special_tokens(self._grammar)):
             ends = partial(self._ends, steps, False)
             spans = _Derivation(self._grammar, data, ends, steps).spans()
         if spans is None:

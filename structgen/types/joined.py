@@ -320,10 +320,8 @@ def _part(value: Any, where: str, lower: Lower) -> OutputType:
 
 def _check_is_text(grammar: ir.Grammar, where: str) -> None:
     """Refuse what is written with tokens that have no text, by which it could be read again."""
-    for part in ir.flat(grammar):
-        for terminal in part.terminals if isinstance(part, ir.ContextFree) else ():
-            if isinstance(terminal, ir.SpecialToken):
-                raise OutputTypeError(
-                    f"In {where}: its grammar names the special token {terminal.text!r}, which "
-                    "is not text: a template cannot be divided by it. Join parts with + instead."
-                )
+    for terminal in ir.special_tokens(grammar):
+        raise OutputTypeError(
+            f"In {where}: its grammar names the special token {terminal.text!r}, which is not "
+            "text: a template cannot be divided by it. Join parts with + instead."
+        )

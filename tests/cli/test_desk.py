@@ -82,6 +82,8 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.svg"
     assert run("show", "structgen.types:semver", "-o", str(file)) == 0
     ElementTree.parse(file)
+    assert run("show", "/a/", "-o", str(tmp_path / "no" / "a.svg")) == 1
+    assert "cannot be written: No such file or directory." in capsys.readouterr().err
     schema = tmp_path / "s.json"
     schema.write_text(SCHEMA)
     assert run("show", str(schema)) == 1

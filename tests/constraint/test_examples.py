@@ -18,7 +18,17 @@ from hypothesis import find, given, settings
 from pydantic import BaseModel, Field
 
 import structgen
-from structgen import Cfg, Choice, JsonSchema, OptionError, Regex, Tagged, Text, sample
+from structgen import (
+    Cfg,
+    Choice,
+    JsonSchema,
+    OptionError,
+    OutputTypeError,
+    Regex,
+    Tagged,
+    Text,
+    sample,
+)
 from structgen.constraint import difference
 from structgen.hypothesis import from_type
 from structgen.types import TaggedText, lower
@@ -127,6 +137,15 @@ def test_differences_of_patterns_by_brute_force() -> None:
             assert not re.fullmatch(new, found.witness)
             assert not beyond or len(found.witness) <= len(beyond[0])
     assert min(seen.values()) > 100
+
+
+def test_special_tokens_have_their_names() -> None:
+    grammar = Cfg('start: "é" <|a|> n <[3-5]>\nn[capture]: <|b|> "x"', dialect="llguidance")
+    assert sample(grammar, 1) == ["é<|a|><|b|>x<[3-5]>"]
+    assert lower(grammar).parse(sample(grammar, 1)[0]).captures == {"n": "<|b|>x"}
+    with pytest.raises(OutputTypeError, match=r"has the special token '<\|a\|>', which is none"):
+        difference(grammar, grammar)
+    assert difference(Text("é"), grammar) == ("é", True)
 
 
 def test_differences_of_other_types_are_searched() -> None:
