@@ -270,7 +270,7 @@ def installing(name: str, progress: Progress) -> Iterator[Path]:
         progress: told when there is another process to wait for.
 
     Raises:
-        DownloadError: the cache cannot be written, or the disk is full.
+        DownloadError: the cache cannot be written, others can write it too, or the disk is full.
     """
     work = _partial(name)
     with _locked(name, progress):
@@ -279,6 +279,9 @@ def installing(name: str, progress: Progress) -> Iterator[Path]:
                 _clean_abandoned()
                 make(work)
                 os.utime(work)  # It is not abandoned, however old.
+            reason = distrust(work)  # What is resumed may be a link to any file of the user's.
+            if reason is not None:
+                raise DownloadError(f"Nothing is fetched into the cache: {reason}")
             yield work
         except BaseException:
             with suppress(OSError):

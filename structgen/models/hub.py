@@ -135,7 +135,10 @@ def download(file: HubFile, url: str, target: Path, headers: dict[str, str]) -> 
     if file.size is None or arrived > file.size:
         part.unlink(missing_ok=True)
         arrived = 0
-    most = shutil.disk_usage(part.parent).free - _LEFT_FREE if file.size is None else file.size
+    most = file.size
+    if most is None:
+        cache.need_space(_LEFT_FREE)
+        most = shutil.disk_usage(part.parent).free - _LEFT_FREE
     try:
         with _Sink(io.FileIO(part, "ab"), most) as sink:
             http_get(
@@ -504,7 +507,7 @@ def _hub_file(file: dict[str, Any]) -> HubFile:
     git_id = (file.get("blobId") or "") if lfs is None else ""
     if not isinstance(path, str) or not isinstance(git_id, str):
         raise ValueError(f"it lists a file as {path!r}, with the id {git_id!r}")
-    if size is not None and not (type(size) is int and size >= 0):
+    if size is not None and not (type(size) is int and 0 <= size < 1 << 60):
         raise ValueError(f"it lists {path!r} with {size!r} bytes")
     return HubFile(path, size, sha256, git_id)
 

@@ -50,6 +50,8 @@ _MOST_BYTES = 16 << 20  # of one answer
 _MOST_STREAM = 4 << 20  # of one that is a stream, whose events have 1 MiB at most
 _ENCODING = "structgen_lines"  # of what a program writes: see `_Lines`
 _MOST_PAGES = 100  # of a server's list of tools
+_LONGEST_TOOL = 100_000  # characters of one's name, description and schema: they are in each prompt
+_LONGEST_NAMES = 2_000  # characters of names that a message has
 _MOST_RESUMED = 100  # times that streams which broke off are resumed at once,
 _RESUME_SECONDS = 0.5  # and then one in so long
 _CLOSE_SECONDS = 5.0  # that an HTTP server may take to hear that a session has ended
@@ -179,7 +181,7 @@ class Connection:
         names = [tool.name for tool in listed]
         missing = [name for name in only or () if name not in names]
         if missing:
-            known = printable(", ".join(names)) or "none"
+            known = printable(", ".join(names)[:_LONGEST_NAMES]) or "none"
             raise ToolServerError(
                 f"The MCP server {server.name} has no tool {missing[0]!r}. It has: {known}.",
                 server=server.name,
@@ -188,7 +190,8 @@ class Connection:
         for name, count in Counter(names).items():
             if count > 1 and name in wanted:
                 raise ToolServerError(
-                    f"The MCP server {server.name} lists several tools called {name!r}.",
+                    f"The MCP server {server.name} lists several tools called "
+                    f"{name[:_LONGEST_NAMES]!r}.",
                     server=server.name,
                 )
         offered = []
@@ -208,6 +211,12 @@ class Connection:
             "parameters": tool.input_schema,
         }
         try:
+            size = len(as_text(function))
+            if size > _LONGEST_TOOL:
+                raise OutputTypeError(
+                    f"its name, description and arguments have {size:,} characters, and may have "
+                    f"{_LONGEST_TOOL:,}: they are in each prompt."
+                )
             made = Tool(
                 {"type": "function", "function": function}, call, timeout=self._server._timeout
             )
@@ -216,8 +225,9 @@ class Connection:
         except OutputTypeError as error:
             why = "\n".join(map(printable, str(error).split("\n")))
             raise ToolServerError(
-                f"The tool {tool.name!r} of the MCP server {self._server.name} cannot be offered: "
-                f"{why}\n  Name the tools to offer with only=[...], without this one.",
+                f"The tool {tool.name[:_LONGEST_NAMES]!r} of the MCP server {self._server.name} "
+                f"cannot be offered: {why}\n  Name the tools to offer with only=[...], without "
+                "this one.",
                 server=self._server.name,
             ) from error
 

@@ -49,7 +49,7 @@ import numpy.typing as npt
 from structgen.errors import VocabularyError
 from structgen.storage.user_folder import contents
 
-MAX_TOKEN_ID = (1 << 24) - 1
+MAX_TOKEN_ID = (1 << 21) - 1
 """A file with ids above this is taken for malformed: the id → bytes table would fill the memory."""
 
 _MOST_TOKENS = 2_000_000
@@ -97,6 +97,7 @@ _CLEAN_UP = (
     (" do not", " don't"),
     *((f" {end}", end) for end in ("'s", "'ve", "'re")),
 )
+_SHOWN = 1_000  # characters of what is wrong
 _NOWHERE = Path("<tokenizer>", "tokenizer.json")
 """Where a tokenizer is that comes from no file. Nothing can be beside it."""
 
@@ -479,4 +480,6 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _fail(file: Path, problem: str, fix: str) -> NoReturn:
+    if len(problem) > _SHOWN:  # it may quote all of the file
+        problem = f"{problem[:_SHOWN]}…"
     raise VocabularyError(f"Cannot read the tokenizer file {file}: {problem}. {fix}") from None

@@ -317,7 +317,7 @@ _SHORT, _LONG = 1 << 14, 1 << 20
 
 _AT_ONCE = 100
 
-MAX_SIZE = 1 << 24
+MAX_SIZE = 1 << 21
 """Most ids of a vocabulary."""
 """To be raised whenever a tokenizer file would be read otherwise than before."""
 

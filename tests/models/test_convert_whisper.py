@@ -104,6 +104,15 @@ def test_damaged_weights_of_ctranslate2_are_refused(tmp_path):
             models.convert(source, tmp_path / "out", silent)
 
 
+def test_an_error_does_not_quote_all_of_a_file(tmp_path):
+    source = tiny_whisper.write_ctranslate2(tmp_path / "source")
+    whole = (source / "model.bin").read_bytes()
+    (source / "model.bin").write_bytes(whole[:26] + b"\xff" * 70_000)
+    with pytest.raises(ConversionError, match="is damaged") as caught:
+        models.convert(source, tmp_path / "out", silent)
+    assert len(str(caught.value)) < 1_000
+
+
 def test_options_of_other_models_are_refused(tmp_path):
     source = tiny_whisper.write(tmp_path / "source")
     for option in ({"hidden_states": True}, {"context_length": 9}, {"target": "cuda"}):

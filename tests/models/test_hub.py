@@ -169,8 +169,9 @@ def test_no_more_of_a_file_is_written_than_it_has(hub, cache_folder, name, monke
 
 @pytest.mark.parametrize(
     "said",
-    [{"rfilename": 5}, {"size": "9"}, {"size": -1}, {"size": 1e300}, {"blobId": ["x"]}, {"lfs": 3}],
-)
+    [{"rfilename": 5}, {"size": "9"}, {"size": -1}, {"size": 1e300}, {"size": 10**400},
+     {"blobId": ["x"]}, {"lfs": 3}],
+)  # fmt: skip
 def test_a_listing_that_lies(hub, monkeypatch, said):
     hub.repositories["org/lying"] = FILES
     of_file = hub_server._sibling
@@ -395,14 +396,30 @@ def graph_with_data(folder):
     return (folder / "model.onnx").read_bytes()
 
 
-def test_the_disk_must_have_room(hub, monkeypatch):
-    from structgen.models import cache
-
+@pytest.mark.parametrize("said", [{}, {"size": None}])
+def test_the_disk_must_have_room(hub, monkeypatch, said):
     hub.repositories["org/tiny-onnx"] = FILES
+    of_file = hub_server._sibling
+    monkeypatch.setattr(hub_server, "_sibling", lambda *file: of_file(*file) | said)
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda folder: SimpleNamespace(free=5000))
-    with pytest.raises(DownloadError, match="STRUCTGEN_CACHE"):
+    with pytest.raises(DownloadError, match=r"Not enough space .* STRUCTGEN_CACHE"):
         models.path("org/tiny-onnx")
     assert hub.downloads == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such modes and links")
+def test_nothing_is_fetched_to_where_others_can_put_links(hub, cache_folder, tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_bytes(FILES["model.onnx.data"][:100])
+    arriving = cache_folder / "partial" / "org--tiny-onnx" / COMMIT
+    arriving.mkdir(parents=True)
+    (arriving / "model.onnx.data.part").symlink_to(mine)
+    cache_folder.chmod(0o777)
+    hub.repositories["org/tiny-onnx"] = FILES
+    with pytest.raises(DownloadError, match=r"can be written by others .*chmod go-w"):
+        models.path("org/tiny-onnx")
+    assert len(mine.read_bytes()) == 100
+    assert hub.requests == 0
 
 
 @pytest.mark.parametrize(

@@ -546,13 +546,29 @@ def test_patterns_of_a_server_are_not_matched_with_what_its_tools_return(
 def test_a_list_of_tools_is_bounded_as_a_whole(
     long_answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp, "_MOST_BYTES", 1 << 20)
-    monkeypatch.setattr(Long, "listed", {"description": "x" * 400_000})
+    monkeypatch.setattr(mcp, "_MOST_BYTES", 1 << 18)
+    monkeypatch.setattr(Long, "listed", {"description": "x" * 90_000})
     with McpServer.http(long_answers):
         pass
     monkeypatch.setattr(Long, "cursors", ["1", "2", None])
-    with pytest.raises(ToolServerError, match="a list of tools of more than 1,048,576 bytes"):
+    with pytest.raises(ToolServerError, match="a list of tools of more than 262,144 bytes"):
         McpServer.http(long_answers).start()
+
+
+@pytest.mark.parametrize("what", ["name", "description", "inputSchema"])
+def test_a_tool_that_fills_each_prompt_is_refused(
+    long_answers: str, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    long: dict[str, Any] = {"inputSchema": {"type": "object", "description": "x" * 100_000}}
+    monkeypatch.setattr(Long, "listed", {what: long.get(what, "x" * 100_000)})
+    told = "cannot be offered: its name, description and arguments have 100,"
+    with pytest.raises(ToolServerError, match=told) as raised:
+        McpServer.http(long_answers).start()
+    assert len(str(raised.value)) < 3_000
+    monkeypatch.setattr(Long, "names", ["say", "say"])
+    with pytest.raises(ToolServerError) as raised:
+        McpServer.http(long_answers, only=["say", "more"]).start()
+    assert len(str(raised.value)) < 3_000
 
 
 def test_a_server_that_does_not_take_leave_is_left(

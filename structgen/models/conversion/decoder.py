@@ -310,6 +310,7 @@ class Names:
 
 MOST_DIMENSIONS = 8  # of a tensor; the product of a million would take hours
 _LARGEST_HEAD = 1 << 14
+_SHOWN = 300  # characters of an error, which may quote what it is about
 _MOST_POSITIONS = 1 << 21  # each takes a row in tables of cosines and sines,
 _LARGEST_TABLE = 1 << 28  # which have half as many numbers as this
 
@@ -344,7 +345,7 @@ def understood(path: Path) -> Iterator[None]:
     except NOT_UNDERSTOOD as error:
         raise ConversionError(
             f"{path} is damaged: what it says of itself cannot be understood "
-            f"({printable(repr(error))}). Fetch it again."
+            f"({printable(repr(error)[:_SHOWN])}). Fetch it again."
         ) from error
 
 
