@@ -36,7 +36,7 @@ from structgen.errors import PromptError, SessionError
 from structgen.options import Whole
 from structgen.storage import fork_safe
 
-from .fields import place, steps_of
+from .fields import check_json, place, steps_of
 from .requests import Message
 from .tools import check_seconds
 
@@ -150,8 +150,8 @@ class Database:
         connection.execute("BEGIN IMMEDIATE")
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if owner == 0 and tables == 0:
+        made = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        if owner == 0 and not made:
             connection.execute(_TABLE)
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {_VERSION}")
@@ -164,6 +164,11 @@ class Database:
             raise SessionError(
                 f"{self.path} was written by another version of structgen (form {version}; this "
                 f"one reads form {_VERSION}). It was left as it is."
+            )
+        elif made != [(_TABLE.strip(),)]:  # a trigger or a view may run for ever
+            raise SessionError(
+                f"{self.path} has other tables, views or triggers than structgen makes. It was "
+                "left as it is. Name another file."
             )
         connection.execute("COMMIT")
 
@@ -391,6 +396,8 @@ class Sessions:
         found = connection.execute(
             "SELECT turn, created, used, messages FROM sessions WHERE id = ?", (session_id,)
         ).fetchone()
+        if found is not None and [*map(type, found)] != [int, float, float, str]:
+            raise _damaged(session_id, "Its row has values of other types.")
         return None if found is None else Row(*found)
 
     def _known(self, session_id: str) -> Row:
@@ -573,15 +580,20 @@ def _messages(session_id: str, text: str) -> Messages:
         SessionError: somebody else has changed it.
     """
     try:
+        check_json(text, len(text))
         found: Messages = json.loads(text)
         for message in _KEPT.validate_python(found):
             message.for_template()
     except ValueError as error:
-        raise SessionError(
-            f"What is kept of the session {session_id!r} is damaged. Delete it. {error}",
-            session_id=session_id,
-        ) from None
+        raise _damaged(session_id, str(error)) from None
     return found
+
+
+def _damaged(session_id: str, why: str) -> SessionError:
+    return SessionError(
+        f"What is kept of the session {session_id!r} is damaged. Delete it. {why}",
+        session_id=session_id,
+    )
 
 
 def _checked_id(session_id: object) -> str:

@@ -97,7 +97,7 @@ _CLEAN_UP = (
     (" do not", " don't"),
     *((f" {end}", end) for end in ("'s", "'ve", "'re")),
 )
-_SHOWN = 1_000  # characters of what is wrong
+_SHOWN = 500  # characters of the beginning of what is wrong, and of the end
 _NOWHERE = Path("<tokenizer>", "tokenizer.json")
 """Where a tokenizer is that comes from no file. Nothing can be beside it."""
 
@@ -480,6 +480,6 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _fail(file: Path, problem: str, fix: str) -> NoReturn:
-    if len(problem) > _SHOWN:  # it may quote all of the file
-        problem = f"{problem[:_SHOWN]}…"
+    if len(problem) > 2 * _SHOWN:  # it may quote all of the file
+        problem = f"{problem[:_SHOWN]}…{problem[-_SHOWN:]}"
     raise VocabularyError(f"Cannot read the tokenizer file {file}: {problem}. {fix}") from None

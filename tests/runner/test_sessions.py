@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sqlite3
@@ -516,6 +517,46 @@ def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
     file.write_bytes(damaged)
     with pytest.raises(SessionError, match="damaged"):
         Sessions(file).ids()
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE TRIGGER more AFTER UPDATE ON sessions BEGIN DELETE FROM sessions; END",
+        "ALTER TABLE sessions RENAME TO others; CREATE VIEW sessions AS SELECT * FROM others",
+    ],
+)
+def test_code_in_a_file_is_not_run(tmp_path: Path, planted: str) -> None:
+    """A query without an end stopped all sessions for ever."""
+    file = tmp_path / "sessions.db"
+    Sessions(file).close()
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.executescript(planted)
+    with pytest.raises(SessionError, match="other tables, views or triggers"):
+        Sessions(file)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("messages", b"[]"),
+        ("messages", "[" * 100_000),
+        ("messages", '[{"role": "user", "content": "\\ud800"}]'),
+        ("turn", "x"),
+        ("created", "x"),
+    ],
+)
+def test_a_row_that_somebody_changed_is_told(tmp_path: Path, column: str, value: object) -> None:
+    file = tmp_path / "sessions.db"
+    sessions = Sessions(file)
+    say(sessions, "a", HELLO)
+    sessions.close()
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(f"UPDATE sessions SET {column} = ?", (value,))
+    sessions = Sessions(file)
+    with pytest.raises(SessionError, match=r"damaged\. Delete it"):
+        say(sessions, "a", HELLO)
+    assert sessions.delete("a")
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
