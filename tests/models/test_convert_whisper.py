@@ -52,6 +52,7 @@ def test_graphs_agree_with_float32(tmp_path):
         ({"decoder_layers": "two"}, "is damaged"),
         ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.1."),
         ({"d_model": None}, "is damaged"),
+        ({"decoder_attention_heads": 1 << 70}, "configuration is out of range"),
     ],
 )
 def test_what_is_refused(changes, message, tmp_path):

@@ -245,6 +245,13 @@ def test_what_is_not_in_the_document(operation: str, options: Any, message: str)
         JsonSchema.from_openapi(PETS, operation, **options)
 
 
+@pytest.mark.parametrize("step", ["²", "9" * 5_000, "2", "-1"])
+def test_a_pointer_to_no_place_in_a_list(step: str) -> None:
+    schema = JsonSchema({"anyOf": [{"type": "null"}, {"$ref": f"#/anyOf/{step}"}]})
+    with pytest.raises(SchemaError, match="cannot be resolved"):
+        structgen.compile(schema, BYTES)
+
+
 def test_documents_that_are_none() -> None:
     with pytest.raises(SchemaError, match="not an OpenAPI document"):
         JsonSchema.from_openapi({"type": "object"}, "a")

@@ -10,6 +10,7 @@ Standard: JSON Schema core, sections 8 and 9 (draft 2020-12); RFC 3986; RFC 6901
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -33,6 +34,8 @@ from .graph import HasPath, child_path
 
 _MOST_NAMED = 8
 """Most names that are listed where none is near."""
+
+_INDEX = re.compile("[0-9]{1,9}")  # digits of other kinds, or thousands of them, are no int
 
 
 def hinted_steps(raw: Any) -> list[str]:
@@ -388,7 +391,7 @@ class Documents:
             if (type(raw) is dict or isinstance(raw, Mapping)) and step in raw:
                 raw = raw[step]
                 steps.append(step)
-            elif isinstance(raw, list) and step.isdigit() and int(step) < len(raw):
+            elif isinstance(raw, list) and _INDEX.fullmatch(step) and int(step) < len(raw):
                 raw = raw[int(step)]
                 steps.append(int(step))
             else:

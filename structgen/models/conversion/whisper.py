@@ -110,7 +110,10 @@ class _Graph:
 
     def save(self, file: Path) -> None:
         model = ir.Model(self.graph, ir_version=10, producer_name="structgen")
-        ir.save(model, file, external_data=f"{file.name}.data")
+        try:
+            ir.save(model, file, external_data=f"{file.name}.data")
+        except ir.serde.SerdeError as error:  # it quotes all of the model
+            raise ValueError("a number of its configuration is out of range") from error
 
 
 def write_encoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> None:
