@@ -248,7 +248,7 @@ def test_what_is_not_in_the_document(operation: str, options: Any, message: str)
 @pytest.mark.parametrize("step", ["²", "9" * 5_000, "2", "-1"])
 def test_a_pointer_to_no_place_in_a_list(step: str) -> None:
     schema = JsonSchema({"anyOf": [{"type": "null"}, {"$ref": f"#/anyOf/{step}"}]})
-    with pytest.raises(SchemaError, match="cannot be resolved"):
+    with pytest.raises(SchemaError, match=r"^'\$ref' '#/anyOf/.+in \$\.anyOf\."):
         structgen.compile(schema, BYTES)
 
 
