@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from structgen.automaton.core import (
     BOTTOM,
     POP,
@@ -34,7 +36,17 @@ from structgen.storage import Caches, GenerationalCache
 
 from .leaf_walks import Walker
 from .node_sets import NODE_BITS, Node
-from .walk_store import ROOT, Exits, LeafWalk, LeafWalker, Tokens, WalkMemo, WalkStore, ends_of
+from .walk_store import (
+    ROOT,
+    Exits,
+    LeafWalk,
+    LeafWalker,
+    Tokens,
+    WalkMemo,
+    WalkStore,
+    ends_of,
+    ids_of,
+)
 
 _MOST_VISITED = 400
 """Places below one node that are looked at before it is left to the text."""
@@ -202,6 +214,7 @@ class FrameWalks:
         self._walk_anew: LeafWalker = walker.walk_anew
         self._store = walker.store
         self._most_room = walker.store.most_opened + 1
+        self._most_repeats = 8 * walker.store.size + 4096  # bytes: each token twice, and some more
         self._frame_walks: GenerationalCache[tuple[Frame, int, int, Node, int], FrameWalk]
         self._frame_walks = caches[2]
         self._walks: WalkMemo = walker.store.memo(*caches[3:])
@@ -400,6 +413,8 @@ class FrameWalks:
             for next_outcome, exit_node in exits:
                 if frames:
                     tokens += self._close(frames, next_outcome, exit_node, room, closed, ends)
+                    if len(tokens) > self._most_repeats:
+                        tokens = self._once(tokens)
                 else:
                     closed.append(exit_node)
         self._store.used += len(tokens) + 300
@@ -407,6 +422,15 @@ class FrameWalks:
         if closed:
             closed_at = self._store.nodes.join(closed)
         return tokens, closed_at, tuple(ends)
+
+    def _once(self, tokens: Tokens) -> Tokens:
+        """Each of the tokens once. A token comes as often as there are ways to cut its text."""
+        WORK.left -= self._store.size >> 9
+        if WORK.left < 0:
+            raise WORK.too_much()
+        has = np.zeros(self._store.size, bool)
+        has[ids_of(tokens)] = True
+        return np.flatnonzero(has).astype(np.int32).tobytes()
 
     def _close(
         self,

@@ -272,3 +272,15 @@ def test_retries_and_several_outputs(model: TextModel) -> None:
     assert len({*outputs}) > 1
     with pytest.raises(OptionError, match="retries= does not go with temperature="):
         generator("A person.", retries=2, max_new_tokens=40)
+
+
+def test_a_token_that_can_be_cut_in_many_ways_is_listed_once() -> None:
+    """Rules that may follow one another at each byte: of two, one mask took 100 s and 5 GB."""
+    texts = [b"a" * n for n in range(1, 40)]
+    others = [bytes([b]) for b in range(256) if b != ord("a")]
+    vocabulary = Vocabulary.from_tokens([*texts, *others, b""], [len(texts) + len(others)])
+    rules = "w[max_tokens=5]: /a+/\nv[max_tokens=7]: /a+/\n"
+    cursor = compiled(f"start: (w|v)+\n{rules}", vocabulary).start()
+    assert allowed(cursor) == list(range(len(texts)))
+    cursor.accept(0)
+    assert allowed(cursor) == [*range(len(texts)), vocabulary.size - 1]
