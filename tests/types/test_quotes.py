@@ -428,8 +428,8 @@ def test_lists_in_order_and_disjoint() -> None:
     for overlapping in (["The mill was", "mill was sold"], ["The mill"] * 3):
         with pytest.raises(ParseError, match="not disjoint"):
             listed(types.disjoint, *overlapping)
-    for both in ((types.in_order, types.disjoint), (types.disjoint, types.in_order)):
-        ordered = lower(Annotated[(list[PIECES], *both)])
+    for one, other in ((types.in_order, types.disjoint), (types.disjoint, types.in_order)):
+        ordered = lower(Annotated[list[PIECES], one, other])
         assert ordered.parse('["sold","The mill"]')[1].start == 19
         with pytest.raises(ParseError, match="not in the order of the document"):
             ordered.parse('["burnt","sold"]')
