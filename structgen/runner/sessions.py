@@ -150,7 +150,7 @@ class Database:
         connection.execute("BEGIN IMMEDIATE")
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        made = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+        made = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         if owner == 0 and not made:
             connection.execute(_TABLE)
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
@@ -165,9 +165,12 @@ class Database:
                 f"{self.path} was written by another version of structgen (form {version}; this "
                 f"one reads form {_VERSION}). It was left as it is."
             )
-        elif made != [(_TABLE.strip(),)]:  # a trigger or a view may run for ever
+        # A server has a table of its own beside it; a trigger or a view may run for ever.
+        elif ("table", "sessions", _TABLE.strip()) not in made or not (
+            {kind for kind, *_ in made} <= {"table", "index"}
+        ):
             raise SessionError(
-                f"{self.path} has other tables, views or triggers than structgen makes. It was "
+                f"{self.path} has views, triggers or another table than structgen makes. It was "
                 "left as it is. Name another file."
             )
         connection.execute("COMMIT")

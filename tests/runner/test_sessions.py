@@ -532,7 +532,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, planted: str) -> None:
     Sessions(file).close()
     with contextlib.closing(sqlite3.connect(file)) as connection:
         connection.executescript(planted)
-    with pytest.raises(SessionError, match="other tables, views or triggers"):
+    with pytest.raises(SessionError, match="views, triggers or another table"):
         Sessions(file)
 
 
