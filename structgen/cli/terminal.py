@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import structgen
-from structgen.errors import OptionError
+from structgen.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ def harmless(text: str, *, err: bool = False) -> str:
     """A foreign text to print: on a terminal with escapes for what could steer it."""
     if not (sys.stderr if err else sys.stdout).isatty():
         return text
-    return _STEERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _STEERS.sub(lambda found: printable(found[0]), text)
 
 
 MOST_BYTES = 1 << 30

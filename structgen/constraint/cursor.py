@@ -845,11 +845,9 @@ class Cursor:
     def _forced(self, state: int) -> tuple[bytes, int]:
         """The bytes that have to follow ``state``, and the state after them."""
         machine, forced = self._engine.machine, bytearray()
-        counts = None
-        if self._engine.counts_tokens and isinstance(machine, CfgMachine):
-            counts = machine.is_limited
+        counting = self._engine.counting
         while not self._finished and len(forced) < _FORCED_LIMIT:
-            if counts is not None and counts(state):
+            if counting is not None and counting.is_limited(state):
                 break  # how it is spelt in tokens is not free there
             byte = machine.forced_byte(state)
             if byte < 0 or byte == MARK:

@@ -49,7 +49,7 @@ class Engine:
         machine: the automaton.
         masks: the masks of its states.
         size: how many tokens the vocabulary has.
-        counts_tokens: whether some rule of a grammar has a most number of tokens.
+        counting: the automaton where a rule of a grammar limits its tokens; else None.
         after_token: the state after a token, by state times ``size`` plus token id; of those met.
         limits: what one call may do: all together that a mask, or a token, leads to.
         refusals: the calls that have been cut short as too much. What was being made then may be
@@ -70,13 +70,15 @@ class Engine:
         self.machine: Machine = built.machine
         self.named = NamedTokens(vocabulary, built.named_tokens)
         self.masks = MaskEngine(built.machine, vocabulary, self.named)
+        self.counting: CfgMachine | None = None
         if isinstance(built.machine, CfgMachine):
             from structgen.masks.cfg.masks import CfgMaskEngine
 
             self.masks = CfgMaskEngine(built.machine, vocabulary, self.named)
+            embedded = ir.embedded(output.grammar)
+            if any(one.max_tokens is not None for one in embedded):
+                self.counting = built.machine
         self.size = vocabulary.size
-        embedded = ir.embedded(output.grammar)
-        self.counts_tokens = any(one.max_tokens is not None for one in embedded)
         self.after_token: dict[int, int] = {}
         self._plans: dict[int, Plan] = {}
         self._plan_sizes: dict[int, int] = {}
@@ -184,8 +186,8 @@ class Engine:
                 to, done = machine.read(to, data, done)
         if self.named.several:
             to = self._or_named(state, token_id, to)
-        if self.counts_tokens and isinstance(machine, CfgMachine):
-            to = machine.token_end(to)
+        if self.counting is not None:
+            to = self.counting.token_end(to)
         if is_settled:
             if len(self.after_token) > _MAX_MEMO:
                 self.after_token.clear()

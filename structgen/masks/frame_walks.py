@@ -425,9 +425,7 @@ class FrameWalks:
 
     def _once(self, tokens: Tokens) -> Tokens:
         """Each of the tokens once. A token comes as often as there are ways to cut its text."""
-        WORK.left -= self._store.size >> 9
-        if WORK.left < 0:
-            raise WORK.too_much()
+        WORK.spend(self._store.size >> 9)
         has = np.zeros(self._store.size, bool)
         has[ids_of(tokens)] = True
         return np.flatnonzero(has).astype(np.int32).tobytes()

@@ -49,8 +49,9 @@ import numpy.typing as npt
 from structgen.errors import VocabularyError
 from structgen.storage.user_folder import contents
 
-MAX_TOKEN_ID = (1 << 21) - 1
-"""A file with ids above this is taken for malformed: the id → bytes table would fill the memory."""
+MAX_SIZE = 1 << 21
+"""Most ids of a vocabulary. A file with larger ids is taken for malformed: the id → bytes table
+would fill the memory."""
 
 _MOST_TOKENS = 2_000_000
 """The largest vocabularies have 0.9 million; more would be read for minutes."""
@@ -431,7 +432,7 @@ def _model_ids(file: Path, model: dict[str, Any]) -> dict[str, int]:
             file, f"its model type {kind!r} is unknown", f"Known: BPE, Unigram, WordPiece. {_ELSE}"
         )
     for text, token_id in ids.items():
-        if type(token_id) is not int or not 0 <= token_id <= MAX_TOKEN_ID or type(text) is not str:
+        if type(token_id) is not int or not 0 <= token_id < MAX_SIZE or type(text) is not str:
             _fail(file, f"token {text!r} has the id {token_id!r}", _ELSE)
     return ids
 
@@ -442,7 +443,7 @@ def _added_tokens(file: Path, document: dict[str, Any]) -> tuple[dict[int, str],
     for entry in document.get("added_tokens") or ():
         token_id = entry.get("id") if isinstance(entry, dict) else None
         text = entry.get("content") if isinstance(entry, dict) else None
-        if type(token_id) is not int or not 0 <= token_id <= MAX_TOKEN_ID or type(text) is not str:
+        if type(token_id) is not int or not 0 <= token_id < MAX_SIZE or type(text) is not str:
             _fail(file, f"its added token {entry!r} lacks an id or content", _ELSE)
         added[token_id] = text
         if entry.get("special"):
@@ -452,7 +453,7 @@ def _added_tokens(file: Path, document: dict[str, Any]) -> tuple[dict[int, str],
 
 def _as_ids(file: Path, value: Any, what: str) -> tuple[int, ...]:
     values = value if isinstance(value, list) else [value]
-    if not all(type(item) is int and 0 <= item <= MAX_TOKEN_ID for item in values):
+    if not all(type(item) is int and 0 <= item < MAX_SIZE for item in values):
         _fail(file, f"{what} is {value!r}", "Correct the file, or pass the value yourself.")
     return tuple(sorted(set(values)))
 

@@ -45,6 +45,7 @@ from structgen.errors import VocabularyError
 from structgen.storage import array_cache
 
 from . import tokenizer_bytes
+from .tokenizer_bytes import MAX_SIZE
 from .trie import Trie
 
 _NEVER = 1 << 1000
@@ -309,6 +310,7 @@ _UTF8_BYTES = (*range(0x00, 0xC0), *range(0xC2, 0xF5))
 
 
 _FORMAT = 2
+"""To be raised whenever a tokenizer file would be read otherwise than before."""
 
 _SHOWN_UNSPELLABLE = 1 << 20
 
@@ -316,10 +318,6 @@ _SHORT, _LONG = 1 << 14, 1 << 20
 """Texts that are always written out to be spelt, and longer than which they never are."""
 
 _AT_ONCE = 100
-
-MAX_SIZE = 1 << 21
-"""Most ids of a vocabulary."""
-"""To be raised whenever a tokenizer file would be read otherwise than before."""
 
 _WORTH_KEEPING = 4096
 """Vocabularies smaller than this are read as fast from their own file as from the cache."""

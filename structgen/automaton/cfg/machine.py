@@ -290,7 +290,7 @@ class CfgMachine(Machine):
 
     def temperature(self, state: int) -> float | None:
         """The greatest that a rule which is open, or may begin, says; None where none says one."""
-        found: float | None = None
+        found: list[float] = []
         stacks = self.stacks
         todo = [continuation for *_, continuation in self.configurations(state)]
         seen = set(todo)
@@ -298,11 +298,11 @@ class CfgMachine(Machine):
             for frame_id, below in stacks.continuations[todo.pop()]:
                 frame, _ = stacks.frames[frame_id]
                 if isinstance(frame, SamplingFrame):
-                    found = max(frame.temperature, frame.temperature if found is None else found)
+                    found.append(frame.temperature)
                 elif not isinstance(frame, CfgFrame) and below not in seen:
                     seen.add(below)
                     todo.append(below)
-        return found
+        return max(found, default=None)
 
     def placed(self, error: CompileLimitExceeded, state: int) -> CompileLimitExceeded:
         """See `Machine.placed`: in a grammar, with the rules that are open there."""
