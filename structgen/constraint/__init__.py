@@ -1,10 +1,9 @@
 """`compile` and what it makes: a `Constraint`, immutable and shared, and its cursors.
 
-In reading order: `constraint` (with `warm_up`), `engine` (an automaton as it has grown so far, with
-its masks), `cursor` (one sequence's place; what a budget allows, what is forced; masks of drafts
-and of batches), `explain` (how each keyword is kept, and what a type's shape costs), `examples`
-(texts drawn from a type, and whether those of one are those of another) and `check_grammar` (what
-is wrong with a grammar). Knows no model.
+In reading order: `constraint` (with `warm_up`), `engine` (an automaton as grown so far, with its
+masks), `cursor` (one sequence's position; budgets, forced text, masks of drafts and batches),
+`explain` (how each keyword is enforced, and advice), `examples` (random texts of a type, and
+differences between types) and `check_grammar` (what is wrong with a grammar). Knows no model.
 """
 
 from __future__ import annotations

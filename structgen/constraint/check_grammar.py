@@ -1,6 +1,7 @@
-"""What is wrong with a grammar: `problems`. The first mistake only, and if there is none, all that
-makes the grammar less than it seems: rules and terminals that nothing uses, rules that can never be
-finished, terminals that match no text, unknown keywords of embedded schemas.
+"""`problems`: what is wrong with a grammar.
+
+That is the first error or, without one, warnings: rules and terminals that nothing uses, rules that
+can never be finished, terminals that match no text, unknown keywords of embedded schemas.
 """
 
 from __future__ import annotations

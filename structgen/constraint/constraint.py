@@ -1,9 +1,8 @@
-"""Constraints: compiled output types, as the rest of the world sees them.
+"""Constraints: compiled output types, as the rest of the package sees them.
 
-`compile` turns an output type and a vocabulary into an immutable `Constraint` that any number of
-threads and sequences share; `Constraint.start` gives each sequence its own `cursor.Cursor`.
-`warm_up` makes beforehand what the first constraints of a process would otherwise wait for. Works
-without any model: logits, sampling and prompts are unknown here.
+`compile` turns an output type and a vocabulary into an immutable `Constraint`, which threads and
+sequences share. `Constraint.start` gives each sequence its own `cursor.Cursor`. `warm_up` builds in
+advance what the first constraints of a process need. Knows no model, logits, sampling or prompts.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A cursor: where one output stands, token by token.
 
-`Cursor` gives masks and takes tokens, and knows how far the end is. It owns what a token budget
-still allows, which bytes are forced and where tokens for them leave no choice, the reasons why a
-token may not come, and masks one under the other: along a draft of tokens, and of several cursors
-at once (`fill_masks`).
+`Cursor` gives masks and takes tokens, and knows how far the end is. It knows what a token budget
+still allows, which bytes are forced and where tokens for them leave no choice, and why a token is
+not allowed. It also gives several masks at once: along a draft of tokens, and of several cursors
+(`fill_masks`).
 
-What all outputs of one type share, the automaton, its masks and memos, is the business of `engine`;
-`constraint` makes cursors. Logits, sampling and prompts are unknown here. How far each token is
-from the end is `masks.Reach`'s; a plan is a certain way there.
+`engine` has what all outputs of one type share: the automaton, its masks and memos. `constraint`
+makes cursors. `masks.Reach` knows how far each token is from the end; a plan is a certain way
+there. Knows no logits, sampling or prompts.
 """
 
 from __future__ import annotations

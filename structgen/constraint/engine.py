@@ -1,9 +1,9 @@
 """Engines: an automaton as it has grown so far, with its masks and memos.
 
-An `Engine` is what the cursors of one constraint share: the machine, whose states appear as they
-are reached, the masks of those states, where tokens lead and how outputs may be finished. Machines
-only grow; how much they weigh is told here, so that `constraint` can begin with a new one, the one
-that `Engines` holds. Nothing here knows of sequences.
+All cursors of one constraint share an `Engine`: the machine, whose states appear as they are
+reached, their masks, where tokens lead and how outputs may be finished. Machines only grow. An
+engine knows its size, so that `constraint` can start a new one, which `Engines` holds. Knows no
+sequences.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Texts of an output type, drawn evenly over its structure, without a model: `sample`; and whether
-every text of one type is one of another: `difference`.
+"""`sample`: random texts of an output type, without a model; and `difference` of two types.
 
-A machine's state offers alternatives (kinds of value, members, the end), and a leaf offers ways on.
-Each alternative is as likely as the others; of ways that lead to finitely many texts, such as the
-members of a list, each text is. What may be as long as it likes ends with a fixed chance, and by
-the shortest way once a text is long. Objects have the members that a schema names.
+`sample` draws evenly over a type's structure. A machine's state offers alternatives (kinds of
+value, members, the end), and a leaf offers ways on. All alternatives are equally likely; among ways
+that lead to finitely many texts, such as the members of a list, all texts are. What may have any
+length ends with a fixed chance, and by the shortest way once a text is long. Objects have the
+members that a schema names. `difference` looks for a text of one type that is none of another.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""What a constraint tells of its output type: `Constraint.explain` and `Constraint.advice`.
+"""What a constraint tells about its output type: `Constraint.explain` and `Constraint.advice`.
 
-`explain` lists every keyword of a schema, and how it is kept. The reader that compiles subschemas
-decides which are reachable, and under which draft; `explain` follows it step by step. So a keyword
-cannot be enforced and be missing here, or the other way round.
+`explain` lists every keyword of a schema, and how it is enforced. It follows, step by step, the
+reader that compiles subschemas, which decides which are reachable, and under which draft. So a
+keyword cannot be enforced and be missing here, or the other way round.
 
-`advice` tells what of a type's shape costs answers, and what to write instead; what costs most
-comes first. It says what a study of ours has measured of small models (docs/quality.md); nothing
-here is an error, and nothing is changed.
-
-Owns the tables and their wording. Knows no models and runs none.
+`advice` says which parts of a type's shape make answers worse, and what to write instead; what
+costs most comes first. It reports what our study of small models measured (docs/quality.md);
+nothing here is an error, and nothing is changed. Knows no models and runs none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Token masks: an automaton's state × a vocabulary's trie → packed bits.
+"""Compute token masks: an automaton's state × a vocabulary's trie → packed bits.
 
 In reading order: `token_masks` (`Mask`, `MaskEngine`), `frame_walks` (frames through the trie),
-`leaf_walks` (leaves through the trie), `walk_store` (walks, remembered), `node_sets` (nodes of the
-trie, one or many), `reach` (what a token budget bars), `named_tokens` (special tokens in grammars),
-`grouping` (NumPy helpers, transitions as arrays); `text` walks strings by whole characters, `cfg`
-walks grammars. Knows no model and no sequence.
+`leaf_walks` (leaves through the trie), `walk_store` (the caches of walks), `node_sets` (one or many
+nodes of the trie), `reach` (tokens that a budget rules out), `named_tokens` (special tokens in
+grammars), `grouping` (NumPy helpers); `text` walks strings by whole characters, `cfg` walks
+grammars. Knows no model and no sequence.
 """
 
 from __future__ import annotations

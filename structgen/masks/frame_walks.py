@@ -1,13 +1,12 @@
-"""Frames through a vocabulary's trie: what follows a leaf, as far as a token reaches.
+"""Walk frames through a vocabulary's trie: what follows a leaf, as far as a token reaches.
 
-`leaf_walks` reports the tokens that end inside a leaf and the nodes at which the leaf may end.
-`FrameWalks` continues there with what the frames below allow, until these are closed. It remembers
-walks of frames, and of leaves that no other constraint has, for the constraint.
+`leaf_walks` reports the tokens that end inside a leaf and the nodes at which the leaf may end. From
+there `FrameWalks` continues with what the frames below allow. It caches walks of frames, and of
+leaves that only this constraint has.
 
-After an item of an array with unique items, everything is the same whatever the item was, until the
-next item ends: only then are they compared. `Forgetting` finds the trie nodes below which no token
-reaches that far. One walk serves all texts from these (`Frame.forget`); the few others are walked
-with the text.
+In an array with unique items, which items came before matters only once the next item ends.
+`Forgetting` finds the trie nodes below which no token reaches that far. There, one walk serves all
+texts (`Frame.forget`); the few other nodes are walked with the text.
 """
 
 from __future__ import annotations

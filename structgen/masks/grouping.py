@@ -1,6 +1,6 @@
-"""NumPy helpers: ranges laid end to end, groups of equal values, token ids as bits, growing tables.
+"""NumPy helpers: concatenated ranges, groups of equal values, token ids as bits, growing tables.
 
-`RowTable` holds where the states of an automaton lead, as arrays that are filled as states are met;
+`RowTable` holds where the states of an automaton lead, as arrays filled as states are reached.
 `StateRows` are those of a leaf, by byte, for walks level by level.
 """
 

@@ -1,13 +1,13 @@
-"""Walks of one leaf automaton through a vocabulary's trie, remembered for the vocabulary.
+"""Walk one leaf automaton through a vocabulary's trie, and cache the walk for the vocabulary.
 
-`Walker` is what all constraints over one vocabulary share. `Walker.leaf_walk` walks a leaf from one
-state at one node and reports the tokens that end inside it and the nodes where it may end. Text is
-left to `string_walks`; everything else is walked byte by byte by `TrieWalk`, and so are the lexers
-of grammars. Frames, constraints and masks are unknown here.
+All constraints over one vocabulary share a `Walker`. `Walker.leaf_walk` walks a leaf from one state
+at one node. It reports the tokens that end inside the leaf and the nodes where the leaf may end.
+`string_walks` walks text; `TrieWalk` walks everything else byte by byte, also the lexers of
+grammars. Knows no frames, constraints or masks.
 
-`Digits` walks numbers through a trie whose tokens hold several digits, as in the vocabularies of
-Llama 3. A number's automaton mostly counts digits, so the digit strings of a vocabulary are walked
-as ranges of integers, one group a state, and not as a thousand nodes.
+`Digits` walks numbers through tries whose tokens hold several digits, as Llama 3's do. A number's
+automaton mostly counts digits. So digit strings are walked as ranges of integers, one group a
+state, instead of a thousand nodes.
 """
 
 from __future__ import annotations
@@ -618,7 +618,7 @@ class CacheInfo(NamedTuple):
         turns: how often the part not used for longest was dropped.
         tables: bytes of what depends on the vocabularies alone and is never dropped.
         automata: bytes of the automata that schemas share, whatever the vocabulary; see
-            `automaton.shared`.
+            `automaton.core.shared`.
         constraints: about how many bytes the automata of live constraints take. They grow with
             what is written; past 64 MB a constraint begins with a new one.
     """

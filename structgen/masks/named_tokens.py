@@ -1,13 +1,13 @@
 """Tokens that a grammar names, such as ``<|tool_call|>``: one symbol each, whatever their text.
 
-The automaton knows such a token by two bytes that no text has (`cfg.embedded_terminals.spelling`),
-so that plans, masks and places in an output need to know nothing of it. `NamedTokens` is where
-these bytes and token ids meet. A named token stands where the grammar names it and nowhere else:
-where its text is wanted, other tokens spell that.
+To the automaton such a token is two bytes that no text contains
+(`cfg.embedded_terminals.spelling`), so plans, masks and positions need no special case.
+`NamedTokens` maps these bytes to token ids. A named token is allowed only where the grammar names
+it. Where its text is wanted, other tokens spell the text.
 
-Some tokens may be named together, ``<[12,20-30]>``, ``<[^12]>``, ``!<name>`` or ``<[*]>``: these
-two bytes then stand for any of them, and each of them still for its text. Those that end the
-sequence, or are a piece of a character, are never among them.
+Some names stand for several tokens: ``<[12,20-30]>``, ``<[^12]>``, ``!<name>`` or ``<[*]>``. Their
+two bytes stand for any of these tokens, each of which also still stands for its text. Tokens that
+end the sequence or are a piece of a character are never among them.
 """
 
 from __future__ import annotations

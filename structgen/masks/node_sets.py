@@ -1,9 +1,9 @@
 """Nodes of a vocabulary's trie, one or many walked as one.
 
-A `NodeSet` is an integer that no node of the trie has, and holds its members; sets with the same
-members are one, as long as any of them is remembered. Its children are its members' children,
-merged byte by byte: so what tokens do after a name, or after a string, is walked once for all the
-places where they leave it. Everything here is the vocabulary's; it knows no automata.
+A `NodeSet` holds its members, and is an integer that no node of the trie has. Sets with the same
+members are one object while it is cached. A set's children are its members' children, merged byte
+by byte. So what tokens do after a name or a string is walked once for all nodes where they leave
+it. Belongs to the vocabulary; knows no automata.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far from the end the next token can lead: what masks need to know of a token budget.
+"""Find the tokens that a token budget rules out.
 
-Within a budget a token is allowed only if the output can be finished with the tokens that are left.
-`Reach` looks at the few places in which the tokens of one walk end, and leaves to be examined one
-by one only those walks that end both near and far. Sequences and their plans are unknown here.
+Within a budget, a token is allowed only if the remaining tokens can finish the output. `Reach`
+looks at the few places in which the tokens of one walk end. It looks at single tokens only where a
+walk ends both near the end of the output and far from it. Knows no sequences and no plans.
 """
 
 from __future__ import annotations

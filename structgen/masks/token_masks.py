@@ -1,9 +1,9 @@
-"""Token masks: a machine state × the vocabulary's trie → packed bits.
+"""Compute a token mask: a machine state × the vocabulary's trie → packed bits.
 
 `MaskEngine` joins what leaves do with whole tokens (`leaf_walks`) and what frames do after them
-(`frame_walks`). Masks that many states have are remembered for the vocabulary, those of states for
-the constraint, all under the vocabulary's byte budget. A `Mask` is a row that many share, and the
-few words that differ.
+(`frame_walks`). It caches masks that many states share for the vocabulary, and masks of states for
+the constraint, all within the vocabulary's byte budget. A `Mask` is a shared row and the few words
+that differ from it.
 """
 
 from __future__ import annotations

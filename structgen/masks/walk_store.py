@@ -1,8 +1,7 @@
-"""What walks of one vocabulary are kept in: its caches, and walks as values.
+"""The caches of one vocabulary, and walks as values (`LeafWalk`, `End`).
 
-Whatever is remembered lies in `GenerationalCache` caches under one byte budget, of which the part
-not used for longest is dropped. What a walk is made of (`LeafWalk`, `End`) stands here; who makes
-them is the business of `string_walks` and `leaf_walks`.
+All `GenerationalCache` caches of a vocabulary share one byte budget; what was not used for longest
+goes first. `string_walks` and `leaf_walks` make the walks.
 """
 
 from __future__ import annotations

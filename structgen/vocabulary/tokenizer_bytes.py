@@ -1,12 +1,11 @@
 """Hugging Face ``tokenizer.json`` → the bytes each token id adds to the text.
 
-It owns how a tokenizer file spells its tokens, which of them are special, and which ids end a
-sequence according to the files beside it. It knows nothing of tries, masks, grammars or models,
-and never tokenises: only the *decoding* direction matters here.
+Knows how a tokenizer file spells its tokens, which of them are special, and which ids end a
+sequence according to the files beside it. Never tokenises: only *decoding* matters here. Knows no
+tries, masks, grammars or models.
 
-Theory of operation. The ``decoder`` section says how token strings become text. Its steps are
-turned into functions of one token, and so are exact wherever a token stands in the middle of the
-text:
+The ``decoder`` section says how token strings become text. Its steps become functions of one token,
+which are exact wherever a token stands in the middle of the text:
 
 ===============  ==================================================================================
 ByteLevel        each character stands for one byte (GPT-2's alphabet); a token with any other
@@ -20,12 +19,12 @@ BPEDecoder       the end-of-word suffix → space
 Strip, Fuse      after a Fuse they concern only the ends of the text, and change no token
 ===============  ==================================================================================
 
-So the *first* token of a text is taken as in its middle: SentencePiece's ``▁Paris`` is " Paris",
-also where decoding it alone would drop the space. That is right for generation, which continues a
-prompt. A file without decoder is read by its pre-tokenizer, normalizer and byte_fallback. Whatever
+So the *first* token of a text is read as in the middle: SentencePiece's ``▁Paris`` is " Paris",
+although decoding it alone would drop the space. That is right for generation, which continues a
+prompt. A file without decoder is read by its pre-tokenizer, normalizer and byte_fallback. What
 cannot be such a function (a regular expression, a step that looks across tokens, CTC) is refused.
 
-Added tokens: special ones are never text. The others are text as written in the file, but for
+Special added tokens are never text. Other added tokens are text as written in the file, except
 ``▁``; in a ByteLevel file they are *not* in GPT-2's alphabet. (``tokenizers`` decodes them as if
 they were, which garbles an added ``é``, and shows a normalised one with the normalizer's prefix
 space; its encoder takes them literally, and so does ONNX Runtime GenAI.)

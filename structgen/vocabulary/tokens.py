@@ -1,30 +1,29 @@
 """What each token id stands for: bytes of text, the end of the sequence, or nothing.
 
-It owns the id → bytes table, the end-of-sequence and special ids, the width of the logits and the
-trie over all tokens. How a tokenizer file spells its tokens is
-`structgen.vocabulary.tokenizer_bytes`' job; this module knows nothing of grammars, masks or models.
+Has the table from ids to bytes, the end-of-sequence and special ids, the width of the logits and
+the trie over all tokens. `structgen.vocabulary.tokenizer_bytes` reads tokenizer files. Knows no
+grammars, masks or models.
 
-Theory of operation. Every mask is a question about bytes: may this token's bytes come next? So a
-vocabulary keeps, for each id, exactly the bytes that the id contributes to the text when it stands
-in the middle of it. Tokens may begin or end inside a UTF-8 character. Several ids may share one
-byte string; all are kept. An id contributes nothing (``b""``) when it is special, ends the
-sequence, is a hole in the numbering, or is padding between the tokenizer's size and the width of
-the model's logits; such ids are never matched as text.
+Every mask is a question about bytes: may this token's bytes come next? So a vocabulary keeps, for
+each id, exactly the bytes that the id adds in the middle of a text. Tokens may begin or end inside
+a UTF-8 character. Several ids may share one byte string; all are kept. An id adds nothing (``b""``)
+if it is special, ends the sequence, is a hole in the numbering, or is padding between the
+tokenizer's size and the width of the model's logits; such ids never match as text.
 
-Bytes in the fewest tokens: a shortest path over a vocabulary's trie. What the fewest tokens are
-from some byte to the end depends on nothing before it. Completions of one long document, asked for
-one state after another, end alike; so the table of the last text is kept, and of the next one only
-what differs is worked out.
+Bytes in the fewest tokens are a shortest path over the trie. The path from some byte to the end
+depends on nothing before it. Completions of one long document, asked for in one state after
+another, end alike. So the table of the last text is kept, and only what differs is computed for the
+next.
 
-Ropes in the fewest tokens: the same for texts that need not fit into memory. How many tokens
-a part of a text takes depends on what stands before it not at all, and on what comes after it only
-as far as one token can reach. So each part of a rope is looked at once for each such *window* after
-it, however often it stands in the text: a thousand items of a thousand items take a few steps. The
-tokens themselves are told one by one from the left, as far as somebody asks.
+Ropes in the fewest tokens: the same for texts that need not fit into memory. How many tokens a part
+takes depends on nothing before it, and on what follows only as far as one token can reach. So each
+part is computed once for each such *window* after it, however often it stands in the text: a
+thousand items of a thousand items take a few steps. The tokens themselves are listed from the left
+on demand.
 
-Plans: the tokens that finish an output, told one by one, as far as somebody asks. A plan can be as
-long as a budget allows, and after each of its tokens there is another plan, one token shorter. So
-they share what has been told.
+A plan is the tokens that finish an output, also listed on demand. It can be as long as a budget
+allows, and after each of its tokens there is another plan, one token shorter. They share what has
+been listed.
 """
 
 from __future__ import annotations

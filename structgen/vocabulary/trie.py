@@ -1,11 +1,11 @@
 """The trie of a vocabulary: every token's bytes as one path, in flat breadth-first arrays.
 
-It owns the numbering of nodes and the arrays that describe them. It knows nothing of tokenizer
-files, end-of-sequence ids, grammars or masks: it is built from byte strings and never changes.
+Numbers the nodes and describes them in arrays. Built from byte strings, it never changes. Knows no
+tokenizer files, end-of-sequence ids, grammars or masks.
 
-Numbering. Node 0 is the root (the empty string). Nodes are numbered level by level, and within a
-level by (parent, byte). So the children of a node are contiguous and sorted by byte, a level is a
-range, and the nodes of one level stand in the lexicographic order of their strings::
+Node 0 is the root (the empty string). Nodes are numbered level by level, and within a level by
+(parent, byte). So the children of a node are contiguous and sorted by byte, a level is a range, and
+the nodes of one level are in the lexicographic order of their strings::
 
     tokens  0: "a"   1: "ab"   2: "b"   3: "bc"   4: "a"
 

@@ -1,8 +1,6 @@
-"""Grammars through the trie.
+"""Walk grammars through the trie.
 
-In reading order: `lexer_walks` (the trie in pre-order, and terminals, shared by grammars), `masks`
-(open goals, masks, and what budgets ask).
-
-Nothing is offered here: `masks` is imported where the first grammar is compiled, because it builds
-on the masks of other types.
+In reading order: `lexer_walks` (the trie in pre-order, and walks of terminals) and `masks` (walks
+of goals, masks, token budgets). This file exports nothing: `masks` is imported where the first
+grammar is compiled, because it builds on the masks of other types.
 """

@@ -1,28 +1,25 @@
-"""Walks of a grammar's lexer through a vocabulary's trie, remembered.
+"""Walk a grammar's lexer through a vocabulary's trie, and cache the walks.
 
 A walk starts in a lexer state at a node of the trie, or at a set of nodes walked as one. It reports
-the tokens that end inside and the nodes where terminals may end, by outcome: only those nodes from
-which some token continues with a byte that the terminal's end allows; after a name, with no letter.
+the tokens that end inside and, by outcome, the nodes where terminals may end. It reports a node
+only if some token continues there with a byte that the terminal's condition allows: after a name,
+no letter. What may follow a terminal is up to `masks`.
 
-- `Search` makes one walk, a `TrieWalk`. Where a state leads back to itself by a class of bytes, the
-  whole run is one comparison (`ByteRuns`), and what leaves it is walked from all those places at
-  once.
-- `Walks` are the walks of one lexer. Grammars with the same terminals have one lexer, and share
-  what is `Known` of it.
-- `as_leaf_walk` gives the same walks in the terms of `leaf_walks`.
+- `Search` makes one walk, a `TrieWalk`. If a class of bytes leads a state back to itself, the whole
+  run is one comparison (`ByteRuns`), and all nodes where the run is left are walked at once.
+- `Walks` are the walks of one lexer. Grammars with the same terminals share one lexer and its
+  `Known`.
+- `as_leaf_walk` converts a walk for `leaf_walks`.
 
-What follows a terminal is the business of `masks`.
+`Order` numbers the trie in pre-order, so that a subtree is a range. For a class of bytes,
+`ByteRuns.last` holds the depth of each node's last byte outside the class. So one comparison over a
+range finds everything below a node that stays in the class. A class consists of ASCII bytes and
+UTF-8 lead bytes. A lead byte stands for all its characters: their further bytes belong to the run
+while they are well-formed. Malformed UTF-8 belongs to no class, and reading starts anew after it.
+So a node's subtree reads the same wherever in a token a run begins. `Order` knows no automata or
+grammars.
 
-`Order` owns the trie's pre-order, in which a subtree is a range, and, for a class of bytes, where
-each node's last byte outside the class stands (`ByteRuns.last`): whatever lies below a node without
-leaving the class is then one comparison over a range. A class is a set of ASCII bytes and of UTF-8
-lead bytes, each of which stands for all its characters: the bytes after it are part of the run as
-long as they are well-formed. It knows nothing of automata or grammars.
-
-What reads wrongly as UTF-8 belongs to no class, and reading starts anew after it: so a node's
-subtree reads the same wherever in a token a run begins.
-
-Sets of tokens are ids where they are few, and packed bits where they are many (`gathered`).
+Small sets of tokens are lists of ids, large ones packed bits (`gathered`).
 """
 
 from __future__ import annotations

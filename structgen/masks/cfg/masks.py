@@ -1,27 +1,24 @@
-"""Masks of grammars, alone or beside other output types, and what token budgets bar of them.
+"""Compute masks of grammars, alone or beside other output types, also under token budgets.
 
-`CfgFrameWalks` walks lexers through the trie (`lexer_walks`). Where terminals end inside a token,
-the open nonterminals say what comes next (`NonterminalWalks`), and the walk continues there until
-the trie ends. Places that expect the same terminals share these walks, so a new place costs a few
-look-ups. What other types write inside a grammar, or around it, is walked as ever.
+`CfgFrameWalks` walks lexers through the trie (`lexer_walks`). Where a terminal ends inside a token,
+the open goals say what comes next (`NonterminalWalks`), and the walk continues there. Places that
+expect the same terminals share these walks, so a new place costs a few look-ups. Other types inside
+or around a grammar are walked as usual.
 
-`CfgReach` tells how far from the end each token of a grammar leads. It walks all tokens through the
-machine at once, level by level, with one step for each state and byte met on a level. It keeps the
-allowed tokens in classes that need the same number of tokens afterwards; within any budget the mask
-is then a few operations on whole rows.
+`CfgReach` computes how many tokens the output needs after each allowed token. It walks all tokens
+through the machine level by level, with one step for each state and byte of a level. Tokens that
+need equally many form a class, so a mask within any budget takes a few operations on whole rows.
 
-A walk of a place is put together from walks of its tops. A goal state's walk
-(`NonterminalWalks.top`) reads its own terminals and begins its own goals; it reports the tokens
-that end before the goal does, and the trie nodes where the goal may end. What follows there is the
-continuation's business, so the walk is shared by all stacks, and the beginning of a goal
-(`NonterminalWalks.goal`) by all states that call it. Terminals are walked one by one, so that
-places share them whatever else they expect; those that are ignored are walked once for each node
-where a terminal ends (`NonterminalWalks.spaced`), before anything that follows. Right for grammars
-in which no demand leads to a dead end (`CfgFrame.is_free`): elsewhere what a terminal may do
-depends on the whole stack.
+A place's walk is combined from the walks of its tops. The walk of a goal state
+(`NonterminalWalks.top`) reads its terminals and begins its goals. It reports the tokens that end
+before the goal does, and the nodes where the goal may end. It does not depend on the stack below,
+so all stacks share it, and all states that call a goal share its beginning
+(`NonterminalWalks.goal`). Each terminal is walked by itself, so that places with other terminals
+share it. Ignored terminals are walked once for each node where a terminal ends
+(`NonterminalWalks.spaced`). This is exact for grammars in which no demand leads to a dead end
+(`CfgFrame.is_free`). In others, what a terminal may do depends on the whole stack.
 
-Terminals of one text are read here, byte by byte, without states of the lexer; all others are
-`lexer_walks`' business.
+Terminals that match one text are read here byte by byte, without states of the lexer.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """The trie as characters, in arrays: the nodes at which a whole number of characters has been read.
 
-`build` computes, for one way of spelling characters, everything about these nodes that costs time:
-their characters, their pre-order, the tokens below them, and what the bytes of a character cut by
-the end of a token may become. The result is plain arrays, to be kept on disk.
+`build` computes everything slow about these nodes for one spelling of characters: the characters,
+their pre-order, the tokens below, and what the bytes of a character cut by a token's end may
+become. The result is plain arrays, which are kept on disk.
 
-`CharacterArrays` are these, numbered so that everything below a node is a range, and what is asked
-of single nodes. `CharacterRun` is a run of one set of characters from some places: which nodes are
-reached within it, and where the set is left first. Of the nodes outside the set only the topmost
-count; what lies between their subtrees is reached within the set. Subtrees that no run enters are
-not looked at: a set of digits looks at 1% of a vocabulary, letters at half of it. Automata are
-unknown here.
+`CharacterArrays` numbers the nodes so that everything below a node is a range, and answers
+questions about single nodes. `CharacterRun` is a run of one set of characters from some nodes:
+which nodes it reaches, and where it leaves the set first. Only the topmost nodes outside the set
+count; everything between their subtrees is inside. Subtrees that no run enters are skipped: a set
+of digits looks at 1% of a vocabulary, letters at half of it. Knows no automata.
 """
 
 from __future__ import annotations
@@ -276,8 +275,7 @@ class CharacterArrays:
     Args:
         trie: the vocabulary's trie.
         size: number of token ids.
-        spelling: ``"utf8"`` for plain text; one of `automaton.encoding.Escapes` for the inside of
-            JSON strings.
+        spelling: ``"utf8"`` for plain text; one of `encoding.Escapes` inside JSON strings.
         barred: bytes, from 0x7F on, that begin no character.
         arrays: what `build` makes of all these.
         cache: makes a cache that some budget rules.

@@ -1,11 +1,11 @@
-"""The vocabulary as characters: which tokens stay inside a text, by the characters they hold.
+"""Find the tokens that stay inside a text, by the characters they hold.
 
-`Characters` answers for one spelling of characters (plain UTF-8, or the inside of a JSON string)
-which tokens stay in a set of characters from some nodes, and where the set is left. For the root
-the answer is kept with the length of each such token (`Characters.slice`), so that a limit on the
-length is one comparison. Quotes, bytes that no text may hold and malformed UTF-8 belong to no set;
-reading starts anew after them. `AlphabetPoints` gives the minterms of an alphabet as the characters
-that occur in the vocabulary.
+For one spelling of characters (plain UTF-8, or the inside of a JSON string), `Characters` tells
+which tokens stay in a set of characters from some nodes, and where they leave it. For the root it
+keeps the result with the length of each such token (`Characters.slice`), so that a maximum length
+is one comparison. Quotes, bytes that no text may hold and malformed UTF-8 belong to no set; reading
+starts anew after them. `AlphabetPoints` maps the minterms of an alphabet to characters of the
+vocabulary.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class AlphabetPoints:
 
     @functools.cached_property
     def minterms(self) -> Int32:
-        """By `Characters.code`; the number of minterms for what is no text."""
+        """By `CharacterArrays.code`; the number of minterms for what is no text."""
         n_points = len(self._characters.arrays.points)
         minterms = np.full(n_points + 2, self._n_minterms, np.int32)
         for minterm, (first, beyond) in zip(self._minterms, self._intervals, strict=True):
@@ -147,7 +147,7 @@ class AlphabetPoints:
         return found
 
     def inside(self, chars: int) -> npt.NDArray[np.bool_]:
-        """By `Characters.code`: whether a character is of the minterms ``chars``."""
+        """By `CharacterArrays.code`: whether a character is of the minterms ``chars``."""
         inside: npt.NDArray[np.bool_] = self.holds(chars)[self.minterms]
         return inside
 
@@ -164,10 +164,7 @@ class AlphabetPoints:
         return found
 
     def tails_of(self, live: int) -> npt.NDArray[np.bool_] | None:
-        """For each of `Characters.tails`, whether some character that begins so is in ``live``.
-
-        None for none.
-        """
+        """Which of `CharacterArrays.tails` begin a character in ``live``; None: none of them."""
         if not live & self.cut:
             return None
         found = self._alive_tails.get(live)

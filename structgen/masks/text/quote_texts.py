@@ -1,10 +1,9 @@
-"""Walks of quotes: the tokens that go on as some places of a document do.
+"""Walk quotes: find the tokens that continue some places of a document.
 
-A quote's texts are as many as the document has pieces, so no state of an automaton is made for a
-token: all places that go on alike are walked through the vocabulary's characters together, each at
-its own node, a character of the document at a time (`QuoteTexts.quote`). Where there are few, one
-by one. States are made where a budget asks in which of them tokens end, one for all that have the
-same way to an end.
+A quote has as many texts as the document has pieces, so no state is made for a token. All places
+that continue alike are walked through the vocabulary together, one character of the document at a
+time, each at its own node (`QuoteTexts.quote`). A few places are walked one by one. Only a budget
+needs states for the ends of tokens; it gets one for all with the same shortest way to an end.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Walks of text in leaves: strings and keys, with what stands before and after them.
+"""Walk text in leaves: strings and keys, with what stands before and after them.
 
-`StringWalks` joins the walks of characters (`text_walks`) with what follows closing quotes and what
-precedes opening ones. `AfterQuotes` keeps what follows: it depends on the quotes that are reached
-and on a leaf that objects share, so little of it differs from one object to the next. Leaves are
-known by `Leaf.text_state` and its kin; frames, constraints and masks are unknown here.
+`StringWalks` joins walks of characters (`text_walks`) with what precedes opening quotes and follows
+closing ones. `AfterQuotes` caches what follows. That depends on the quotes reached and on a leaf
+that objects share, so objects differ little in it. A leaf describes its text by `Leaf.text_state`
+and similar methods. Knows no frames, constraints or masks.
 
-`LeafTexts` keeps a vocabulary's characters, as an encoding spells them, and walks of a text for as
-long as they are of use, and tells where in a leaf the run of a text may end.
+`LeafTexts` holds a vocabulary's characters under one encoding and caches walks of texts. It also
+tells where in a leaf the run of a text may end.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where each character leads from the states of a text, and walks character by character.
+"""Transitions of a text's automaton by character, and walks character by character.
 
 `TextTables` holds the next states of one automaton under one encoding: by minterm, and as rows of
-one array for the states of a level. `TextWalk` is what a walk finds: where tokens end, where the
-text is closed, and its label then. `TextSteps` walks one state at one place, or many of both level
-by level; it sets runs and open texts aside for `text_walks`.
+one array for all states of a level. `TextWalk` is the result of a walk: where tokens end, where the
+text closes, and with which label. `TextSteps` walks one state at one node, or many level by level;
+it sets aside runs and open texts for `text_walks`.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Walks of text: one leaf of characters, from any state, through the tokens below any node.
+"""Walk text: one leaf of characters, from any state, through the tokens below any node.
 
-A text's automaton mostly stays where it is, so a run of characters is taken as a whole, and what is
-left of it is walked together, small subtrees one by one. `TextWalks` chooses among the ways to walk
-and keeps walks from the root by the content of what is still to be read:
+A text's automaton mostly stays where it is. So a run of characters is one step, and what follows it
+is walked together, except for small subtrees. `TextWalks` chooses the way to walk, and caches walks
+from the root by the content of what is still to be read:
 
-- `TextRuns` takes a run in one comparison over all tokens (`CharacterRun`) and looks only at the
-  places where it can be left: a closing quote, a character that the token's end cuts, a character
-  outside the set.
-- `QuoteTexts` (`quote_texts`) walks pieces of a document by its places, without states.
-- `OpenTexts` walks states from which every text may be read, where only closing quotes matter;
-  those where a few texts have another label; and those where only some names may be read.
+- `TextRuns` takes a run in one comparison over all tokens (`CharacterRun`). It looks only at places
+  where the run can end: a closing quote, a character cut by the token's end, a character outside
+  the set.
+- `QuoteTexts` (`quote_texts`) walks pieces of a document by places, without states.
+- `OpenTexts` walks states that can read every text, where only closing quotes matter; states in
+  which a few texts have another label; and states that can read only some names.
 
-They are layers of one object, from `TextTables` up, as all of them ask the same tables. What
-follows a text is the business of `string_walks`.
+These classes inherit from each other, starting with `TextTables`, because all of them use the same
+tables. `string_walks` knows what follows a text.
 """
 
 from __future__ import annotations
