@@ -1,13 +1,12 @@
-"""From the grammar IR to a machine: the one dispatch over kinds of grammar.
+"""Turn the grammar IR into a machine: the one dispatch over kinds of grammar.
 
-Patterns restricted to what a vocabulary can write. Some vocabularies have no token for certain
-bytes (SmolLM2's lacks eight control characters and lead bytes). A text that needs one can never be
-written, so such code points are taken out of a pattern before it becomes an automaton; otherwise a
-mask could lead to a place from which only an unwritable byte goes on. JSON strings need none of
-this: there every code point has an escape (`encoding.JsonString`).
+`restrict` limits patterns to what a vocabulary can write. Some vocabularies have no token for
+certain bytes (SmolLM2's lacks eight control characters and lead bytes). A mask could then lead to a
+place where only such a byte may follow, so code points that need one are removed from a pattern.
+JSON strings do not need this: there every code point has an escape (`encoding.JsonString`).
 
-Of several grammars one after the other each part but the last has a frame below it
-(`SequenceFrame`); the parts are any that start with leaves and frames, and say where they may end.
+In a sequence of grammars, each part but the last has a `SequenceFrame` below it. A part can be
+anything that starts with leaves and frames and says where it may end.
 """
 
 from __future__ import annotations

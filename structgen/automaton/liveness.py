@@ -1,6 +1,6 @@
-"""Which states of a lazy automaton can still reach an end: one memoised search for all of them.
+"""Find the states of a lazy automaton that can reach an end, in one memoised search.
 
-Knows states only as hashable values; the caller says what an end is and what follows a state.
+States are hashable values; the caller says what an end is and what follows a state.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Texts that may be longer than memory: bytes, or a rope of shared parts.
 
 The shortest text of a type can be astronomically long (a thousand items of a thousand items of a
-thousand), and the shortest ways from all states of one text have most of it in common. A `Rope` is
-two texts in a row, or one text many times: it knows how long it is, costs the same whatever its
-length, and is written out (`flat`) only where the bytes themselves are needed and few. Short texts
-are plain bytes. What the bytes mean is not known here.
+thousand), and the shortest ways from all states of one text share most of their parts. A `Rope` is
+two texts in a row, or one text repeated. It knows its length, and costs the same whatever its
+length. `flat` writes it out where few bytes are needed. Short texts are plain bytes. Knows nothing
+of what the bytes mean.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How much work one call may do, and how much memory it may take: counted, not timed.
+"""Limit how much work and memory one call may take: counted, not timed.
 
-The same call on the same type ends the same way on every machine. A *step* is about one state, one
-node or one walk that is made, some microseconds of work; what is made is counted in bytes, roughly.
-Searches and constructions tell `WORK` what they are about to do, and it ends them with
-`CompileLimitExceeded` once that is more than the call may do. Which call that is, what it may do
-and where in the output type it was, others know.
+So the same call on the same type ends the same way on every machine. A *step* is about one new
+state, node or walk, some microseconds of work; new objects are also counted in bytes, roughly.
+Searches and constructions report to `WORK` before they act. It raises `CompileLimitExceeded` when
+the call has used up its limit. It does not know which call runs or where in the output type.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 In reading order: `terminals` (what ``re.match`` takes), `lexer` (all expected terminals as one
 leaf), `nonterminals` (nonterminals as automata), `places` (open goals), `embedded_terminals` (other
-output types inside grammars), `frame` (a grammar's rules as a frame, terminals side by side),
-`machine` (a machine with such frames).
+output types inside grammars), `frame` (a grammar's rules as a frame), `machine` (a machine with
+such frames).
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Terminals of a grammar that are not patterns: texts of another grammar, and named tokens.
+"""Terminals of a grammar that are no patterns: texts of another grammar, and named tokens.
 
-An `EmbeddedTerminal` is what the rules need to know of such a terminal: how its texts start, with
-which characters, and the shortest text of each kind. While it is written, its own leaves and frames
-are on the stack (`frame`). It may end wherever its text is complete, and puts no condition on what
-follows. A condition of the terminal before it has to be settled by its first character; if that
-character decides, a `GuardedLeaf` reads it. To the automaton, a named token is two bytes that no
-text contains; to conditions on the rest it is the end of the text.
+An `EmbeddedTerminal` tells the rules how its texts start, with which characters, and the shortest
+text of each kind. While such a text is written, its own leaves and frames are on the stack
+(`frame`). It may end wherever it is complete, and puts no condition on what follows. Its first
+character must settle the condition of the terminal before it; if the character decides, a
+`GuardedLeaf` reads it. To the automaton, a named token is two bytes that no text contains. To
+conditions on the rest, it is the end of the text.
 
-Some have limits: a `LimitedLeaf` counts the tokens of its text, and a `SamplingFrame` below a text
-says how its tokens are sampled.
+Two wrappers add limits: a `LimitedLeaf` counts the tokens of its text, and a `SamplingFrame` below
+a text says how its tokens are sampled.
 """
 
 from __future__ import annotations

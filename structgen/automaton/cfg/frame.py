@@ -1,26 +1,25 @@
 """A grammar as a frame: its rules and terminals, and what may come at a place.
 
-The state of a `CfgFrame` is a place (`places`). The leaf above it is the lexer, or whatever an
-embedded terminal (`EmbeddedTerminal`) starts with. When a terminal ends, the frame says which ones
-may begin next. Every place can be finished, so no state of a machine is a dead end. If no condition
-on the following text leads to a dead end, all terminals that the rules expect at a place may begin
-there (`CfgFrame.entry`). Otherwise a terminal may begin only if the text can be finished after some
-of its ends.
+The state of a `CfgFrame` is a place (`places`). The leaf above it is the lexer, or what an
+`EmbeddedTerminal` starts with. When a terminal ends, the frame says which terminals may begin next.
+Every place can be finished, so no state of a machine is a dead end. If no condition on the
+following text leads to a dead end, all terminals that the rules expect may begin
+(`CfgFrame.entry`). Otherwise a terminal may begin only if the text can be finished after one of its
+ends.
 
-The end of a terminal puts a condition on what follows (`terminals`): after a number, no digit.
-Nearly always the first character of the next terminal meets it, so a condition is summed up by a
-mask of the minterms that settle it. With these masks, and a look at a few near ends of a terminal
-where a mask is not enough, `Neighbours` proves that no condition can ever lead to a dead end
-(`is_free`), that a place can be finished after any end of a terminal (`is_certain`), and how
-(`rests`). It may fail to prove what a closer look (of `machine`) would find, never the other way.
+The end of a terminal puts a condition on what follows (`terminals`): after a number, no digit. The
+first character of the next terminal nearly always settles it, so a condition is summed up as a mask
+of the minterms that settle it. With these masks, and a look at a few near ends of a terminal,
+`Neighbours` proves that no condition can lead to a dead end (`is_free`), that a place can be
+finished after any end of a terminal (`is_certain`), and how (`rests`). The proof is sufficient, not
+necessary: where it fails, `machine` looks closer.
 
-A condition is a number; below 0 it is ``~terminal`` and stands for all conditions of a terminal
+A condition is a number. A negative one is ``~terminal`` and stands for all conditions of a terminal
 that has too many.
 
-The fewest bytes that finish a goal, for each condition with which it can end, are computed once for
-all stacks, for goal states under conditions; dominated results are dropped. This is a least
-fixpoint over the goal automata (Knuth 1977), extended on demand. A stack is then finished goal by
-goal.
+The fewest bytes that finish a goal are computed once for all stacks, for each goal state and
+condition; dominated results are dropped. This is a least fixpoint over the goal automata (Knuth
+1977), extended on demand. A stack is then finished goal by goal.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The lexer of a grammar: all expected terminals at once, as one leaf automaton over bytes.
 
 - `TerminalSets` reads several terminals at once, character by character. A state holds each
-  terminal still possible with its state, and what an earlier terminal demands of the text after it.
-- `Exits` finds the fewest bytes that end a terminal, for each condition on the rest under which it
-  can end. Completions and budgets ask; masks do not.
-- `Lexer` is the leaf. Several terminals may end at the same place, each under its own condition: an
-  outcome. States from which no terminal can end are left out.
+  terminal still possible with its state, and the condition of the terminal before on the following
+  text.
+- `Exits` finds the fewest bytes that end a terminal, for each condition with which it can end.
+  Completions and budgets use it; masks do not.
+- `Lexer` is the leaf. Several terminals may end at one point, each with its own condition; together
+  they are an outcome. States from which no terminal can end do not exist.
 
-It knows nothing of rules: the caller chooses which terminals are expected (`Lexer.entry`).
+It knows no rules: the caller chooses the expected terminals (`Lexer.entry`).
 """
 
 from __future__ import annotations
@@ -508,7 +509,7 @@ class Lexer(Leaf):
         outcomes: what each label stands for.
         conditions_of: the conditions of each outcome.
         exits: how terminals may end.
-        is_met_at_once, is_free_of: see `terminal_sets.TerminalSets`.
+        is_met_at_once, is_free_of: see `TerminalSets`.
         permits: whether a terminal expected with a number may end under a condition; None for
             lexers of which none is expected so, which any grammar may use (`shared_lexer`).
     """

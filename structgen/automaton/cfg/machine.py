@@ -1,8 +1,7 @@
-"""Grammars byte by byte: a `Machine` in which some frames are grammars.
+"""Read grammars byte by byte: a `Machine` in which some frames are grammars.
 
-It adds what a grammar needs for its states not to multiply: places reached at once are one place;
-and on the way through a token no states are made, and nothing is begun that the next byte cannot
-begin.
+It keeps the number of states low: places reached at once are one place. Inside a token it makes no
+states, and begins nothing that the next byte cannot begin.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _WORTH_KEEPING = 10
 class GrammarFacts(Protocol):
     """Where what is known of grammars is kept from one process to the next.
 
-    `structgen.grammar.cfg.read.cache` is one, on disk.
+    `structgen.grammar.cfg.cache` is one, on disk.
     """
 
     def fingerprint(self, grammar: ir.ContextFree) -> str | None:

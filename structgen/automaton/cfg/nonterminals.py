@@ -1,25 +1,21 @@
-"""NonterminalAutomata: what a nonterminal may consist of, as deterministic automata over symbols.
+"""Turn each nonterminal (a *goal*) into a deterministic automaton over terminals and goals.
 
-For each nonterminal (a *goal*) there is an automaton over terminals and goals that reads what the
-nonterminal can be, from left to right and never empty. It follows the left-corner relation instead
-of the rules: it begins with a terminal; whenever a symbol X has been found at the left edge of the
-goal, any rule ``C → X γ`` whose C can stand at that edge may go on with γ, and when the goal itself
-has been found it may end. So left recursion, direct, indirect or hidden behind symbols that can be
-empty, is a loop in a finite automaton and costs no stack; unit rules and cycles cost nothing; rules
-with a common beginning share states (Rosenkrantz & Lewis 1970; Nederhof 1993, generalised
-left-corner parsing). Symbols that can be empty are skipped in place.
+A goal automaton reads what the nonterminal consists of, from left to right and never empty. It
+follows the left-corner relation: it begins with a terminal. When a symbol X has been found at the
+left edge of the goal, any rule ``C → X γ`` whose C can stand at that edge may continue with γ. When
+the goal itself has been found, the automaton may end. So left recursion, even hidden behind symbols
+that can be empty, is a loop and costs no stack. Unit rules and cycles cost nothing, and rules with
+a common beginning share states (Rosenkrantz & Lewis 1970; Nederhof 1993, generalised left-corner
+parsing). Symbols that can be empty are skipped in place. States are numbered across all goals and
+made on demand. Knows rules, not texts.
 
-States are numbered across all goals and made on demand. This module knows rules, not texts: what
-terminals match is none of its business.
-
-Rules with their repetitions as loops: what needs no stack is put where it stands. Readers of
-grammars spell ``member ("," member)*`` with a nonterminal of its own, ``X: "," member | X ","
-member``. A goal for it would be one more level on the stack wherever a list goes on, and the place
-after its first element would differ from those after the others. Here such a nonterminal is
-replaced, where something follows it, by its elements and a *loop*: a symbol that only ever stands
-last and says, without being read, in which ways the rule may go on from there. Short nonterminals
-of one rule are put where they stand, too. The language is the same; goal automata (`nonterminals`)
-have fewer states, and stacks fewer levels.
+`Loops` first puts repetitions where they stand. Readers of grammars spell ``member ("," member)*``
+with a nonterminal of its own, ``X: "," member | X "," member``. As a goal, it would be one more
+level of the stack wherever a list continues, and the place after its first element would differ
+from the others. If something follows such a nonterminal, its elements and a *loop* replace it: a
+symbol at the end of a rule that says, without being read, how the rule may continue. Short
+nonterminals that have one rule are inlined, too. The language is the same, with fewer states and
+lower stacks.
 """
 
 from __future__ import annotations

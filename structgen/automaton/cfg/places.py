@@ -1,14 +1,13 @@
 """The graph-structured stack of a grammar: which terminals may come next, and where each one leads.
 
-A place in a text is a set of *tops*: pairs of a nonterminal's state and its *continuation*, which
-is the interned set of tops to return to when the nonterminal ends. A nonterminal that begins at a
-place begins once, however many ways lead there, and equal places are one integer (Tomita 1986;
-Scott & Johnstone 2010). Memory grows with the square of the text at worst, and with the depth of
-nesting for grammars people write. A nonterminal that stands last in its rule hands on its own
-continuation, so right recursion needs no depth.
+A place is a set of *tops*: pairs of a nonterminal's state and its *continuation*, the interned set
+of tops to return to when the nonterminal ends. A nonterminal begins once at a place, however many
+ways lead there, and equal places are one integer (Tomita 1986; Scott & Johnstone 2010). Memory
+grows with the square of the text at worst, and with the depth of nesting for grammars people write.
+The last nonterminal of a rule passes on its own continuation, so right recursion needs no depth.
 
-`Rests` finds short ways from a place to the end of a text, one nonterminal at a time; how a
-nonterminal ends is told by its caller. Terminals are numbers here.
+`Rests` finds short ways from a place to the end of a text, one nonterminal at a time; the caller
+says how a nonterminal ends. Terminals are numbers here.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Terminals of a grammar: what ``re.match`` takes at a place, as lazy automata over minterms.
 
-A terminal takes the stretch of text that backtracking prefers: greedy quantifiers the longest, lazy
-ones the shortest, alternatives the first that works. A state is the *ordered* list of open threads,
-the preferred one first (Thompson simulation with priorities, as in Cox 2010). Whether the terminal
-may end at a state depends on the text after it: no preferred thread may reach a match there. That
-condition is a regular language, a state of `LookaheadAutomaton`, and ``end(state)`` returns it; so
-``[a-z]+`` may end before anything but a letter. A lookahead is such a condition too. A lookbehind
-runs beside the threads from the terminal's start, and may not look beyond that.
+A terminal takes the text that backtracking prefers: greedy quantifiers the longest, lazy ones the
+shortest, alternatives the first that works. A state is the *ordered* list of open threads, the
+preferred one first (Thompson simulation with priorities, as in Cox 2010). Whether a terminal may
+end depends on the text after it: no preferred thread may reach a match there. This condition is a
+regular language, a state of `LookaheadAutomaton`, and ``end(state)`` returns it. So ``[a-z]+`` may
+end before anything but a letter. A lookahead is such a condition, too. A lookbehind runs beside the
+threads from the terminal's start, and cannot look further back.
 
-`Assertions` collects lookarounds and rejects those that cannot be enforced. Rules, bytes and tokens
-are unknown here.
+`Assertions` collects lookarounds and rejects those that cannot be enforced. Knows no rules, bytes
+or tokens.
 
-A node of `Threads` is an expression whose alternatives and quantifiers keep their order of
-preference (`Threads.expand` lists what it may do next, preferred first), unlike the derivatives of
-`derivatives`, for which order means nothing. `LookaheadAutomaton` is that other kind: conditions on
-the rest of the text, closed under and, or, not. `Threads.tail` leads from the one to the other.
+A node of `Threads` is an expression whose alternatives and quantifiers keep their order
+(`Threads.expand` lists the next steps, preferred first). Derivatives have no such order. They serve
+`LookaheadAutomaton`: conditions on the rest of the text, closed under and, or, not. `Threads.tail`
+converts a node to such a condition.
 """
 
 from __future__ import annotations

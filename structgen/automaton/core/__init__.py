@@ -1,10 +1,9 @@
-"""What every machine is made of: leaves, frames, stacks, states.
+"""What every machine consists of: leaves, frames, stacks, states.
 
-A *leaf* is an automaton over bytes that needs no stack (`leaf`, `text_leaf`); a *frame* is an open
-value that says what may follow when a leaf ends (`frames`); `stacks` interns the frames that are
-open, and states: sets of configurations, each a leaf over a stack. `machine` leads from one state
-to the next and finds the shortest way to the end. `shared` keeps automata that constraints have in
-common.
+A *leaf* is an automaton over bytes that needs no stack (`leaf`, `text_leaf`). A *frame* is an open
+value that says what may follow when a leaf ends (`frames`). `stacks` interns open frames, and
+states: sets of configurations, each a leaf over a stack. `machine` steps from state to state and
+finds the shortest way to the end. `shared` caches automata that constraints have in common.
 """
 
 from __future__ import annotations

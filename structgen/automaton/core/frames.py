@@ -1,11 +1,11 @@
-"""What a machine asks of the frames on its stack, and what they answer.
+"""The interface of frames: what a machine asks them.
 
-A `Frame` is a kind of open value: when the leaf above it ends with an outcome, it says in which
-ways the text may go on, each an `Alternative`, and how it is closed in the fewest bytes. Who asks
-is not known here, nor what kinds there are.
+A `Frame` is a kind of open value. When the leaf above it ends with an outcome, the frame says how
+the text may continue, each way an `Alternative`, and how to close the value in the fewest bytes.
+Knows no kinds of frames and no machine.
 
-A `TextHistory` holds the text so far for frames that need it. Asked what a frame has just been
-given, it reads backwards: the last string, or the current item of the innermost open array.
+A `TextHistory` holds the text so far, for frames that need it. It reads backwards: the last string,
+or the current item of the innermost open array.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Leaf automata: lazy byte automata for everything that needs no stack.
 
 A `Leaf` is a deterministic byte automaton with integer states made on demand. ``row(q)`` holds the
-outgoing bytes, never one that leads nowhere; ``label(q)`` says whether the leaf may end at ``q``
+outgoing bytes, never one that leads nowhere. ``label(q)`` says whether the leaf may end at ``q``
 and with which outcome (-1: it may not). Object keys use the outcome to tell which property was
 named; everything else ends with 0. A leaf knows nothing of what follows it.
 
-Subclasses describe a state by a hashable key and answer two questions about a key: its outgoing
-bytes and its label. They are text (`text_leaf`), finite sets of byte strings (`LiteralLeaf`), and
-what else needs no stack: numbers, keys with punctuation, whitespace, terminals of grammars.
+Subclasses describe a state by a hashable key, and compute a key's outgoing bytes and label. They
+are text (`text_leaf`), finite sets of byte strings (`LiteralLeaf`), and the rest: numbers, keys
+with punctuation, whitespace, terminals of grammars.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """The pushdown recogniser: leaf automata over hash-consed continuations, lazily determinised.
 
-A configuration is a leaf in some state over a *continuation* (`stacks`), the frames still open
-below it. When the leaf may end with an outcome, the top frames say what may follow: `Frame.resume`
-gives alternatives, each a new leaf and the frames to push. A machine state is the interned set of
-configurations that the bytes so far can have led to. Configurations, continuations and states are
-integers, transitions sit in one flat dict, and states appear when first reached.
+A configuration is a leaf in some state over a *continuation* (`stacks`), the open frames below it.
+When the leaf may end with an outcome, `Frame.resume` of the top frames gives alternatives, each a
+new leaf and the frames to push. A machine state is the interned set of configurations that the
+bytes so far can lead to. Configurations, continuations and states are integers, transitions are one
+flat dict, and states are made when first reached.
 
-A few frames (unique items, keys that must be distinct) continue differently after different texts.
-Such a place is a *pending* configuration; `Machine.resolve` replaces it, given the text, and every
-state is resolved before the next byte.
+After different texts, a few frames (unique items, distinct keys) continue differently. Such a place
+is a *pending* configuration. `Machine.resolve` replaces it, given the text, before the next byte is
+read.
 
-`Completions` finds short ways to the end of a text, the same ones every time. The machine knows
-neither JSON nor tokens.
+`Completions` finds short ways to the end of a text, always the same ones. The machine knows neither
+JSON nor tokens.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Automata that schemas share, kept from one to the next within a budget of bytes.
+"""A cache of automata that schemas share, with a budget in bytes.
 
 An automaton grows while it is walked, and one pattern can make it a thousand times as large as
-another: so what is kept is weighed again and again, by its own estimate, and not counted. It knows
-nothing of what it keeps but that, and what it was made from.
+another. So entries are not counted; each estimates its own size, again and again.
 """
 
 from __future__ import annotations

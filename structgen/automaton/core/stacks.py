@@ -1,13 +1,12 @@
 """Hash-consed stacks of frames, and states: each an integer.
 
-A *continuation* (`Stacks`) is the frames still open, as a set of links, each a frame over another
+A *continuation* (`Stacks`) is the open frames as a set of links, each a frame over another
 continuation. Stacks that differ only below share what is above (a graph-structured stack: Tomita
-1986), so their number depends on the schema and not on the depth of the text.
+1986). So their number depends on the schema and not on the depth of the text.
 
 A state (`States`) is an interned set of configurations, each a leaf in some state over a
-continuation. Nearly all states have one configuration, and are known by that number alone.
-Configurations that differ only in what lies below are made one. `machine` leads from one state to
-another.
+continuation. Nearly all states have one configuration, whose number they use. Configurations that
+differ only below their leaf are merged. `machine` leads from one state to another.
 """
 
 from __future__ import annotations

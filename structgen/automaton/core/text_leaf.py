@@ -1,8 +1,8 @@
 """Leaves of text: characters of a symbol automaton, spelt by an encoding, alone or as JSON strings.
 
-A state is one of the automaton's beside one of the encoding's (`encoding`), made where a token
-ends; what lies in between is read character by character, plain ASCII at once. What the text means,
-and how large its automaton may become, is not known here.
+A state pairs a state of the automaton with one of the encoding (`encoding`). It is made where a
+token ends. Inside a token, text is read by character, plain ASCII at once. Knows neither what the
+text means nor how large its automaton may become.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The texts of a JSON Schema's values as leaves and frames.
 
-In reading order: `options`; `document` (the whole text); `values` (what a value may look like,
-which ones there are, what is refused before the first text, and why); `objects`, `closing` (open
-objects); `arrays`, `apart` (open arrays, and values that are barred); `scalars`, `numbers`, `keys`,
-`whitespace`, `excluding` (leaves); `language` (what frames may ask). What values must be like is
-`schema`'s business.
+In reading order: `options`; `document` (the whole text); `values` (which values there are, and what
+is refused before the first text); `objects`, `closing` (open objects); `arrays`, `apart` (open
+arrays, and barred values); `scalars`, `numbers`, `keys`, `whitespace`, `excluding` (leaves);
+`language` (what frames may ask). `schema` knows what values must be like.
 """
 
 from __future__ import annotations

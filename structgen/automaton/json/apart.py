@@ -1,15 +1,15 @@
-"""Objects and arrays without a few of their values: frames that read beside those of a plan.
+"""Objects and arrays except a few values: frames that read beside those of a plan.
 
-Unique items bar what has been written. An `Apart` follows an open object or array as its plan does,
-and knows which of the barred values still begin like it: after each member or item, only those that
-have it, too. Nearly always there soon are none, and the plan's own frame goes on (as `excluding`
-hands over to the shared leaf), with everything that is remembered of it.
+Unique items bar values that have been written. An `Apart` follows an open object or array as its
+plan does, and tracks the barred values that still begin alike, member by member or item by item.
+Usually none is left soon, and the plan's own frame takes over, with its cached walks (as
+`excluding` hands over to the shared leaf).
 
-While some are left, what is next is barred only where nothing else could be written afterwards:
-``}`` where the object would be one of them; a value of a member if, after it, every way to go on is
-one of theirs (`spare`). That is decided by how many values there are, and member by member where
-they are few. Plans with rules, patterns or counts are no matter for this (`ObjectPlan.is_plain`):
-negated constants say there what an item must not be.
+While some are left, the next value is barred only if nothing else could be written afterwards:
+``}`` if the object would equal one of them; a member's value if every way on after it leads to one
+of them (`spare`). That is counted, or checked member by member if there are few. This covers only
+plain plans (`ObjectPlan.is_plain`). Where there are rules, patterns or counts, negated constants
+say what an item must not be.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """JSON arrays: the frame of one open array.
 
-`ArrayPlan` says what may follow in an array and what closes it, by numbers of the `State`s that it
-has met. What items owe is `array_spec`' business, punctuation `whitespace`'s.
+`ArrayPlan` says what may follow in an array and what closes it, by numbers of the `State`s it has
+met. `array_spec` knows what items owe, `whitespace` the punctuation.
 
-What closes an array: the cheapest items that are still owed after a state. Plain bounds need a
-list; items that must differ are chosen one after the other; what has to be contained is searched
-for (A* over counts, each step one item), or shown to be hopeless.
+`ArrayClosing` finds the cheapest items that close an array. Plain bounds need a list. Items that
+must differ are chosen one after the other. For ``contains`` it searches (A* over counts, each step
+one item), or shows that there is no way.
 """
 
 from __future__ import annotations

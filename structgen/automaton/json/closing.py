@@ -1,12 +1,11 @@
-"""The cheapest members that an open object still owes.
+"""Find the cheapest members that an open object still owes.
 
-`Closing.members` looks for a set of further members after which the required ones are there, their
-number is right and the rule about them holds, or shows that there is none. What is left of the rule
-directs the search (`FirstStep`): it only tries members that can settle something,
-absence first (Davis, Logemann and Loveland 1962), and remembers what is left. `PlainEnds` serves
-objects that owe required members and nothing else: the text of a set of names consists of those of
-its halves, which other sets share. `SpareKeys` finds short keys that the object does not name, by
-the patterns they match.
+`Closing.members` looks for further members that satisfy the required names, the counts and the
+rule, or shows that there are none. What is left of the rule directs the search (`FirstStep`): it
+tries only members that can settle something, absence first (Davis, Logemann and Loveland 1962), and
+remembers results. `PlainEnds` serves objects that owe only required members: the text of a set of
+names joins those of its halves, which other sets share. `SpareKeys` finds short unnamed keys, by
+the patterns that they match.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The whole JSON text: whitespace around the value (RFC 8259, section 2), and the first brace of a
-document that is plainly an object, before any of the object is built.
+"""The whole JSON text: whitespace around the value (RFC 8259, section 2), and the first brace.
 
-The mask of a first token takes no more of an object than whether it may have members, and whether
-it may have none: hardly any vocabulary has a token for the brace and the beginning of a key. So a
-machine starts with `OpeningLeaf`, one leaf for all schemas, over a `PlainRoot`, which has the
-object's frame made once the brace is read. What the root is, `values` knows.
+The mask of a first token needs to know only whether an object may have members and whether it may
+be empty: hardly any vocabulary has a token for a brace and the beginning of a key. So if the value
+is plainly an object, the machine starts with `OpeningLeaf`, one leaf for all schemas, over a
+`PlainRoot`, which makes the object's frame after the brace. `values` knows what the root is.
 """
 
 from __future__ import annotations

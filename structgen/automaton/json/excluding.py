@@ -1,15 +1,13 @@
 """A leaf without a few of its texts: any string but these.
 
-Unique items bar what has been written, so a constraint meets as many such languages as texts. Made
-into an expression each (anything, and not ``red``) they would have automata, walks and masks of
-their own. `ExcludingLeaf` reads the leaf that all of them share and, beside it, what is barred,
-each value by a small automaton of its own that knows all its spellings. Once none of these can
-follow any more, which is nearly always after a character or two, the shared leaf alone goes on
-(`handed`), with everything that is remembered of it.
+Unique items bar what has been written, so one constraint meets many such languages. As expressions
+(anything, and not ``red``) each would need an automaton, walks and masks of its own. Instead
+`ExcludingLeaf` reads the leaf that all of them share and, beside it, each barred value by a small
+automaton that knows all its spellings. When no barred value can follow any more, usually after a
+character or two, only the shared leaf continues (`handed`), with its cached walks.
 
-What is barred nearly always is what was barred before and one value more. So a set of automata is
-that one and an automaton (`_nodes`), and one more item costs what is new, however many there have
-been.
+The barred set is usually the previous one and one more value. So a set of automata is another set
+and one automaton (`_nodes`), and one more item costs only what is new.
 """
 
 from __future__ import annotations

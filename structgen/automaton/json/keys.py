@@ -1,14 +1,14 @@
-"""Leaves that write names: strings out of a finite set, and the keys of a JSON object.
+"""Leaves that write names: strings of a finite set, and the keys of a JSON object.
 
-`KeySymbols` accepts an object's possible keys as an automaton over characters: named ones (a trie,
-restricted to those allowed now) and, where other keys may occur, everything else, told apart by the
-patterns that match. `NameLeaf` makes JSON strings out of names. `KeyLeaf` puts the punctuation of
-an object around its keys, from ``{`` or the end of a member's value up to the next value or ``}``,
-and ends with an outcome that says which key was written. What values must be like, `objects` says.
+`KeySymbols` is an automaton over characters for an object's possible keys: named ones (a trie,
+restricted to those allowed now) and, if other keys may occur, all others, distinguished by the
+patterns that they match. `NameLeaf` makes JSON strings of names. `KeyLeaf` adds the punctuation of
+an object: it reads from ``{`` or the end of a member's value to the next value or ``}``, and its
+outcome says which key was written. `objects` knows what values must be like.
 
-`NameTrie` holds the names of an object's members, or the strings of a choice, in a trie whose nodes
-are made when they are reached. It says what is left of them at a node, by character, by byte and by
-text, and knows no JSON and no spelling.
+`NameTrie` holds the names of an object's members, or the strings of a choice. Its nodes are made
+when they are reached. It knows which names are left at a node, by character, byte and text, and no
+JSON.
 """
 
 from __future__ import annotations

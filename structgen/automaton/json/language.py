@@ -1,7 +1,6 @@
-"""What open objects and arrays ask of the values of their schema, and of how JSON is spelt.
+"""The interface through which open objects and arrays ask about values and their spelling.
 
-`values.JsonLanguage` is one. Frames know this and nothing else of it, so that none of them can
-reach into how values are built.
+`values.JsonLanguage` implements it. Frames see only this interface, not how values are built.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
 """JSON numbers as a leaf automaton: bounds, multiples and integrality on the decimal spelling.
 
 Numbers are plain decimals (RFC 8259) with at most ``max_digits`` digits before and after the point,
-or such a mantissa with an exponent. `NumberLeaf` reads one digit by digit, the most significant
-first: after ``k`` digits it knows ``k``, and whether the digits so far are less than, equal to or
-greater than the first ``k`` of each bound (`Mark`). Multiples (`Step`) keep a remainder. The
-exponents that a mantissa allows are an interval, settled when the ``e`` is read.
+or such a mantissa with an exponent. `NumberLeaf` reads digits, the most significant first. After
+``k`` digits it knows ``k``, and whether they are less than, equal to or greater than the first
+``k`` digits of each bound (`Mark`). Multiples (`Step`) keep a remainder. The exponents that a
+mantissa allows are an interval, settled when the ``e`` is read.
 
-By default (``canonical``) an exponent is written as Python and JavaScript do, after one digit that
-is not 0 and at most 16 decimals: ``6.022e23``, ``1e-07``. Such a mantissa must be one with which a
-plain number may begin: else a model that is asked for a number up to 1, and thinks of 85, would
-have to go on with ``8e-1``. Only where all numbers are so large or so small that Python writes them
-with an exponent, every mantissa is free.
+By default (``canonical``) an exponent is written as Python and JavaScript do: after one digit other
+than 0 and at most 16 decimals, as in ``6.022e23`` or ``1e-07``. A plain number must also be able to
+begin with such a mantissa. Otherwise a model that is asked for a number up to 1, and thinks of 85,
+would have to continue with ``8e-1``. Any mantissa is allowed only if all numbers are so large or so
+small that Python writes them with an exponent.
 
-Whether a prefix can still become a number that satisfies the spec, and how soon, is arithmetic on
-the integers that further digits may stand for (`Window`), never a search. Which schema keywords
-lead here, `scalars` decides.
+Arithmetic on the integers that further digits may stand for (`Window`) tells whether a prefix can
+become a valid number, and how soon; there is no search. `scalars` maps schema keywords to numbers.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """JSON objects: the frame of one open object.
 
 An `ObjectPlan` follows one object owed to the object assertions of several schema nodes. Its state
-says which members have been written as far as that matters: which names are still allowed, how many
-members there are, what is left of the rule about all of them (`rules`). From it follow the keys
+holds what matters about the members written so far: which names are still allowed, how many members
+there are, and what is left of the rule about all of them (`rules`). The state determines the keys
 that may come next (a `KeyLeaf` menu) and whether ``}`` may.
 
-Most objects need a bit mask of names and nothing else. What a member makes of other states is
-`OpenMembers`' business, and which members lead to no dead end. Where members are counted or there
-is a rule, every way on is checked for a way to close the object (`closing`). Most are told by a
-completion that is known already: what it writes may begin with any of its members. Of many
-alternatives the few are tried that speak of the key. What one more member makes of an open object,
-`MemberWays` says.
+Most objects need only a bit mask of names. `OpenMembers` computes the other states after a member,
+and which members lead to no dead end. If members are counted or there is a rule, it checks for each
+way on that the object can still be closed (`closing`). A known completion settles most: it may
+begin with any of its members. `MemberWays` says what one more member does to the rule.
 """
 
 from __future__ import annotations

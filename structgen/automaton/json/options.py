@@ -1,6 +1,6 @@
 """The compile options of JSON: what each is, its default, and the check of its values.
 
-Knows nothing of what the options do.
+Does not know what the options do.
 """
 
 from __future__ import annotations

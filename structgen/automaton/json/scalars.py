@@ -1,9 +1,9 @@
-"""Scalars: the assertions of several schema nodes at once → leaves.
+"""Turn the scalar assertions of several schema nodes into leaves.
 
-Owns what numbers must be like together, how scalars may be spelt, and the leaves that all
-constraints share. `Scalars` makes the leaf of what some nodes say together of a string or number,
-without the values that they bar, and that of strings that are listed, spelt as one schema's options
-say. Knows nothing of conjunctions, objects or arrays; see `values`.
+Combines assertions about numbers, knows how scalars may be spelt, and owns the leaves that all
+constraints share. `Scalars` makes the leaf of a string or number (without barred values) and of
+listed strings, spelt by one schema's options. Knows no conjunctions, objects or arrays; see
+`values`.
 """
 
 from __future__ import annotations

@@ -2,20 +2,18 @@
 
 Every value is owed to a *conjunction* (`conjunctions`): a set of schema nodes that all apply to it.
 `JsonLanguage` resolves a conjunction's in-place applicators into branches (disjunction outside,
-conjunction inside), merges each branch's assertions type by type, and answers with `Alternative`s
-for the machine: one leaf for all scalars of a kind, an object or array leaf with its frame pushed.
-It knows the JSON types; how strings and numbers are spelt is `scalars`', what happens between the
-brackets `objects`' and `arrays`', and whether there is any value, and how short, `Emptiness`'.
-Everything about a conjunction is computed when it is first asked for.
+conjunction inside), and merges each branch's assertions type by type. For the machine it makes
+`Alternative`s: one leaf for all scalars of a kind, or an object or array leaf with its frame
+pushed. `scalars` knows how strings and numbers are spelt, `objects` and `arrays` what stands
+between the brackets. Everything about a conjunction is computed when first asked for.
 
-A value's text is as short as its leaf's, or as those of what is inside together: a least fixpoint
-over the conjunctions that one depends on. `Emptiness` owns that, and the cheap sufficient tests
-that are asked first, so that no mask leads into a dead end.
+`Emptiness` finds whether a conjunction has a value, and its shortest text: a least fixpoint over
+the conjunctions inside it. Cheap sufficient tests run first. So no mask leads into a dead end.
 
-What may fail later is found before the first text: `check` builds what values may be as far as
-`quick_checks` cannot tell, looks for a string of each pattern, and sees that unique items can be
-told apart. `contradiction` says why a root is empty: it follows required members and items down to
-the place that has no value, and tells which assertions exclude each other there.
+`check` finds errors before the first text. It builds values where `quick_checks` cannot decide,
+looks for a string of each pattern, and checks that unique items can be told apart. `contradiction`
+says why a root is empty: it follows required members and items down to the place that has no value,
+and names the assertions that exclude each other there.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Whitespace between JSON tokens, as a tiny automaton that structural leaves embed.
 
-States are integers: 0 where nothing has been read yet, `Whitespace.after_mark` where nothing has
-been read yet after a comma or colon. `Whitespace.edges` gives the whitespace bytes that may follow,
-`Whitespace.may_end` whether the next JSON token may start. This module knows nothing of what stands
-between.
+States are integers: 0 where nothing has been read yet, `Whitespace.after_mark` directly after a
+comma or colon. `Whitespace.edges` gives the whitespace bytes that may follow, `Whitespace.may_end`
+whether the next JSON token may start.
 
-The punctuation that all arrays share, and all objects: brackets and commas with the whitespace
-around them.
+`Punctuation` is the leaf that all arrays share, and all objects: brackets and commas with the
+whitespace around them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 In reading order: `alphabet` (code points cut into classes), `expressions`, `derivatives`,
 `lookarounds` (Brzozowski derivatives of expressions in normal form), `quotes` (pieces of a
-document, as one more kind of expression), `automaton` (these as one
-automaton, with runs of characters and what is alike far from a bound), `encoding` (UTF-8, JSON
-strings), `symbols` (what leaves are built over).
+document, one more kind of expression), `automaton` (all of these as one automaton, with runs of
+characters), `encoding` (UTF-8, JSON strings), `symbols` (automaton and encoding together, for
+leaves).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Alphabets of minterms: the code points cut into the few classes that a language can tell apart.
 
-A language built from a handful of character sets cannot distinguish code points that lie in exactly
-the same of them. `Alphabet` computes those classes (minterms, the minterms of D'Antoni & Veanes
-2017) once; afterwards a character set is a bit mask over minterms, held in a Python int, and set
-operations are integer operations. This module knows nothing of bytes, regular expressions or JSON.
+A language of a few character sets cannot distinguish code points that lie in the same sets.
+`Alphabet` computes these classes (minterms; D'Antoni & Veanes 2017) once. From then on a character
+set is a bit mask over minterms in a Python int, and set operations are integer operations. Knows no
+bytes, regular expressions or JSON.
 """
 
 from __future__ import annotations

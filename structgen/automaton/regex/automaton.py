@@ -1,15 +1,15 @@
 r"""Regular expressions as lazy automata over minterms, for leaves.
 
-`SymbolAutomaton` is what leaves ask of an automaton over characters. `RegexAutomaton` is one: a
-state is what is left of the expression, as `derivatives` make it, and none is a dead end. It knows
-runs: many characters of one set, read in one step. `encoding` spells minterms as bytes.
+`SymbolAutomaton` is the interface that leaves use. `RegexAutomaton` implements it: a state is what
+is left of the expression, by `derivatives`, and none is a dead end. It knows runs: many characters
+of one set, read in one step. `encoding` spells minterms as bytes.
 
-`StructuralHash` gives equal expressions of different automata the same content: a digest of their
-structure over code points. What is found out about the texts of one can be kept for all patterns.
+`StructuralHash` gives equal expressions of different automata the same digest, so that results
+about the texts of one pattern serve all.
 
-`TokenHorizon` drops the upper bounds that no token can reach, so that states far from a bound, as
-of ``\S+(\s+\S+){0,40}`` beside ``maxLength: 500``, are one. Lower bounds stay: shortest
-completions are the same.
+`TokenHorizon` drops upper bounds that no token can reach, so that states far from a bound are one,
+as in ``\S+(\s+\S+){0,40}`` beside ``maxLength: 500``. Lower bounds stay: shortest completions are
+the same.
 """
 
 from __future__ import annotations

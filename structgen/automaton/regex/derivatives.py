@@ -2,9 +2,8 @@
 
 Reading a minterm in an expression gives its Brzozowski derivative (Brzozowski 1964; Owens, Reppy &
 Turon 2009 for derivative classes), by classes of minterms that lead to the same one. Intersection
-and complement cost nothing extra. What derivatives are where there are anchors or lookarounds is in
-`lookarounds`; normal forms are those of `expressions`. It knows nothing of runs of characters, nor
-of what a leaf asks of its states.
+and complement cost nothing extra. `lookarounds` handles anchors and lookarounds, `expressions` the
+normal form. Knows no runs of characters, nor what leaves ask.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""How one code point is spelt in bytes: automata from bytes to minterms.
+r"""How one code point is spelt in bytes: automata from bytes to minterms.
 
-`Utf8` spells plain text. `JsonString` spells the inside of a JSON string (RFC 8259): raw UTF-8, or
-an escape; with ``escapes="any"`` every legal spelling, with ``"canonical"`` the shortest one (and
-``\\uXXXX`` for anything outside ASCII), so that names have one spelling and can be forced; with
-``"any-ascii"`` and ``"canonical-ascii"`` those of them that are ASCII.
+`Utf8` spells plain text. `JsonString` spells the inside of a JSON string (RFC 8259) as raw UTF-8 or
+as an escape. ``escapes="any"`` allows every legal spelling, ``"canonical"`` only the shortest one
+(and ``\uXXXX`` for anything outside ASCII), so that names have one spelling and can be forced.
+``"any-ascii"`` and ``"canonical-ascii"`` allow those of them that are ASCII, ``"python"`` those
+that Python's literals read alike: no surrogate pairs.
 
 An encoding is a tree of nodes built on demand. Node 0 stands between two characters; every other
 node is inside one. ``row(node)`` maps a byte either to a deeper node (>= 0) or to the minterm that
 is now complete (``~minterm``, < 0). ``reach(node)`` is the mask of the minterms that can still come
-out, so that a caller can prune spellings whose every outcome is dead. Nodes that cover one minterm
-only are shared, which makes a plain string's UTF-8 automaton eight states. Overlong forms and
-surrogates do not exist. Equal alphabets share their encodings of strings (`json_string`). This
-module knows nothing of languages, only of characters.
+out, so that a caller can prune dead spellings. Nodes that cover one minterm are shared, so a plain
+string's UTF-8 automaton has eight states. Overlong forms and surrogates do not exist. Equal
+alphabets share their encodings of strings (`json_string`). Knows characters only, no languages.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Regular expressions in a normal form, hash-consed to integers: the states of a pattern.
 
-Equal expressions are one node, as far as the normal form tells (Owens, Reppy & Turon 2009), so that
-a pattern has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. `Expressions`
-owns the nodes, their limits and the constructors, and the normal form of alternatives, of which the
-widest remains where they overlap. Sets of characters are masks of minterms here; derivatives
-and the IR are unknown.
+Equal expressions are one node, as far as the normal form tells (Owens, Reppy & Turon 2009), so a
+pattern has few states. Counted repeats stay symbolic: ``r{3,1000}`` is one node. `Expressions` owns
+the nodes, their limits, the constructors, and the normal form of alternatives, which keeps the
+widest where they overlap. Sets of characters are masks of minterms. Knows neither derivatives nor
+the IR.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Derivatives of regular expressions with lookarounds, wherever they stand.
 
-A lookahead says something about all the text that is left, so a state with one in front is an
-intersection: ``(?=r)·s`` is ``r·Σ* ∩ s``. Inside a repeat, ``s`` is not at hand. Therefore the
-derivative is taken together with a *continuation*, which is all that follows up to the end of the
-text, and every lookahead that is passed on the way to the character is intersected there.
+A lookahead limits all the text that is left, so a state that begins with one is an intersection:
+``(?=r)·s`` is ``r·Σ* ∩ s``. Inside a repeat, ``s`` is not known locally. So the derivative is taken
+together with a *continuation*, everything that follows up to the end of the text, and each
+lookahead passed on the way to the character is intersected there.
 
-A lookbehind says something about the text so far. Its node holds the derivative of ``Σ*·r`` by that
-text, so whether it is true here can be read off; and when a character is read, all lookbehind nodes
-in the state, however deep, are moved on by it (`Lookarounds._shift`). ``^`` is the lookbehind of
-nothing and ``$`` the lookahead of nothing. A lookahead inside a lookbehind has to outlive the match
-it stands in: there the expression is paired with what the rest of the text must match (`_WITH`).
+A lookbehind limits the text so far. Its node holds the derivative of ``Σ*·r`` by that text, which
+shows whether it is true. Each character moves all lookbehind nodes of a state on, however deep
+(`Lookarounds._shift`). ``^`` is the lookbehind of nothing and ``$`` the lookahead of nothing. A
+lookahead inside a lookbehind must outlive the match it stands in: there the expression is paired
+with what the rest of the text must match (`_WITH`).
 
 The constructions are those of alternating automata (Chandra, Kozen & Stockmeyer 1981), written as
 derivatives; Moseley et al. 2023 (PLDI) give location-based derivatives for lookarounds outside of
-repeats. Every set of conditions is kept in the automaton's own normal form, so states stay finite:
-at worst exponential in the number of lookaheads open at once.
+repeats. Sets of conditions are kept in the automaton's own normal form, so states stay finite: at
+worst exponential in the number of lookaheads open at once.
 """
 
 from __future__ import annotations

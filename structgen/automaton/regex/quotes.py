@@ -1,11 +1,10 @@
 """Verbatim pieces of one document: what may follow what has been read.
 
-`Passages` sorts the places where quotes of a document may begin by what follows them, no further
-than somebody reads: as a suffix array that is made on demand (the lazy
-construction of Giegerich, Kurtz and Stoye 2003). What has been read is an interval of it and a
-number of characters; so a document takes what its characters take, however much is read, and
-nothing is searched for. Characters that count as the same are one *class*. To be used with
-`core.GROW` held, since beginnings change places. Knows nothing of expressions, encodings and
+`Passages` sorts the places where quotes may begin by the text that follows them, only as far as
+somebody reads. This is a suffix array made on demand (the lazy construction of Giegerich, Kurtz and
+Stoye 2003). What has been read is an interval of it and a number of characters. So memory depends
+on the document alone, and nothing is searched. Characters that count as the same are one *class*.
+Hold `core.GROW` while using it, because sorting moves places. Knows no expressions, encodings or
 vocabularies.
 """
 

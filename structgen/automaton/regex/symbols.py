@@ -1,11 +1,10 @@
-"""Automata over characters, and how their texts are spelt as bytes.
+"""Automata over characters together with their encoding: edges and shortest ways in bytes.
 
-The symbols of an automaton are minterms of an alphabet, which an encoding (`encoding`) spells. Here
-stand the edges and the shortest ways of the two together. Leaves, their states and what is
-remembered of them are the business of `leaf`.
+The symbols of an automaton are the minterms of an alphabet, which an encoding (`encoding`) spells.
+`leaf` owns leaves, their states and caches.
 
-`probe` sees whether the states of a text's automaton grow out of all proportion: it looks at what
-texts lead to, up to the shortest that ends, and refuses languages with too many states.
+`probe` checks that the states of a text's automaton do not grow out of all proportion. It looks at
+what texts lead to, up to the shortest that ends, and refuses languages with too many states.
 """
 
 from __future__ import annotations

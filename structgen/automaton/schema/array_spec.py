@@ -1,12 +1,12 @@
 """What the items of one array owe: how many there may be, what each must be, which must differ.
 
-`ArraySpec` reads the array assertions of some nodes, and tells what one more item owes after a
-`State`: how many items are complete (no further than it matters), how many of them have met each
-``contains``, and which values have been written where they must be unique. Whether an item meets a
-``contains`` is guessed when it starts: it is then owed, or (where there is a maximum) its opposite
-is, so that a wrong guess dies with the item. `needed_by_others` finds what one place must leave to
-others that all have to differ, by a bipartite matching (Kuhn 1955). Knows no leaves, no frames, and
-not how an array is closed.
+`ArraySpec` reads the array assertions of some nodes, and says what one more item owes after a
+`State`: how many items are complete (as far as it matters), how many of them meet each
+``contains``, and which values unique items have taken. Whether an item meets a ``contains`` is
+guessed when it starts: the item then owes it, or (if there is a maximum) its opposite, so that a
+wrong guess dies with the item. `needed_by_others` finds what one place must leave to others that
+all have to differ, by a bipartite matching (Kuhn 1955). Knows no leaves, no frames, and not how an
+array is closed.
 """
 
 from __future__ import annotations

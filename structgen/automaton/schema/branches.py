@@ -1,17 +1,16 @@
-"""In-place applicators multiplied out: conjunctions of requirements → branches.
+"""Multiply in-place applicators out: conjunctions of requirements → branches.
 
 A conjunction is a set of requirements on one value. Its applicators (``$ref``, ``allOf``,
-``anyOf``, ``oneOf``, ``if``, ``not``, dependencies) make further requirements hold for the same
-value, or leave a choice. `Brancher.expand` turns them into branches: disjunction between branches,
-conjunction of plain assertions inside one. Where that would be too many, what objects may be
-becomes a rule and what strings may be an expression, in one branch each. Choices that the types
-already decide are never multiplied out, and a ``oneOf`` branch only excludes those siblings that
-can overlap with it.
+``anyOf``, ``oneOf``, ``if``, ``not``, dependencies) add requirements on the same value, or leave a
+choice. `Brancher.expand` turns them into branches: disjunction between branches, conjunction of
+plain assertions inside one. If that would be too many, the conditions on objects become a rule and
+those on strings an expression, in one branch each. Choices that the types already decide are never
+multiplied out, and a ``oneOf`` branch excludes only siblings that can overlap with it.
 
-What must not hold is turned round once (`negate`): a node fails when any of its assertions fails,
-so its negation is a choice among small nodes that state one failure each. ``unevaluatedProperties``
-and ``unevaluatedItems`` need to know which subschemas have held; inside a branch that is known, so
-they become an ordinary node that lists what the others do not speak of.
+`negate` inverts a node once: a node fails when any of its assertions fails, so its negation is a
+choice among small nodes that state one failure each. ``unevaluatedProperties`` and
+``unevaluatedItems`` depend on which subschemas hold. Inside a branch that is known, so they become
+an ordinary node that lists what the others leave unevaluated.
 """
 
 from __future__ import annotations

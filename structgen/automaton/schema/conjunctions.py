@@ -1,12 +1,11 @@
 """Conjunctions of requirements, by number: what a value is owed to, and which values are barred.
 
-A conjunction is a set of schema nodes that all apply to one value. Conjunctions are integers, that
-of one requirement being the requirement itself. `Conjunctions` owns the numbers of the others, and
-tells where in the schema they are. It knows nothing of what they mean; `types_of` reads types off
-a requirement's nodes.
+A conjunction is a set of schema nodes that all apply to one value. Conjunctions are integers; a
+single requirement is its own conjunction. `Conjunctions` numbers the others, and knows where in the
+schema they are, but not what they mean. `types_of` reads types off a requirement's nodes.
 
-Unique items bar what has been written. `Told` numbers such values; a set of them is `Barred`, which
-a node holds in place of its excluded values, so that equal sets are the same object.
+Unique items bar what has been written. `Told` numbers such values. A node holds a set of them as
+`Barred`, so that equal sets are the same object.
 """
 
 from __future__ import annotations

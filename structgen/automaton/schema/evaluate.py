@@ -1,8 +1,8 @@
-"""Whether a given Python value satisfies a schema node: the schema graph read as a validator.
+"""Check whether a Python value satisfies a schema node: the schema graph as a validator.
 
-Needed where a schema names values itself (``enum`` and ``const`` beside other assertions, property
-names), and where items must be unique: which of the values written before another array or object
-could have. The validity of generated text is the automaton's.
+It serves schemas that name values (``enum`` and ``const`` beside other assertions, property names),
+and unique items: which of the values written before another array or object could have. The
+automaton decides about generated text.
 """
 
 from __future__ import annotations

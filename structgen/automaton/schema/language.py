@@ -1,8 +1,7 @@
-"""What those who read a schema's assertions may ask of the whole schema.
+"""The interface through which readers of assertions ask about the whole schema.
 
-Two questions: which conjunctions there are (`conjunctions.Conjunctions`), and which of them have
-values, and how short (`Inhabited`). `Schema` answers the first, `json.values.JsonLanguage`, which
-is one, the second, too.
+`Schema.conjunctions` numbers what values are owed to. `Schema.values` (`Inhabited`) says which
+conjunctions have values, and how short. `json.values.JsonLanguage` is a `Schema`.
 """
 
 from __future__ import annotations

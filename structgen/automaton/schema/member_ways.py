@@ -1,11 +1,11 @@
 """What a member's value may be, and what is left of the rule about all members then.
 
-`MemberWays` takes the rule further by one member: the value is told apart into the few cases that
-make a difference (`told_apart`), each with what it owes and the rule after it. Facts that list
-values are decided all at once, by value: a tag has as many cases as values, not one for each pair
-of lists; `Requirements` compare such lists instead of asking the language. Other facts are decided
-one by one. Where the cases are many, another member that tells alternatives apart is decided first,
-or the parts of a disjunction are followed side by side. Which keys there are, `members` knows.
+`MemberWays` advances the rule by one member. It divides the member's values into the few cases that
+make a difference (`told_apart`), each with what the value owes and the rule after it. Facts that
+list values are decided together, by value: a tag has as many cases as values, not one for each pair
+of lists. `Requirements` compare such lists without asking the language. Other facts are decided one
+by one. If there are many cases, another member that tells alternatives apart is decided first, or
+the parts of a disjunction are followed side by side. `members` knows which keys there are.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What the members of an object owe: named ones, and classes of unnamed ones.
 
-A `MemberTable` merges the object assertions of several schema nodes. It numbers the keys by *label*
-(one for each name, further ones for the sets of patterns that unnamed keys can match), gives the
-conjunction that each label's value owes, and tells how a member of some label takes the rule about
-all members further: which facts its value settles, as a decision among few cases. It knows nothing
-of punctuation or of what has been written; that is the business of `objects`.
+A `MemberTable` merges the object assertions of several schema nodes. It numbers the keys by
+*label*: one for each name, and one for each set of patterns that unnamed keys can match. It gives
+the conjunction that each label's value owes, and the few cases in which a member of some label
+advances the rule about all members. Knows neither punctuation nor what has been written; see
+`objects`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """How deep values nest: what a schema forces, and where a bound on the depth has to be watched.
 
 A bound on nesting is itself a schema: a value that opens at most n objects and arrays inside one
-another is a scalar, or its items and members open at most n - 1. Added to what a value owes, it is
-kept like anything else, so that nothing that the bound rules out is ever begun. But it makes every
-level a schema of its own, with masks of its own. So it is added only where a text comes near the
-bound: as many levels above it as the schema can force a value to have (`forced_height`).
+another is a scalar, or its items and members open at most n - 1. As a requirement on a value it is
+kept like any other, so nothing that it rules out is ever begun. But it makes every level a schema
+of its own, with its own masks. So it is added only near the bound: as many levels above it as the
+schema can force a value to have (`forced_height`).
 
-Knows the schema graph only. `values` adds the requirements, `machine` counts what is open.
+Knows only the schema graph. `values` adds the requirements, `machine` counts open values.
 """
 
 from __future__ import annotations

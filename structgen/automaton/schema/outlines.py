@@ -1,11 +1,11 @@
-"""Which alternatives certainly exclude each other, and which values a node lists, at a glance.
+"""Find, at a glance, alternatives that exclude each other, and the values that a node lists.
 
 `Outlines` reads what a schema plainly asks of a value, through references and ``allOf``: types,
-listed values, required members and what these owe. ``oneOf`` asks of each pair of alternatives
-whether a value can meet both: where all have a tag, that is a look at who shares a value of it;
-else required members are compared, and only then is it asked, of a bounded number of pairs, whether
-both together leave anything. `Listings` gives the few values that meet a node (an ``enum``, a
-``const``, a pattern of few words). Both look at fields only.
+listed values, required members and what these owe. For ``oneOf`` it checks pairs of alternatives.
+If all have a tag, only those that share a value of it can overlap. Otherwise it compares required
+members, and only then asks, for a bounded number of pairs, whether any value meets both. `Listings`
+gives the few values that meet a node (an ``enum``, a ``const``, a pattern of few words). Both look
+at fields only.
 """
 
 from __future__ import annotations

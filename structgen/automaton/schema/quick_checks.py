@@ -1,9 +1,9 @@
-"""What is plain to see of a schema's nodes, before anything is built for them.
+"""Cheap tests of a schema's nodes, before anything is built for them.
 
-Owns two sufficient tests. `QuickChecks.possible`: some value meets a node. `PlainNodes.is_plain`: a
-value's alternatives are few, so that building them cannot exceed a limit. Both look at fields only
-and say no where they would have to think; `values` then does. Most real schemas are plain
-throughout, and compile in a fraction of the time.
+Both are sufficient, not necessary, and look at fields only. `QuickChecks.possible`: some value
+meets a node. `PlainNodes.is_plain`: a value has few alternatives, so building them cannot exceed a
+limit. Where they say no, `values` finds out. Most real schemas are plain throughout, and compile in
+a fraction of the time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Schema nodes read as rules about an object's members.
+"""Read schema nodes as rules about an object's members.
 
-For an object every requirement comes to one `Rule`, whatever applicators and negations it is made
-of: `RuleReader.read` gives it. Only requirements that apply themselves in place, without end, have
-none. Keywords about other types do not matter here. ``unevaluatedProperties`` is a rule too: a
-member that does not meet it is there only if some subschema that holds has evaluated it.
+`RuleReader.read` turns any requirement on an object into one `Rule`, whatever applicators and
+negations it has. Only requirements that apply themselves in place, without end, have none. Keywords
+about other types do not matter. ``unevaluatedProperties`` is a rule, too: a member that does not
+meet it is allowed only if some subschema that holds has evaluated it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What an object's members must be like together: boolean rules over facts about members.
+"""Boolean rules over facts about an object's members.
 
 The facts are "some member with a key out of these has a value that meets this requirement" and
 "there are at least k members". ``required``, ``dependentRequired``, ``oneOf`` over objects, ``not``
-and ``if`` all come down to rules over them. Multiplied out into branches they explode, and every
-branch would be followed through the whole object; kept as one rule of which each member settles
-some facts they cost one small state. A `RuleBook` interns rules, so that equal rules are the same
-object and what is left of a rule is a state by itself. This module knows propositional logic and
-nothing of schemas or texts (`rule_reader` turns requirements into rules, `objects` follows them).
+and ``if`` all become rules over them. As branches they would multiply, and every branch would be
+followed through the whole object. As one rule, of which each member settles some facts, they are
+one small state. A `RuleBook` interns rules: equal rules are the same object, and what is left of a
+rule is a state by itself. Knows no schemas or texts: `rule_reader` turns requirements into rules,
+`objects` follows them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Schema nodes read as regular expressions over the strings that satisfy them.
+"""Read schema nodes as regular expressions over the strings that satisfy them.
 
-For a string every requirement comes to one language, whatever applicators and negations it is made
-of: and, or and not are parts of an expression, and nothing is multiplied out. Only requirements
-that apply themselves in place, without end, have none. What nodes say of other types does not
-matter here, and neither does ``unevaluated…``: strings have no parts.
+For strings, every requirement is one language, whatever applicators and negations it has: and, or
+and not are parts of an expression, so nothing is multiplied out. Only requirements that apply
+themselves in place, without end, have none. Keywords about other types do not matter, nor does
+``unevaluated…``: strings have no parts.
 
 `has_plain_string` is a sufficient test that looks at an expression only. Most patterns are
 *deterministic*: after any text one place in them is left (one-unambiguous in the sense of
-Brüggemann-Klein and Wood, 1998), so they have no more states than places. Such need no automaton
+Brüggemann-Klein and Wood, 1998). So they have no more states than places, and need no automaton
 before a mask asks for one.
 """
 
