@@ -1,22 +1,22 @@
 r"""The ``format`` keyword: which formats assert something, and the regular language of each.
 
-Owns the table of names, and the languages: dates (RFC 3339), names, addresses and identifiers of
-the net (each the grammar of its RFC, which is regular, with the limits on lengths beside it),
-international names and regular expressions, each built on first use. Knows no schema, no automaton,
-and not whether formats are asserted at all.
+Has the table of names, and the languages: dates (RFC 3339), network names, addresses and
+identifiers (each the grammar of its RFC, which is regular, with the limits on lengths),
+international names and regular expressions. Each is built on first use. Knows no schema, no
+automaton, and not whether formats are asserted at all.
 
-Every format is its standard's language, but for what is left out here. Nothing is accepted that a
-standard refuses, with one exception: ``idn-email`` counts characters before the ``@``, not octets.
+Nothing is accepted that a standard refuses, with one exception: ``idn-email`` counts characters
+before the ``@``, not octets. Every format is its standard's language except for what follows:
 
 * ``hostname`` (drafts 7 and later), ``idn-hostname`` and host names in e-mail addresses have no
   A-labels (``xn--...``): Punycode is not regular. In ``idn-hostname``, labels and names with
   non-ASCII characters are shorter than allowed, among others: see `idn_hostname`.
-* ``email`` has no ``\ `` (backslash and space), and no address literals but of IPv4 and IPv6.
+* ``email`` has no ``\ `` (backslash and space), and only IPv4 and IPv6 address literals.
 * ``relative-json-pointer`` has no index manipulation (``0+1``), which later drafts of it added.
 * ``regex`` nests at most `MAX_NESTING` groups, among others: see `regex_syntax`.
-* Calendars are real: days per month, leap years by the Gregorian rule (year 0000 is one, as RFC
-  3339 has it). A leap second is 23:59:60 in UTC, at whatever offset that is spelt, on any day:
-  which days have one cannot be known beforehand.
+* Calendars are real: days per month, leap years by the Gregorian rule (year 0000 is one, as in RFC
+  3339). A leap second is 23:59:60 in UTC, at whatever offset, on any day: which days have one
+  cannot be known in advance.
 """
 
 from __future__ import annotations

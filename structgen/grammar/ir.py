@@ -1,16 +1,16 @@
-"""The grammar IR: what every source language is lowered to, and all the automaton ever sees.
+"""The grammar IR: what every source language is lowered to, and all that automata see.
 
 Two layers of small immutable values:
 
 * **Regular expressions over code points** (`Regex` nodes): `CharSet`, `Concat`, `Alternate`,
-  `Repeat`, `Intersect`, `Complement`, `Checksum`, `Quote`, the two anchors and the two
-  lookarounds. They describe *text*; how a code point is spelt in bytes (UTF-8, or escaped inside a
-  JSON string) is the automaton's business.
+  `Repeat`, `Intersect`, `Complement`, `Checksum`, `Quote`, the two anchors and the two lookarounds.
+  They describe *text*; the automaton spells code points in bytes (UTF-8, or escaped inside a JSON
+  string).
 * **Grammars** (`Grammar`): `Pattern` (a regular language of texts), `Choice` (a finite set of
   texts), `Json` (a JSON Schema, still as data), `ContextFree` (rules over terminals), `Either` (a
   union), `Sequence` (one after the other), `Times` (several in a row).
 
-This module owns the node types and nothing else: it knows no source syntax and no automaton.
+Knows no source syntax and no automaton.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Documents as quotes see them: where words, sentences and lines begin and end, which characters
-count as the same, and so where a quote may begin and end.
+"""Documents for quotes: where words, sentences and lines begin and end, and equal characters.
 
-`read` does it for a node of the IR. All is arrays over the document's characters, because a
-document may be long. How quotes are found and masked is not known here.
+So it says where a quote may begin and end. `read` prepares the document of an IR node, in arrays
+over its characters, because a document may be long. Knows neither how quotes are found nor masks.
 """
 
 from __future__ import annotations

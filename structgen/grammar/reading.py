@@ -1,8 +1,8 @@
-"""How much work reading the sources of one output type may be: counted, not timed.
+"""Limit the work of reading the sources of one output type: counted, not timed.
 
-Grammars are read before anything of an automaton is made, by code that is not all ours, and some
-short texts stand for very long ones. What they come to is told to `spend` before it is made. Steps
-are those of ``max_work``. Knows no source language.
+Grammars are read before any automaton exists, partly by code that is not ours, and some short texts
+stand for very long ones. So readers report work to `spend` before they do it, in the steps of
+``max_work``. Knows no source language.
 """
 
 from __future__ import annotations

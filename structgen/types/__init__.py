@@ -1,17 +1,16 @@
 """Output types: from what the user wrote to a grammar, and from finished text back to a value.
 
-`lower` is the whole of it. In reading order: `sums` (what all types have in common), `user`,
-`regexes`, `quotes`, `schemas` and `openapi` (what users write), `dispatch` (who lowers what),
-`wrappers` (schemas and patterns), `lowering` (all that is not a wrapper), `names` (of types in
-messages); `json_types` and `exact_schema` (whatever Pydantic knows), `patterns`,
-`own_types` and `networks` (Pydantic's own types), `signatures` (functions), `records` (attrs,
-msgspec); `tags` and `tagged` (free text with values in it), `templates` and `joined` (text with
-holes), `captures` (parts of a grammar's text); `tool_calls`, `tools`, `tool_arguments` and
-`tool_grammar` (calls in a model's own syntax);
-`written` (types as bytes). Knows no vocabulary or model.
+`lower` does all of it. In reading order: `sums` (what all types have in common), `user`, `regexes`,
+`quotes`, `schemas` and `openapi` (what users write), `dispatch` (which module lowers what),
+`wrappers` (schemas and patterns), `lowering` (all else), `names` (of types in messages);
+`json_types` and `exact_schema` (whatever Pydantic knows), `patterns`, `own_types` and `networks`
+(Pydantic's own types), `signatures` (functions), `records` (attrs, msgspec); `tags` and `tagged`
+(free text with values in it), `templates` and `joined` (text with holes), `captures` (parts of a
+grammar's text); `tool_calls`, `tools`, `tool_arguments` and `tool_grammar` (calls in a model's own
+syntax); `written` (types as bytes). Knows no vocabulary or model.
 
-The types of `ready` are attributes as well (`structgen.types.country_code`), made when they are
-first asked for.
+The types of `ready` are attributes as well (`structgen.types.country_code`), made on first use;
+type checkers see `ready_static`.
 """
 
 # ruff: noqa: F403, F405 - `ready_static` says once what the ready-made types are to type checkers

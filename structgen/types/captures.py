@@ -1,12 +1,10 @@
-"""What rules of a grammar capture of a finished text: `CapturedText`.
+"""Find what rules of a grammar capture of a finished text: `CapturedText`.
 
-The text is derived once more from the grammar's rules, by Earley's algorithm over bytes; what a
-terminal takes, its automaton says. Of several derivations one counts: of a rule's alternatives the
-first that fits, and of its parts the last one is as short as can be, then the one before it, as in
-templates. The text of a named token is its name, that of one by its id any character or more; or,
-in a text that was decoded without them, none. Knows no masks.
-
-Jay Earley, An efficient context-free parsing algorithm, 1970.
+The text is derived again from the grammar's rules, by Earley's algorithm over bytes (Jay Earley,
+1970); automata read the terminals. If there are several derivations, the first alternative of a
+rule that fits counts, and the last part of a rule is as short as possible, then the one before it,
+as in templates. The text of a named token is its name; a token named by its id has any text of at
+least one character. In a text decoded without these tokens, both are empty. Knows no masks.
 """
 
 from __future__ import annotations

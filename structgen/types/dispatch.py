@@ -1,8 +1,8 @@
-"""`lower`: what the user wrote, sent to whoever makes a grammar and a parser of it.
+"""`lower`: send what the user wrote to the module that makes a grammar and a parser of it.
 
-`wrappers` lowers schemas and regular expressions. All other types are left to `lowering`, which is
-imported when it is first needed: it brings Pydantic with it, which to a process that has schemas
-only is 0.1 s at its start and 12,000 objects more for every full collection of garbage.
+`wrappers` lowers schemas and regular expressions, `lowering` all other types. `lowering` is
+imported on first use because it imports Pydantic. A process that has only schemas then starts 0.1 s
+sooner, and each full garbage collection visits 12,000 objects fewer.
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
 """Pydantic's JSON Schema made exact: it allows only what the Pydantic parser accepts.
 
-Owns `ExactSchema`, a ``GenerateJsonSchema`` with one override for each place where Pydantic's own
-schema is looser than its parser. A place that no schema can express is marked, for the caller to
-report with its path: `REFUSED`, and `CHECKED` where code looks at the value, are keys that no JSON
-Schema has. Objects are closed: a class allows its own fields and no others unless it says
-``extra="allow"``. Knows nothing of parsing or grammars.
+`ExactSchema` is a ``GenerateJsonSchema`` with one override for each place where Pydantic's own
+schema is looser than its parser. Places that no schema can express carry a mark, a key that JSON
+Schema does not have, so that the caller can report them with their path: `REFUSED`, or `CHECKED`
+where code looks at the value. Objects are closed: a class allows its own fields and no others
+unless it says ``extra="allow"``. Knows no parsing and no grammars.
 
-Owns also the spelling of scalars that have a fixed one (dates, times, durations, UUIDs, decimals),
-as an ECMA-262 pattern anchored at both ends, so that one source serves a JSON string and bare text
-alike. Every text such a pattern matches is one that Pydantic parses into that type. Calendars are
-real. Dates with bounds stay regular: the pattern is built from the set of allowed years and, for
-each, the set of allowed ``MM-DD``, both folded into nested character classes, in about 10 ms.
+Scalars with a fixed spelling (dates, times, durations, UUIDs, decimals) are ECMA-262 patterns
+anchored at both ends, so that one source serves a JSON string and bare text alike. Pydantic parses
+every text that such a pattern matches into that type. Calendars are real. Dates with bounds stay
+regular: the pattern is built from the allowed years and, for each, the allowed ``MM-DD``, both
+folded into nested character classes, in about 10 ms.
 
-Decimals are patterns of text, and JSON numbers that are read as floats. Pydantic by itself reads a
-JSON number with a point as the nearest 64-bit float, and only then compares it; a Decimal is what
-that float is written like. We keep its digits (`json_types`), as Pydantic does of a Decimal in a
-string. `Limits` says what has to hold of a text so that the value satisfies its bounds, rounded or
-not.
+Decimals are patterns of text, or JSON numbers that are read as floats. Pydantic reads a JSON number
+with a point as the nearest 64-bit float, and then compares it; the Decimal is that float as it is
+written. structgen keeps the digits (`json_types`), as Pydantic does for a Decimal in a string.
+`Limits` says what must hold of a text so that the value satisfies its bounds, rounded or not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""One grammar of several parts, and a text of it divided into its parts: whole, or while it grows.
+"""Join several parts into one grammar, and divide its texts into parts: whole, or while they grow.
 
-Owns `joined_type`, `repeated_type`, `template_type` and where each part ends. Where there are
-several ways, a text is read from its end: the last part is as short as can be, then the one before
-it. The parts'
-automata read the text once, from all places at once where a part may begin; of two that have led to
-one state, which therefore go on alike, only the one that began later is followed. Knows no masks.
+`joined_type`, `repeated_type` and `template_type` make the types; `Divider` finds where each part
+ends. If there are several ways, the last part is as short as possible, then the one before it. The
+parts' automata read the text once, from all places at once where a part may begin. Of two that
+reach the same state, only the one that began later is followed. Knows no masks.
 """
 
 from __future__ import annotations

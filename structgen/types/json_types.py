@@ -1,15 +1,14 @@
-"""Python types as JSON: Pydantic writes the schema, Pydantic parses the text.
+"""Python types as JSON: Pydantic writes the schema and parses the text.
 
-Owns `json_type`, which turns anything a ``pydantic.TypeAdapter`` understands into a JSON Schema
-and a parser such that *what the schema allows, the parser accepts*. Pydantic's own schema is
-looser than its parser in many places (dates have no pattern, ``dict[int, T]`` takes any key, bounds
-on dates vanish, …); `ExactSchema` closes each of them, or marks the place as refused. What is left
-to the parser alone is the user's own code: custom validators. Knows no grammar.
+`json_type` turns anything a ``pydantic.TypeAdapter`` understands into a JSON Schema and a parser
+such that *the parser accepts what the schema allows*. Pydantic's own schema is looser than its
+parser in many places (dates have no pattern, ``dict[int, T]`` takes any key, bounds on dates
+vanish, …). `ExactSchema` closes each of them, or marks the place as refused. Only the user's own
+code, such as custom validators, is left to the parser. Knows no grammar.
 
-Pydantic reads a JSON number with a point as a 64-bit float first, so that a Decimal inside of
-anything has some 16 of its digits. Where a text has such numbers, a second validator reads it
-(`exactly`), in which each Decimal that such a number was rounded to becomes what was written, and
-only then has to satisfy its constraints. Everything else is read as it was.
+Pydantic first reads a JSON number with a point as a 64-bit float, so a nested Decimal would keep
+about 16 digits. If a text has such numbers, a second validator reads it (`exactly`). In it, each
+Decimal rounded from such a number becomes what was written, before its constraints are checked.
 """
 
 from __future__ import annotations

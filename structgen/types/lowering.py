@@ -1,10 +1,10 @@
-"""From Python types, and all else that the user may write, to a grammar and a parser.
+"""Turn Python types, and all else that the user may write, into a grammar and a parser.
 
-Owns the rule: *a scalar is bare text, everything else is JSON*. Scalars whose JSON is a string
-(dates, UUIDs, constrained ``str``) are written without quotes; numbers, booleans and None as JSON
-spells them; a union of scalars is any one of those. Knows how each kind of type is recognised, and
-leaves `JsonSchema` and patterns to `dispatch`, schemas of types to `json_types`, finite sets to
-`user` and function signatures to `signatures`.
+The rule: *a scalar is bare text, everything else is JSON*. Scalars whose JSON is a string (dates,
+UUIDs, constrained ``str``) are written without quotes; numbers, booleans and None as in JSON; a
+union of scalars is any one of those. This module recognises each kind of type. `dispatch` lowers
+`JsonSchema` and patterns, `json_types` makes schemas of types, `user` handles finite sets,
+`signatures` functions.
 """
 
 from __future__ import annotations

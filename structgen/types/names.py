@@ -1,6 +1,6 @@
-"""What to call an output type in messages, and what an alias stands for.
+"""Name output types in messages (`name_of`), resolve aliases (`unwrapped`), and rebuild types.
 
-Owns `name_of`, `unwrapped` and how a type is rebuilt. Knows nothing of grammars or schemas.
+Knows no grammars or schemas.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Languages of network types: URLs, e-mail addresses, IP addresses and networks, Base64.
 
-Owns a JSON Schema of a string for each of them. Every text it allows is one that Pydantic takes for
-a value of the type; where Pydantic takes more (it corrects a lot), the docstring says what is left
-out. Knows no Pydantic and no grammar.
+Each is a JSON Schema of a string. Pydantic accepts every text that it allows as a value of the
+type. Pydantic itself accepts and corrects more; the docstrings say what is left out. Knows no
+Pydantic and no grammar.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def text(pattern: str, **limits: int) -> Schema:
 
 
 def expression(part: list[Any], **limits: int) -> Schema:
-    """The strings of an expression of `grammar.regex_algebra`."""
+    """The strings of an expression of `grammar.regex.algebra`."""
     return {"type": "string", regex_algebra.KEYWORD: part, **limits}
 
 

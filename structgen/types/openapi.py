@@ -1,9 +1,9 @@
 """The body of an operation in an OpenAPI document, as a JSON Schema that stands by itself.
 
-Owns where a document (Swagger 2.0, OpenAPI 3.0 and 3.1) keeps its operations and their bodies, and
-how its schemas differ from JSON Schema's: ``nullable``, references beside which all else is
-ignored, properties that are required one way only, and the formats of numbers. Only what the body
-refers to is kept. Nothing is fetched. Knows no output types.
+Knows where a document (Swagger 2.0, OpenAPI 3.0 and 3.1) keeps its operations and their bodies, and
+how its schemas differ from JSON Schema: ``nullable``, references beside which other keywords are
+ignored, properties that are required only in requests or responses, and formats of numbers. Keeps
+only what the body refers to. Fetches nothing. Knows no output types.
 """
 
 from __future__ import annotations

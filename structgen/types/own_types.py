@@ -1,9 +1,9 @@
-"""What Pydantic's own types are, by the functions that Pydantic checks them with.
+"""Recognise Pydantic's own types by the functions that Pydantic checks them with.
 
-Owns the table of those functions: the language that goes with each, or why its type is refused. A
-function of Pydantic's that is not in it is refused, so that a type of a later version cannot pass
-as a plain string. Everybody else's functions are told apart here too, with what else no mask can
-know: only parsing checks it. Knows no grammar.
+A table maps those functions to the language of the type, or to the reason why the type is refused.
+A function of Pydantic's that is not in the table is refused, so that a type of a later version
+cannot pass as a plain string. Other people's functions are recognised here, too: only parsing can
+run them. Knows no grammar.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 r"""Patterns in Pydantic's types: those that its regex engine cannot read, and those that it can.
 
-Owns `OwnPatterns`, which takes patterns that Pydantic refuses out of its schema, so that a
-validator can be built, checks them as the masks do, and keeps them for the JSON Schema, where one
-that is malformed is refused with its place.
+`OwnPatterns` takes patterns that Pydantic refuses out of its schema, so that a validator can be
+built. It checks them as the masks do, and puts them back into the JSON Schema, where a malformed
+pattern raises an error with its place.
 
-Other patterns of ``Field(pattern=...)`` Pydantic searches with Rust's engine, to which ``\d``,
-``\w`` and ``\s`` are Unicode's. `to_ecma` writes them in ECMA-262's syntax: what that matches,
-Rust's does. Where it need not be the same, it is less: ``\d`` and ``\w`` stand for ASCII, as a
-model should write them, but what they exclude, as in ``\D`` and ``[^\w]``, is all of Unicode's.
+Pydantic searches other patterns of ``Field(pattern=...)`` with Rust's engine, whose ``\d``, ``\w``
+and ``\s`` are Unicode's. `to_ecma` translates them to ECMA-262: what the result matches, Rust's
+engine matches. Where the two differ, the result matches less: ``\d`` and ``\w`` stand for ASCII,
+which a model should write, but ``\D`` and ``[^\w]`` exclude all of Unicode's.
 """
 
 from __future__ import annotations

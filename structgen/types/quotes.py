@@ -1,8 +1,8 @@
-"""`Quote`: verbatim pieces of a text as an output type; and the value, which knows where it stands.
+"""`Quote`: verbatim pieces of a text as an output type, and values that know their position.
 
-Owns what users write and read, the documents that a call gives, and what may be asked of a list of
-quotes (`in_order`, `disjoint`). Where a quote is in its document the automaton says
-(`automaton.regex.quotes`), so that masks and values cannot disagree.
+Has what users write and read, the documents that a call passes, and checks on lists of quotes
+(`in_order`, `disjoint`). The automaton tells where a quote is in its document
+(`automaton.regex.quotes`), so masks and values cannot disagree.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class Quote(TextPattern[QuotedText]):
         return True
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex_algebra` calls an expression.
+        """What `grammar.regex.algebra` calls an expression.
 
         Raises:
             DocumentMissing: no document is given.

@@ -1,12 +1,12 @@
-"""Ready-made types: named texts, each type an output type, a pattern and a Pydantic type at once.
+"""Ready-made types: named texts, each an output type, a pattern and a Pydantic type at once.
 
-Owns `Ready`, how it goes into Pydantic's schemas, by itself or in `Annotated`, and that what a type
-is made of is read when it is first used. Then the types: those whose texts are listed (countries,
-currencies, languages, time zones, airports; sorted, as outputs under a seed must not depend on an
-order), those with a check digit (a regular language, `ir.Checksum`, so the mask has the digit),
-those that a pattern describes, and those by country (telephone numbers, postal codes). Lists come
-from the packages of the extra ``types``, imported when a list is first used. To type checkers each
-type is ``str``, since that is what its values are (`ready_static`).
+`Ready` fits into Pydantic's schemas, by itself or in `Annotated`, and reads what the type consists
+of on first use. The types: listed ones (countries, currencies, languages, time zones, airports;
+sorted, because outputs under a seed must not depend on an order), those with a check digit (a
+regular language, `ir.Checksum`, so masks enforce the digit), those that a pattern describes, and
+those by country (telephone numbers, postal codes). Lists come from the packages of the extra
+``types``, imported on first use. To type checkers each type is ``str``, as its values are
+(`ready_static`).
 """
 
 from __future__ import annotations

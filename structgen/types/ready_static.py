@@ -1,6 +1,6 @@
 """What type checkers see of the ready-made types: each is ``str``, as its values are.
 
-Nothing imports this module when a program runs; what there is then is `ready.Ready`.
+Running programs never import this module; they use `ready.Ready`.
 """
 
 from __future__ import annotations

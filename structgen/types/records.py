@@ -1,10 +1,10 @@
 """attrs and msgspec classes: read like a dataclass, with the constraints that their libraries know.
 
-Owns how their fields, names, defaults and constraints become a Pydantic core schema (`Record`),
-from which an instance is made by calling the class, as its author would. What is code, such as a
-validator of the user's, runs then and is told as such. Neither library is imported here: a class
-that is there has brought its own. ``typing.TypedDict``, which Pydantic takes from Python 3.12 on,
-is rebuilt with ``typing_extensions`` before (`modern`). Knows no JSON Schema and no grammar.
+`Record` turns their fields, names, defaults and constraints into a Pydantic core schema. An
+instance is made by calling the class, as its author would. Code such as a user's validator runs
+then, and is reported as code. Imports neither library: a class that exists has imported its own.
+`modern` first rebuilds ``typing.TypedDict`` with ``typing_extensions``, because Pydantic accepts it
+only from Python 3.12 on. Knows no JSON Schema and no grammar.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`Regex` and what can be made of it: and, or, not, difference, one after the other, counted.
+"""`Regex`, and operators on patterns: and, or, not, difference, concatenation, counts.
 
-Owns the values users write and how they go into Pydantic's schemas (as the keyword of
-`grammar.regex_algebra`). Knows nothing of how a regular expression becomes an automaton.
+Has the values that users write, and puts them into Pydantic's schemas (as the keyword of
+`grammar.regex.algebra`). Does not know how a regular expression becomes an automaton.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TextPattern(Typed[T_co]):
     __slots__ = ()
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex_algebra` calls an expression."""
+        """What `grammar.regex.algebra` calls an expression."""
         raise NotImplementedError
 
     @property
@@ -223,7 +223,7 @@ class Regex(TextPattern[str]):
         object.__setattr__(self, "flags", int(flags))
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex_algebra` calls an expression."""
+        """What `grammar.regex.algebra` calls an expression."""
         return ["regex", self.pattern, self.flags]
 
     def __repr__(self) -> str:
@@ -256,7 +256,7 @@ class Combined(TextPattern[str]):
         return any(part.is_private for part in self.parts)
 
     def expression(self) -> list[Any]:
-        """What `grammar.regex_algebra` calls an expression."""
+        """What `grammar.regex.algebra` calls an expression."""
         counts = [self.least, self.most] if self.operation == "times" else []
         return [self.operation, *(part.expression() for part in self.parts), *counts]
 

@@ -1,7 +1,6 @@
-"""A JSON Schema as an output type: what the user passed, copied and checked to be JSON.
+"""`JsonSchema`: a JSON Schema as an output type, copied and checked to be JSON.
 
-Owns `JsonSchema`. Whether what is JSON is also a schema is read when it is compiled; keywords are
-unknown here.
+Knows no keywords: whether the JSON is also a schema is checked when it is compiled.
 """
 
 from __future__ import annotations

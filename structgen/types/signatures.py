@@ -1,9 +1,9 @@
 """Functions as output types: the JSON object of their arguments, and never a call.
 
-Owns the reading of signatures, the marks by which functions go into Pydantic's schemas
-(`marked`), and `without_calls`, which makes of each place where Pydantic would call a function one
-that gives a `Call`. A function by itself is written as the object of its arguments; among several,
-as ``{"name": ..., "arguments": {...}}``. Knows no JSON Schema and no grammar.
+Reads signatures. `marked` puts functions into Pydantic's schemas. `without_calls` changes each
+place where Pydantic would call a function, so that it gives a `Call` instead. One function is the
+object of its arguments; one of several is ``{"name": ..., "arguments": {...}}``. Knows no JSON
+Schema and no grammar.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """What all output types have in common: their static type, and ``|`` and ``+`` between them.
 
-Owns `Typed`, the base of structgen's own output types, the aliases that the signatures of
-everything that takes an output type are written with, and what ``|`` and ``+`` make of output types
-that are objects (`AnyOf`, `Joined`). Knows neither patterns, which make a pattern of two patterns,
-nor grammars.
+`Typed` is the base of structgen's own output types. Signatures that take an output type use the
+aliases here. ``|`` and ``+`` of output types that are objects make `AnyOf` and `Joined`. Knows
+neither patterns, whose sums are patterns, nor grammars.
 
-A type checker infers ``T`` from a Python type by `typing_extensions.TypeForm` (PEP 747), which
-mypy 2 and pyright understand, for classes, ``Literal``, unions, ``list[int]``, ``Annotated`` and
-all else that may stand in an annotation. It needs an overload of its own, because mypy finds no
-type form in a union with others. The other kinds share one where a type variable's default says
+A type checker infers ``T`` from a Python type by `typing_extensions.TypeForm` (PEP 747), which mypy
+2 and pyright understand, for classes, ``Literal``, unions, ``list[int]``, ``Annotated`` and all
+else that may stand in an annotation. It needs an overload of its own, because mypy finds no type
+form in a union with others. The other kinds share an overload; the default of a type variable says
 what those parse to that name no type:
 
     Own[TextT]       structgen's own, a TypeAdapter      what it says: `Typed`
@@ -19,8 +18,8 @@ what those parse to that name no type:
     Functions        a function, or several              `structgen.Call`
 
 What a checker cannot know, such as what a `JsonSchema` parses to, is ``Any``. The streams of a
-model that is asked directly have two overloads, ``Others[AnyT]`` and ``TypeForm[T]``: of what is
-neither a type nor an `Own` their values are ``Any``.
+model that is asked directly have two overloads, ``Others[AnyT]`` and ``TypeForm[T]``: values of
+what is neither a type nor an `Own` are ``Any``.
 """
 
 from __future__ import annotations

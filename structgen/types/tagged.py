@@ -1,12 +1,12 @@
 """`Tagged` and `TaggedText` as output types: their grammar, and the values of their texts.
 
-Owns what becomes of the types inside of tags, and of marks that name tokens: which tokens there are
-is known when a vocabulary is there (`OutputType.fitted`), so until then marks are text. Lowering
-those types is left to whoever calls.
+Handles the types inside tags, and marks that name tokens. Which tokens exist is known only with a
+vocabulary (`OutputType.fitted`); until then such marks are text. The caller lowers the types inside
+tags.
 
-Owns also where the tags of a finished text begin and end: the first ``end`` counts where the type
-is whole and the rest can be read, as in the grammar (`tags`). Tagged text and calls of tools are
-read piece by piece, too, while they are written: only what is certain is given out. Knows no masks.
+Finds where the tags of a finished text begin and end: the first ``end`` counts at which the type is
+whole and the rest can be read, as in the grammar (`tags`). Tagged text and calls of tools are also
+read piece by piece while they are written; only what is certain is returned. Knows no masks.
 """
 
 from __future__ import annotations

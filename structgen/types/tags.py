@@ -1,22 +1,21 @@
 """Free text with typed values in it, as a user writes it (`Tagged`, `TaggedText`), and its grammar.
 
-Owns these values, what is wrong with them before any type is looked at, what is text, and where a
-tag begins and ends. Counts are a nonterminal for each tuple of them. Knows nothing of values: see
+Checks these values before any type is looked at, and says what is text and where a tag begins and
+ends. Counts of tags are a nonterminal for each tuple of counts. Knows nothing of values: see
 `tagged`.
 
-A tag opens as soon as its ``begin`` is there, read from the left. So text has no ``begin``, and
-one follows it. Where one may end in the middle of another (``aa`` in ``aaa``) that is not enough,
-and the text before a tag and its ``begin`` are one pattern: all that ends in it and has no other
-that starts earlier. That would do everywhere, but is a wide pattern for each kind of tag: with 40
-kinds the first mask took 630 ms, not 30. One ``begin`` may start another (``<a`` and ``<ab``):
-then after the shorter either its type or the rest of the longer follows. One that stands elsewhere
-within another is refused, since the other could never come about. A ``trigger`` stands for the
-begins that start with it: text has none, and what follows one is the rest of one of these. A
-regular type and its ``end`` are one pattern, too, which ends at the first ``end`` where the type is
-whole.
+A tag opens as soon as its ``begin`` is complete, read from the left. So text contains no ``begin``,
+and one follows it. If one ``begin`` may end in the middle of another (``aa`` in ``aaa``), the text
+before a tag and its ``begin`` are one pattern: all texts that end in it and contain no other that
+starts earlier. This would work everywhere, but needs a wide pattern for each kind of tag: with 40
+kinds, the first mask took 630 ms instead of 30. If one ``begin`` starts another (``<a`` and
+``<ab``), either the shorter one's type or the rest of the longer one follows. A ``begin`` elsewhere
+within another is refused, because the other could never occur. A ``trigger`` stands for the begins
+that start with it: text does not contain it, and the rest of one of these follows it. A regular
+type and its ``end`` are one pattern, too, which ends at the first ``end`` where the type is whole.
 
-The text of a thought is any text that has its closing tag at the end alone, or not at all. It may
-end anywhere, so that a budget can end it anywhere: who lets a model think closes the thought then.
+The text of a thought is any text that has its closing tag at the end, or not at all. It may end
+anywhere, so that a budget can end it anywhere; the caller then writes the closing tag.
 """
 
 from __future__ import annotations

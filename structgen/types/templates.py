@@ -1,7 +1,7 @@
 """Text with holes in it: `Template`, whose holes come back by name; and `Text`, to begin sums with.
 
-Owns what the user writes, and how a template's text is read. How parts become one grammar, and a
-finished text parts again, is `joined`'s.
+Has what the user writes, and reads a template's text. `joined` makes one grammar of the parts, and
+divides a finished text.
 """
 
 from __future__ import annotations

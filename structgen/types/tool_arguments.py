@@ -1,10 +1,10 @@
-"""Arguments of tools that are no JSON object: one parameter after the other, each by its name.
+"""Arguments of tools that are no JSON object: parameters one after another, each by its name.
 
-Owns what the parameters of a tool are, and what values each may have in such a form; and the
-reading of them into the JSON object that they stand for, so that a tool's own type checks them
-however they were written. In XML a string stands as it is, up to the closing tag, and everything
-else as JSON. Where a string or something else may stand, what looks like the other is it: the text
-``null`` of ``str | None`` is None. Python's literals are JSON with other words.
+Says which parameters a tool has and which values each may have in such a form, and turns them into
+the JSON object that they stand for. So a tool's own type checks them in any form. In XML a string
+stands as it is, up to the closing tag, and everything else as JSON. Where a string or something
+else may stand, text that looks like the other is the other: the text ``null`` of ``str | None`` is
+None. Python's literals are JSON with other words.
 """
 
 from __future__ import annotations

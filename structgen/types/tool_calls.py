@@ -1,9 +1,9 @@
 """What a user writes for calls of tools, and how a model writes them: `ToolCalls`, `ToolSyntax`.
 
-Owns these values, what is wrong with them before any tool is looked at, and `Call`, what a function
-parses to: with the way from its arguments to a real call, which is the caller's deed. Where a
-syntax comes from is not known here: a model's chat template shows it (`structgen.decoding`), else
-it is `NEUTRAL`. See `tools` (what a tool is) and `tool_grammar` (the texts and their calls).
+Checks these values before any tool is looked at. `Call` is what a function parses to; only the
+caller can turn its arguments into a real call. A syntax comes from a model's chat template
+(`structgen.decoding`), else it is `NEUTRAL`. See `tools` (what a tool is) and `tool_grammar` (the
+texts and their calls).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`ToolCalls` as an output type: its grammar, and the calls of a finished text.
 
-A call begins as soon as the syntax's marker is there, as a tag does (`tags`); what follows is fixed
-but for the name and the arguments, so that it is forced. Where a syntax has no marker, an answer
-that begins as a call is one, and all other text is free. Where it has one, an answer may also begin
-with a call in plain JSON (`PLAIN`): it is one as soon as a tool's name and the key of the arguments
-are there, so that other JSON stays text. Knows no template: the syntax is given, or neutral.
+A call begins as soon as the syntax's marker is complete, as a tag does (`tags`). Everything that
+follows except the name and the arguments is fixed, and therefore forced. If a syntax has no marker,
+an answer that begins like a call is one, and all other text is free. With a marker, an answer may
+also begin with a call in plain JSON (`tool_calls.PLAIN`). It is a call once a tool's name and the
+key of the arguments are there, so other JSON stays text. Knows no template.
 """
 
 from __future__ import annotations

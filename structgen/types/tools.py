@@ -1,7 +1,6 @@
 """Tools: what a model may call, with name, description, and what its arguments are.
 
-Owns the reading of functions, classes and schemas as tools, and the `Call` that each gives. Knows
-no syntax of calls.
+Reads functions, classes and schemas as tools, and makes their `Call`. Knows no syntax of calls.
 """
 
 from __future__ import annotations

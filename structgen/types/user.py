@@ -1,9 +1,9 @@
-"""What a user writes as an output type beyond plain Python types, and what lowering makes of it.
+"""What a user writes as an output type beyond plain Python types, and the result of lowering.
 
-Owns `Choice`, `Cfg` and `SpecialToken`, immutable and hashable, `OutputType`, the pair of a grammar
-and a parser, and how an item of a finite set is spelt without JSON around it. `ValueSchema` keeps
-what Pydantic makes a value by, for those who read parts of its document. Imports nothing of
-Pydantic's, and knows nothing of how a grammar is built.
+`Choice`, `Cfg` and `SpecialToken` are immutable and hashable. `OutputType` is a grammar and a
+parser. Knows how an item of a finite set is spelt without JSON around it. `ValueSchema` keeps what
+Pydantic makes a value by, for readers of parts of its document. Imports no Pydantic, and does not
+know how a grammar is built.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Schemas and regular expressions as output types, without Pydantic; what prompts tell of types.
+"""Schemas and regular expressions as output types, without Pydantic; descriptions for prompts.
 
-Owns what is made of `JsonSchema` and of `TextPattern`, how long a name in a message may be, and
-`schema_hint`: the JSON Schema of an output type as a reader wants it. The schema that masks are
-made of says more than a model should read (a date is a pattern of 400 characters there), so Python
-types are described by Pydantic there. Knows no prompt.
+Lowers `JsonSchema` and `TextPattern`, and limits how long names in messages may be. `schema_hint`
+is the JSON Schema of an output type for a reader. The schema behind the masks says more than a
+model should read (a date is a pattern of 400 characters), so Pydantic's own schema describes Python
+types. Knows no prompt.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Output types as bytes, and read again: to be sent to another process, or kept.
+"""Write output types as bytes and read them again, to send them to another process or store them.
 
-A frame (`_MAGIC`, the version, a digest) around JSON: nothing in it is code, and reading it runs
-none. What is kept is the grammar, exactly, and the type's name; what is not are the user's classes
-and validators, so that what is read gives plain values: what `json.loads` gives for JSON, text for
-all else. Compiles nothing: who reads compiles, within limits of its own.
+The bytes are a frame (`_MAGIC`, the version, a digest) around JSON: nothing in it is code, and
+reading runs none. The grammar is kept exactly, and the type's name. The user's classes and
+validators are not, so a type that was read gives plain values: what `json.loads` gives for JSON,
+text for all else. Compiles nothing: the reader compiles, within its own limits.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Context-free grammars in five notations, lowered to the grammar IR.
+"""Lower context-free grammars in five notations to the grammar IR.
 
-In reading order: `read` (the entry: which notation, its reader), `lark` (Lark's, by its package,
-which is imported when a Lark text is read), `llguidance`
-(its Lark), `notation` (GBNF and W3C's EBNF), `xgrammar` (its EBNF), `embedded` (``%json
-{…}`` and ``<token>``), `foreign` (other notations, for messages), `library` (grammars by name) and
-`cache` (what is known of grammars, on disk).
+In reading order: `read` (the entry, which chooses the reader), `lark` (Lark's, by its package,
+imported when a Lark text is read), `llguidance` (its Lark), `notation` (GBNF and W3C's EBNF),
+`xgrammar` (its EBNF), `embedded` (``%json {…}`` and ``<token>``), `foreign` (other notations, for
+messages), `library` (grammars by name) and `cache` (results on disk).
 """
 
 from __future__ import annotations

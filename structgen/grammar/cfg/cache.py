@@ -1,14 +1,13 @@
-"""What is known of context-free grammars, kept on disk from one process to the next.
+"""Keep results about context-free grammars on disk, from one process to the next.
 
-Three things every compilation of a grammar asks for: its rules, whether it has dead ends, and the
-first mask over a vocabulary. With these nothing else need be built for that mask. A grammar's rules
-are kept if its text says everything: one that imports other files, or is given terminals from
-outside, is read each time.
+Every compilation of a grammar needs three things: its rules, whether it has dead ends, and the
+first mask over a vocabulary. With these, nothing else is built for that mask. Rules are stored only
+if the text says everything: a grammar that imports files, or gets terminals from outside, is read
+each time.
 
-It owns what these things depend on. Besides the grammar that is this package's own code, and that
-of Lark: by the size and date of their files, so that no change meets what older code has written.
-It knows no syntax and no automata; `array_cache` owns the files, of which there are about
-`MAX_FILES` at most, and `storage.array_cache` writes them when nobody waits.
+Keys contain the grammar, and the size and date of the files of this package and of Lark, so that
+new code never meets old results. There are at most about `MAX_FILES` files; `storage.array_cache`
+writes them in the background. Knows no syntax and no automata.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-r"""What may stand in a grammar without belonging to its notation: ``%json {…}`` and ``<token>``.
+"""Pieces of a grammar that do not belong to its notation: ``%json {…}`` and ``<token>``.
 
-GBNF and EBNF are read by our own reader, which asks `json_schema` and `special_token`. Lark is
-not, so there these are lifted out before it is read: `lift` puts the name of a terminal where each
-such piece stood and declares it, so that Lark's own loader reads the rest; a `Lifted` text knows
-where each of its characters stood, so that errors are placed in the text the user wrote.
+The reader of GBNF and EBNF calls `json_schema` and `special_token`. For Lark's own loader, `lift`
+replaces each such piece by the name of a terminal and declares it. A `Lifted` text knows where each
+of its characters stood, so that errors point into the user's text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-r"""What people write who have another notation in mind: recognised for messages, never read.
+"""Recognise other notations in a text that does not parse, to say what to write instead.
 
-Asked where a text does not parse, these tables answer with what to write instead. They guess by
-the look of a line, so that they must never be asked about what is right.
+The tables guess by the look of a line. They serve messages only, and never decide what is right.
 """
 
 from __future__ import annotations

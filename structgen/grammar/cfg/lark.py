@@ -1,20 +1,19 @@
 """Lark grammars → IR, read with the ``lark`` package.
 
-Owns what the rules and terminals mean that Lark makes of a text: the language that
-``lark.Lark(text, parser="earley")`` accepts with its dynamic lexer. A terminal takes what
-``re.match`` takes of its pattern, where the rules expect it; ignored terminals may stand before any
-terminal and at the end. Priorities choose among parses of a text, never among texts, so they are
-dropped, like aliases and whatever else shapes the tree.
+The language is the one that ``lark.Lark(text, parser="earley")`` accepts with its dynamic lexer. A
+terminal takes what ``re.match`` takes of its pattern, where the rules expect it; ignored terminals
+may stand before any terminal and at the end. Priorities choose among parses of a text, never among
+texts, so they are dropped, like aliases and whatever else shapes the tree.
 
-Lark ends at the first mistake that it finds. Its message is told with the place in the user's text,
-and with what mends it. A text that comes from no file may be a stranger's, so it reads no file:
-relative imports are for grammars that are files themselves.
+Lark stops at the first mistake. Its message is extended by the place in the user's text and the
+fix. A text that comes from no file may be a stranger's, so it reads no file: relative imports are
+for grammars that are files themselves.
 
-Lark's own loader makes trees of a text, follows imports and puts terminals into terminals. What
-these trees come to is for `notation` to say, as it does for the other notations: Lark would
-multiply out what is optional and what repeats, which can be more than any machine holds. Templates
-are written out here, a rule for each list of arguments, up to a limit. Terminals in terminals are
-measured before Lark reads the text. For that, and for messages, the text is cut into tokens here.
+Lark's own loader makes trees of a text, follows imports and inserts terminals into terminals.
+`notation` makes rules of these trees, as for the other notations: Lark would multiply out what is
+optional and what repeats, beyond any memory. Templates are written out here, a rule for each list
+of arguments, up to a limit. Nested terminals are measured before Lark reads the text. For that, and
+for messages, the text is cut into tokens here.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """The grammar library: context-free grammars in Lark's syntax, by name.
 
-Reads the ``.lark`` files of the folder ``library`` (in a wheel: ``structgen/grammars``); knows
+Reads the ``.lark`` files of the folder ``grammars`` (in a wheel: ``structgen/grammars``). Knows
 nothing of how a grammar is parsed or compiled. Each file opens with a comment: its first sentence
-says what the grammar is, the rest what it covers and what not. Their samples, and what judges each
-of them, are in ``tests/grammars``.
+says what the grammar is, the rest what it covers and what not. Samples, and the oracle of each
+grammar, are in ``tests/grammars``.
 
-The files are written for a recogniser that tries every way to cut the text into terminals. So
-whitespace between words is asked for by the rules instead of being ignored, keywords are kept out
-of names by the terminals themselves, and no two repeated things stand side by side without
-something between them.
+The files are written for a recogniser that tries every way to cut the text into terminals. So rules
+require whitespace between words instead of ignoring it, terminals for names exclude keywords, and
+two repeated things always have something between them.
 """
 
 from __future__ import annotations

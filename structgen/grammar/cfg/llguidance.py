@@ -1,21 +1,21 @@
-r"""Lark as llguidance reads it → IR.
+"""Lark as llguidance reads it → IR.
 
     name[lazy]: …         a rule, whose lexemes match as few characters as they can
     name[suffix="x"]: …   the same, up to and including what follows
-    name[stop="x"]: …     a text without what follows, which stays away
+    name[stop="x"]: …     a text without what follows, which is not part of the output
     name[max_tokens=9, temperature=0.5]: …   a terminal, or a regular %lark {…}, of so many tokens
                           at most, and what they are sampled with; the latter of %json {…}, too
-    name[suffix="x", stop_capture="end"]: …  gives what has ended the text a name
+    name[suffix="x", stop_capture="end"]: …  names the text that ended the rule
     name::_: … %if …      a rule for each number of 64 bits that is met
     NAME: A & ~B          a terminal, with *and* and *not*
     %json {…}  %lark {…}  a JSON Schema; a grammar of its own, with its own names
     %regex {"substring_words": "…"}   words in a row of a text, also ``_chars`` and ``_chunks``
     <|name|>  <[12,20-30]>  <[^12]>   a token by its name; any of some, or of all but some, by ids
 
-Owns this syntax, and what a lexeme is: a text of its terminal, then what is ignored. A text belongs
-to the language if any way to cut it into lexemes fits; llguidance cuts at the longest one alone, so
-it refuses some texts that are taken here. Where it cuts a text off after its tokens, whole ones are
-written here. What expressions come to is for `notation` to say.
+A lexeme is a text of its terminal, followed by ignored text. A text belongs to the language if any
+way to cut it into lexemes fits. llguidance tries only the longest lexeme, so it refuses some texts
+that are accepted here. Where it cuts a text off after its tokens, texts are complete here.
+`notation` makes rules of expressions.
 """
 
 from __future__ import annotations

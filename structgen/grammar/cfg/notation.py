@@ -1,9 +1,9 @@
-r"""GBNF (llama.cpp) and EBNF (W3C style) → IR; what `xgrammar` reads further, too.
+r"""GBNF (llama.cpp) and EBNF (W3C style) → IR; `xgrammar` extends it.
 
 Both write ``name ::= expression``, with literals, character classes, ``| ( ) * + ?`` and ``{m,n}``.
 They have no terminals: every character counts for itself, and a text belongs to the language if any
-way to cut it fits. What is regular becomes a terminal that may end wherever its pattern matches, so
-that masks are as fast as with terminals of one's own.
+way to cut it fits. Regular parts become terminals that may end wherever their pattern matches, so
+that masks are as fast as with terminals of the author's own.
 
     GBNF   ``# comment``; the first rule is ``root``; an expression ends with its line, except
            inside brackets, after ``|`` and before a line that begins with ``|``
@@ -12,11 +12,12 @@ that masks are as fast as with terminals of one's own.
            ``'...'`` is a literal too; ``[a-z] - [aeiou]`` takes away what is regular; a rule ends
            where the next rule begins; the first rule is ``root``, or whichever comes first
 
-Escapes in literals and classes: ``\n \r \t \xHH \uHHHH \UHHHHHHHH``, in EBNF ``\a \b \e \f \v \0``,
-too, as in XGrammar; before what is no letter and no digit the backslash is dropped.
+Escapes in literals and classes: ``\n \r \t \xHH \uHHHH \UHHHHHHHH``, in EBNF also
+``\a \b \e \f \v \0``, as in XGrammar. Before anything but a letter or digit the backslash is
+dropped.
 
-A rule is read as an expression; whatever part of it refers to no rule is regular and becomes one
-terminal, and so do references to rules that are regular themselves.
+A rule is read as an expression. Each part that refers to no rule is regular and becomes one
+terminal, and so do references to regular rules.
 """
 
 from __future__ import annotations

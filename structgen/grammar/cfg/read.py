@@ -1,7 +1,6 @@
-"""Context-free grammars in five dialects, lowered to the grammar IR.
+"""`parse`: choose the notation of a context-free grammar, and the module that reads it.
 
-`parse` is the entry point; each dialect is a module of its own. Lark's is read by the ``lark``
-package itself (`lark`), the others by `notation`. This module owns the choice.
+`lark` reads Lark's, `llguidance` its Lark, `xgrammar` its EBNF, `notation` GBNF and EBNF.
 """
 
 from __future__ import annotations

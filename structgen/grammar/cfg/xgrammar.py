@@ -1,4 +1,4 @@
-r"""EBNF as XGrammar reads it → IR.
+"""EBNF as XGrammar reads it → IR.
 
     name[lazy] ::= …                       a rule that ends as soon as it can
     name[capture="x"] ::= …                one whose texts come back by a name
@@ -9,8 +9,8 @@ r"""EBNF as XGrammar reads it → IR.
     TokenTagDispatch((12, rule), …)        any tokens; after each of these a text of its rule
     Regex("[a-z]+")  Substring("a", "b")   a pattern; pieces in a row
 
-Owns what XGrammar's notation has beyond GBNF's; the rest is `notation`'s. XGrammar makes masks
-earlier by a lookahead, and checks none in a text that it is given: here it means nothing.
+Has what XGrammar adds to GBNF; `notation` reads the rest. XGrammar uses a lookahead to make masks
+earlier, and does not check it in a given text. So it means nothing here.
 """
 
 from __future__ import annotations

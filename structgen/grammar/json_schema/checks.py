@@ -1,9 +1,9 @@
-"""Values of schema keywords, checked: each function gives the value or says what is wrong with it.
+"""Check values of schema keywords: each function returns the value or raises what is wrong with it.
 
-Errors name the path, the keyword, what was expected and what was found. This module knows JSON and
-regular expressions, and the drafts by name. Each function is told the keyword, the place of its
-schema and, where it is not the keyword's own value that is checked, the steps down to it: the path
-is only worked out for a message.
+Errors name the path, the keyword, what was expected and what was found. Each function gets the
+keyword, the place of its schema and, if it checks a part of the keyword's value, the steps down to
+it: paths are written out only for messages. Knows JSON, regular expressions, and the drafts by
+name.
 """
 
 from __future__ import annotations

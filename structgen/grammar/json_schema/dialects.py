@@ -1,11 +1,11 @@
-"""The drafts of JSON Schema: which keywords each one has, and how they are told apart.
+"""The drafts of JSON Schema: which keywords each one has, and how to tell them apart.
 
-Knows keyword names only, and under which of them schemas stand; what they mean is read by
-`read`. `closed` gives schemas that leave objects no members but those that they name, as tools and
-the frameworks that make them mean their schemas.
+Knows the names of keywords, and which of them hold schemas; `read` knows what they mean. `closed`
+allows objects only the members that their schema names, as tools and the frameworks that write
+their schemas expect.
 
-``dependencies`` was split in two in 2019-09, whose text lets validators go on with it for
-compatibility. Here every draft has it, as in other validators: an author who writes it means it.
+``dependencies`` was split in two in 2019-09, which lets validators keep it for compatibility. Here
+every draft has it, as in other validators: an author who writes it means it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Where references lead: schema documents, their identifiers and anchors.
+"""Resolve references: schema documents, their identifiers and anchors.
 
-Owns the table of documents (the schema itself, those the caller passes in, the metaschemas), the
-resources inside them (``$id``), and resolution of a reference to a raw schema object. Nothing is
-ever fetched. What the raw schema says is `read`'s business. A `Place` is a raw schema, with where
-it stands.
+Has the table of documents (the schema itself, those the caller passes in, the metaschemas), the
+resources inside them (``$id``), and resolves a reference to a raw schema object. Fetches nothing. A
+`Place` is a raw schema with its position; `read` reads what it says.
 
 Standard: JSON Schema core, sections 8 and 9 (draft 2020-12); RFC 3986; RFC 6901.
 """

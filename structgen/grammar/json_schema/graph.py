@@ -1,10 +1,10 @@
 """The JSON Schema graph: what a schema says, checked and with its references resolved.
 
-One `Node` per schema object, numbered. Wherever a node speaks of another one it holds an
-*requirement*: ``2 * n`` means that node n must hold, ``2 * n + 1`` that it must not. Node 0 is the
-schema ``true``, so requirement 0 is always met and requirement 1 never. Applicators hold
-requirements, so a recursive schema is a graph with cycles and costs no Python recursion. This
-module owns the data structure and the type bits; `read` fills it in, the automaton reads it.
+One `Node` per schema object, numbered. A node refers to another by a *requirement*: ``2 * n`` means
+that node n must hold, ``2 * n + 1`` that it must not. Node 0 is the schema ``true``, so requirement
+0 is always met and requirement 1 never. Applicators hold requirements, so a recursive schema is a
+graph with cycles and costs no Python recursion. Has the data structure and the type bits; `read`
+fills it in, the automaton reads it.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Node:
     required: tuple[str, ...] = ()
     min_properties: int = 0
     max_properties: int | None = None
-    rules: tuple[Any, ...] = ()  # what holds of the members together; see `automaton.rules`
+    rules: tuple[Any, ...] = ()  # what holds of the members together; see `automaton.schema.rules`
     # arrays
     prefix: tuple[int, ...] = ()
     items: int = TRUE

@@ -1,10 +1,9 @@
-"""A schema graph whose objects have no members but those that it names: the option ``closed``.
+"""A schema graph whose objects have only the members that it names: the option ``closed``.
 
-Each value's schema is read as if it said ``unevaluatedProperties: false``, but for what the schema
-says of other members itself (``additionalProperties``, ``unevaluatedProperties``), for schemas that
-say nothing, and for what an ``enum`` lists. Below ``not`` and ``if`` nothing changes, nor in a
-``oneOf`` whose alternatives are not plain to tell apart: with fewer values there more would be
-valid.
+Each value's schema is read as if it said ``unevaluatedProperties: false``, except where the schema
+itself speaks of other members (``additionalProperties``, ``unevaluatedProperties``), for schemas
+that say nothing, and for what an ``enum`` lists. Nothing changes below ``not`` and ``if``, nor in a
+``oneOf`` whose alternatives are not plainly distinct: fewer values there would make more valid.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
 """JSON Schema → `SchemaGraph`: what each keyword of a schema object says, checked; decides nothing.
 
-`lower` is the entry. Everything wrong with a schema is found here, at compile: a keyword of the
-wrong type, a reference that leads nowhere, a malformed pattern. Owns the list of keywords and how
-each becomes fields of a `Node`; `Reader` walks the subschemas, `documents` resolves references.
-Annotations and unknown keywords, which the standard says assert nothing, are passed over
-(`structgen.constraint.explain` lists them). Of definitions that no reference reaches only what is
-malformed in them is told: values of keywords, and patterns. What a node *means* is decided in
-`automaton.values`.
+`lower` is the entry. It finds every error in a schema at compile: a keyword of the wrong type, a
+reference that leads nowhere, a malformed pattern. Has the list of keywords, and how each becomes
+fields of a `Node`. Annotations and unknown keywords, which the standard says assert nothing, are
+skipped (`structgen.constraint.explain` lists them). Definitions that no reference reaches are only
+checked for malformed values and patterns. `automaton.json.values` decides what a node *means*.
 
 Standards: drafts 4, 6, 7, 2019-09 and 2020-12, https://json-schema.org/specification.
 
-`Reader` owns the work list, the numbering of nodes and dynamic scopes. Dynamic references make a
-node depend on how it was reached: a node is a raw schema together with the resources with dynamic
-anchors that were entered on the way to it. What a schema object's keywords say is read by the
-function that the reader is given.
+`Reader` walks the subschemas with a work list, numbers nodes and tracks dynamic scopes; `documents`
+resolves references. With dynamic references a node depends on how it was reached: it is a raw
+schema together with the resources with dynamic anchors entered on the way. The function that
+`Reader` is given reads the keywords of a schema object.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Regular expressions in two dialects, lowered to the grammar IR.
+"""Lower regular expressions in two dialects to the grammar IR.
 
 In reading order: `read` (the entry), `tree` (what both parsers build), `python` and `ecma` (the
 dialects), `unicode_sets` (character classes), `algebra` (and, or, not, counts over whole
-languages). Knows no automaton: nothing is decided here but what a pattern says.
+languages). Knows no automaton: it decides only what a pattern says.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Expressions over whole regular languages → IR: and, or, not, one after the other, counted.
+"""Expressions over whole regular languages → IR: and, or, not, concatenation, counts.
 
-An expression is JSON data, so that it fits into a JSON Schema (`KEYWORD`): ``["regex", pattern,
-flags]`` in Python's syntax, ``["and" | "or" | "then", part, ...]``, ``["not", part]``,
-``["times", part, least, most]`` (``most`` None: any number), ``["texts", lines]`` (any one line),
-``["checksum", modulus, steps, between, gaps, count]`` (`ir.Checksum`; a step has the number of each
-of its characters) and ``["quote", document, unit, least, most, ignore_case, any_whitespace]``
-(`ir.Quote`). Parts are languages: an anchor or lookaround in one sees nothing of the
-parts around it. This module knows no Python types.
+An expression is JSON data, so that it fits into a JSON Schema (`KEYWORD`):
+``["regex", pattern, flags]`` in Python's syntax, ``["and" | "or" | "then", part, ...]``,
+``["not", part]``, ``["times", part, least, most]`` (``most`` None: any number),
+``["texts", lines]`` (any one line), ``["checksum", modulus, steps, between, gaps, count]``
+(`ir.Checksum`; a step has the number of each of its characters) and
+``["quote", document, unit, least, most, ignore_case, any_whitespace]`` (`ir.Quote`). Parts are
+languages: an anchor or lookaround in one sees nothing of the parts around it. Knows no Python
+types.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 r"""ECMA-262 regular expression syntax → regex tree, for JSON Schema's ``pattern``.
 
-Owns the syntax of ECMA-262's patterns as ``new RegExp(pattern, "u")`` reads them, and what each
-construct means over code points. It does not know search semantics (`read`).
+Reads patterns as ``new RegExp(pattern, "u")`` does, with what each construct means over code
+points. `read` adds the search.
 
-JSON Schema recommends the ``u`` flag, but real schemas are often written without it in mind, so
-what only ``u`` forbids and can mean one thing alone is accepted (as ECMA-262's Annex B reads it):
+JSON Schema recommends the ``u`` flag, but real schemas often ignore it. So what only ``u`` forbids
+and can mean one thing alone is accepted (as ECMA-262's Annex B reads it):
 
 * a backslash before any character that is no ASCII letter or digit is that character: ``\-``,
   ``\_``, ``\@``, ``\"``, ``\:``, ``\ ``;
@@ -17,7 +17,8 @@ Modifiers, ``(?i:…)`` and ``(?ms-i:…)``, are those of ECMA-262's edition of 
 under the flags ``iu`` (simple case folding, `unicode_sets.folded`).
 
 Set notation in classes, flag ``v``, is refused where a pattern needs it: ``[\w--\d]``,
-``[[a-z]&&[aeiou]]``, ``\q{abc}``. What flag ``u`` reads as something else stays that: ``[a&&b]``.
+``[[a-z]&&[aeiou]]``, ``\q{abc}``. What flag ``u`` reads as something else keeps that meaning:
+``[a&&b]``.
 
 Everything else that ``u`` refuses is an error here: octal escapes, and letters without a meaning,
 ``\A \Z \a \h`` (Annex B reads ``\Z`` as the letter Z, which is never what its author meant).

@@ -1,9 +1,8 @@
-r"""Python's ``re`` syntax → regex tree, by lowering the standard library's own parse.
+"""Python's ``re`` syntax → regex tree, by lowering the standard library's own parse.
 
-The parser, the flags and case-insensitivity are ``re``'s own, so the syntax and the meaning are
-those of the running interpreter. This is the only module that imports ``re``'s private parser. It
-owns what each parsed item means as a language under ``re.fullmatch``; it does not know the
-automaton.
+The parser, the flags and case-insensitivity are ``re``'s own, so syntax and meaning are those of
+the running interpreter. Only this module imports ``re``'s private parser. It says what each parsed
+item means as a language under ``re.fullmatch``. Knows no automaton.
 
 Lazy and greedy quantifiers describe one language. Possessive quantifiers and atomic groups do not,
 in general; they are exact here when their body has one fixed width (``[^"]*+``, ``(?>abc)``), and

@@ -1,9 +1,8 @@
-r"""Regular expressions in two dialects, lowered to the grammar IR.
+"""The entry points of the regex front end, with its limits.
 
-The public entry points of the regex front end: `parse_python` (Python's ``re``, meaning
-``fullmatch``) and `parse_ecma` (ECMA-262, meaning search, as JSON Schema's ``pattern`` does). Both
-answer with one `ir.Regex` for the whole text. This module owns the limits and the meaning "from end
-to end" or "somewhere"; the syntaxes are `python` and `ecma`.
+`parse_python` reads Python's ``re`` (meaning ``fullmatch``), `parse_ecma` ECMA-262 (meaning search,
+as JSON Schema's ``pattern`` does). Both return one `ir.Regex` for the whole text. `python` and
+`ecma` know the syntaxes.
 """
 
 from __future__ import annotations

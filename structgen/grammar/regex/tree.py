@@ -1,12 +1,12 @@
 """What both regex parsers build, and the constructors that keep the IR small.
 
-A parser builds nodes of the IR as the pattern has them: unlike a language, a *parsed* pattern keeps
-the order of its alternatives, and `LazyRepeat` apart from other repeats, for those whom it concerns
-which match is preferred. `simplified` makes its language. This module knows no source syntax.
+A parser builds nodes of the IR as the pattern has them. Unlike a language, a *parsed* pattern keeps
+the order of its alternatives, and `LazyRepeat` apart from other repeats, for readers to whom it
+matters which match is preferred. `simplified` makes its language. Knows no source syntax.
 
-The constructors `concat`, `alternate`, `repeat`, `intersect` and `complement` return the language
-one expects and simplify what costs nothing: they flatten, merge single characters into one
-`ir.CharSet`, drop parts that match nothing, and never expand a counted repeat.
+The constructors `concat`, `alternate`, `repeat`, `intersect` and `complement` return the expected
+language, cheaply simplified: they flatten, merge single characters into one `ir.CharSet`, drop
+parts that match nothing, and never expand a counted repeat.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 r"""Sets of code points: the character classes of the two regex dialects, and ``\p{...}``.
 
-Owns which code points ``\d \w \s .`` mean in Python (Unicode and ASCII) and in ECMA-262, and which
-have a Unicode property: general categories and a few more as the standard library knows them
-(``unicodedata.unidata_version``), scripts and the other properties of ECMA-262 from a table beside
-this module (``unicode_properties.txt`` says of which version of Unicode).
-Every set is computed on first use, in milliseconds, and kept. Knows no pattern syntax beyond the
-one-character classes it asks ``re`` about.
+Knows which code points ``\d \w \s .`` mean in Python (Unicode and ASCII) and in ECMA-262, and which
+have a Unicode property. General categories and a few more come from the standard library
+(``unicodedata.unidata_version``), scripts and the other properties of ECMA-262 from
+``unicode_properties.txt`` (which names its version of Unicode). Every set is computed on first use,
+in milliseconds, and cached. Knows no pattern syntax beyond the one-character classes it asks ``re``
+about.
 """
 
 from __future__ import annotations
