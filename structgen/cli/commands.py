@@ -1,8 +1,8 @@
-"""The ``structgen`` command: all parts of it together, the smaller commands, and how it ends.
+"""The ``structgen`` command: all commands together, the smaller ones, and how the process ends.
 
-Each command calls the Python surface and shows what it returns. Results go to standard output,
-everything else (progress, errors) to standard error, so that output can be piped. Errors that
-structgen raises on purpose are one short message and exit code 1; anything else is a traceback.
+Each command calls the Python API and shows the result. Results go to standard output, everything
+else (progress, errors) to standard error, so that output can be piped. An error that structgen
+raises on purpose is one short message and exit code 1; anything else is a traceback.
 """
 
 from __future__ import annotations

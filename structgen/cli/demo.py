@@ -1,7 +1,6 @@
 """The demo: four answers from a small model on this machine, each exactly of its type.
 
-It owns the four scenes and how they are shown. It uses nothing but the public Python surface, so
-it doubles as a tour of it.
+It uses only the public Python API, so it doubles as a tour of it.
 """
 
 from __future__ import annotations

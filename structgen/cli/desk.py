@@ -1,4 +1,4 @@
-"""The commands ``sample``, ``lint``, ``diff`` and ``show``: a type at a desk, without a model.
+"""The commands ``sample``, ``lint``, ``diff`` and ``show``: study a type without a model.
 
 A TYPE is a file that holds a JSON Schema, a module and a name in it, or ``/regex/``.
 """

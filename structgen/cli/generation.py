@@ -1,7 +1,7 @@
 """The commands ``generate`` and ``trace``, and the output type that options name.
 
-It owns what those options mean, ``--type module:Class`` among them, and the errors that name them.
-It knows the library of grammars; what may be an output type is `structgen.types`' business.
+Knows what those options mean, ``--type module:Class`` among them, and the library of grammars.
+`structgen.types` decides what may be an output type.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The commands ``structgen models`` and ``structgen doctor``, and the tables that they print.
 
-What is in a table, `structgen.models` says; this module only lays it out.
+`structgen.models` says what is in a table; this module only lays it out.
 """
 
 from __future__ import annotations

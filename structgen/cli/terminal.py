@@ -1,7 +1,4 @@
-"""What the commands share: loading a model, files and standard input, and what is printed where.
-
-Progress goes to standard error, so that results can be piped.
-"""
+"""What the commands share: loading a model, files and standard input, and what is printed where."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Files of texts, one a line or row, and of the vectors that `structgen embed` writes beside them.
 
-It owns formats and the errors about them. It knows no model.
+Knows formats and their errors, and no model.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 In reading order: `questions` (`Predicate`, `Choice`, `Score`), `templates` (prompts),
 `distributions` (the arithmetic and its bounds), `asking` (a model: what prompts share is run once),
-`comparing` (an embedder), `answers`, `calibration` (what examples teach, metrics and diagrams),
-`decider` (`Decider`, `AsyncDecider`) and `json_form` (forms for files and wires). The sums over
-token sequences are `structgen.insight`'s.
-Knows no command line and no server.
+`comparing` (an embedder), `answers`, `calibration` (fits on examples, metrics and diagrams),
+`decider` (`Decider`, `AsyncDecider`) and `json_form` (forms for files and wires).
+`structgen.insight` sums over token sequences. Knows no command line and no server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Answers: a probability for each label of each question, and what may be read off them.
-
-It owns the data that a decider returns. It runs nothing.
-"""
+"""Answers: the data that a decider returns, with a probability for each label of each question."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Asking: from a state and questions to distributions, pass by pass of the model.
+"""Ask a model: from a state and questions to distributions, pass by pass.
 
-It owns `Settings` (how a model is asked), the prompt of each question, the passes over them, and
-the division by the prior. It knows no calibration, no answers and no limits of time.
-`structgen.insight.confidence` says how much a label gets, and how exactly; `distributions` owns the
-arithmetic.
+Has `Settings` (how a model is asked), the prompt of each question, the passes over them, and the
+division by the prior. `structgen.insight.confidence` computes a label's mass and its error,
+`distributions` the arithmetic. Knows no calibration, no answers and no limits of time.
 
 `read` runs all prompts of a call in one sequence, in the order of their tokens, so that neighbours
 share the most (prompts whose distributions others need come first). It rewinds the sequence to what
 the next prompt has in common with the last. No pass is over one token, which would round
-differently; passes over more agree to the bit however tokens are cut into them
-(`structgen.models.genai.sequences`). So what a prompt gets does not depend on its neighbours.
+differently; longer passes agree to the bit however the tokens are divided
+(`structgen.models.genai.sequences`). So a prompt's result does not depend on its neighbours.
 """
 
 from __future__ import annotations

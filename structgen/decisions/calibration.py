@@ -1,9 +1,9 @@
-"""Calibration: how good probabilities are, and what is learned of examples to make them better.
+"""Calibration: how good probabilities are, and what examples teach to improve them.
 
-It owns the metrics (accuracy, Brier score, log loss, expected calibration error), the fit on
-labelled examples, the file that keeps it, and the reliability diagram, which imports Matplotlib
-when one is drawn. It is given distributions and knows no models; a `Calibration` says by a
-fingerprint of which model, question and prompts it is.
+Has the metrics (accuracy, Brier score, log loss, expected calibration error), the fit on labelled
+examples, its file, and the reliability diagram (which imports Matplotlib on first use). It gets
+distributions and knows no models; a fingerprint says which model, question and prompts a
+`Calibration` belongs to.
 
 What is fitted. With z the logarithms of a distribution, the calibrated one is softmax(s·z + b): s
 is one over the temperature (Guo et al., 2017), b a number for each label. The log loss of the right
@@ -11,10 +11,9 @@ labels is convex in s and b, so Newton's method finds the one best fit, the same
 penalty pulls s towards 1 and b towards 0, so that few examples, or examples that are all right,
 cannot drive them to infinity.
 
-Where there are vectors x of the states, weights W are learned, too: softmax(s·z + b + W·x), a
-logistic regression that begins at what is known without it. Its ridge penalty is the one that does
-best on what each fifth of the examples gets from a fit on the others, and so is a last factor of
-all scores.
+With vectors x of the states, weights W are learned, too: softmax(s·z + b + W·x), a logistic
+regression that begins at what is known without it. Cross-validation over fifths of the examples
+chooses its ridge penalty, and a last factor of all scores.
 """
 
 from __future__ import annotations

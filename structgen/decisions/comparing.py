@@ -1,8 +1,8 @@
-"""Comparing: from a state and questions to distributions, by an embedder's vectors.
+"""Compare: from a state and questions to distributions, by an embedder's vectors.
 
-It owns the sentences that are made of a label, what their vectors and a state's make of a question,
-and the sharpness that makes probabilities of cosines. It is asked as `asking.Asker` is, and knows
-no examples: `calibration` owns what is learned of them.
+Makes sentences of a label, compares their vectors with a state's, and turns cosines into
+probabilities by a sharpness. It has the interface of `asking.Asker`, and knows no examples:
+`calibration` learns from them.
 
 A label's vector is the mean of those of three sentences about it. They were chosen, and the
 sharpness was fitted, on tests/data/decisions_by_kind.jsonl (docs/decision-quality.md).

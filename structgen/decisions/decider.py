@@ -1,12 +1,11 @@
-"""Decider and AsyncDecider: a model or an embedder that is asked typed questions.
+"""Decider and AsyncDecider: ask a model or an embedder typed questions.
 
-It owns the call: its options, the checks of states, questions, thresholds, examples and
-calibrations, the limits of time, and the warning where answers carry no signal. `asking` owns how a
-model is asked, `comparing` how an embedder is, `calibration` what is learned of examples.
+Has the call: its options, the checks of states, questions, thresholds, examples and calibrations,
+the limits of time, and the warning if answers carry no signal. `asking` asks a model, `comparing`
+an embedder, `calibration` learns from examples.
 
-An `AsyncDecider` has its model in a process of its own. Prompts, labels and passes are made there;
-checks, users' own values, calibrations and answers stay here. How the two processes speak is
-`structgen.workers`' business.
+An `AsyncDecider` has its model in a process of its own, which makes prompts, labels and passes.
+Checks, users' own values, calibrations and answers stay here. `structgen.workers` connects the two.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Probabilities of labels with bounds, and what bias and calibration do to them.
+"""Probabilities of labels with bounds, and how bias and calibration change them.
 
-It owns the arithmetic: what was found of each label's mass becomes a distribution, each number with
-the least and the most that it can be; corrections keep that bound proven, since each makes a
-label's probability greater when its own weight grows, and smaller when another's does. It knows no
-models, prompts or questions.
+Turns the mass of each label into a distribution, each number with its least and greatest possible
+value. Corrections keep these bounds proven, because each raises a label's probability when its own
+weight grows, and lowers it when another's does. Knows no models, prompts or questions.
 """
 
 from __future__ import annotations

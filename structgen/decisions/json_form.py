@@ -1,8 +1,6 @@
 """Questions and answers as JSON, for files and wires: our form, OpenAI's and System One's.
 
-It owns these forms. It knows no files, wires, models or classes of a library.
-
-Ours::
+Knows no files, wires, models or classes of a library. Our form::
 
     {"refund": {"type": "predicate", "instructions": "Does the customer ask for a refund?"},
      "team": {"type": "choice", "instructions": "Which team?", "options": {"billing": "payments",
@@ -10,12 +8,12 @@ Ours::
      "anger": {"type": "score", "instructions": "How angry?", "levels": ["calm", "furious"]}}
 
 A predicate may have ``"criteria": {"true": "wants money back", "false": "wants something else"}``.
-`questions_from_json` reads OpenAI's, too: a list of questions that have a ``name`` each,
+`questions_from_json` also reads OpenAI's form: a list of questions that have a ``name`` each,
 ``"choices": [{"value": "billing", "description": "money"}]`` in place of ``options``, and
 ``"levels": [{"label": "calm"}]``.
 
-System One's, which LangChain and others have too, names kinds of questions in its own way, has
-criteria, and answers with dicts of probabilities::
+System One's form, which LangChain and others also use, has its own names for kinds of questions,
+has criteria, and answers with dicts of probabilities::
 
     {"type": "noul", "instructions": "A refund?", "criteria": {"true": "asks for money"}}
     {"type": "choice", "instructions": "Which?", "criteria": {"billing": "payments", "tech": null}}

@@ -1,8 +1,8 @@
-"""Questions: what may be asked of a state, and the labels that may answer.
+"""Questions about a state, and the labels that may answer them.
 
-It owns `Predicate`, `Choice` and `Score`, the checks on them, `Label` (the text of an answer, what
-the prompt says of it and the value it stands for), and how the fields of a Pydantic class become
-questions. It knows no models and no prompts.
+Has `Predicate`, `Choice` and `Score`, the checks on them, `Label` (the text of an answer, its
+description in the prompt and the value it stands for), and turns the fields of a Pydantic class
+into questions. Knows no models and no prompts.
 """
 
 from __future__ import annotations

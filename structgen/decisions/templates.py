@@ -1,7 +1,7 @@
 """Prompts: how a state and a question are put to a model, and where its answer begins.
 
-It owns `PromptTemplate`, the two that are used unless another is given (`CHAT` for models with a
-chat template, `BASE` for others), and how a state that is no text is written. It knows no tokens.
+Has `PromptTemplate`, the two defaults (`CHAT` for models with a chat template, `BASE` for others),
+and writes states that are no text. Knows no tokens.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-r"""The values of an output that were a choice among few, and what else could have stood there.
+r"""Find the values of an output that were a choice among few, and their alternatives.
 
-It owns finding them: for each scalar of a finished JSON document, and for a text as a whole, the
-texts that the automaton allows in its place, listed when they are few. It knows nothing of models
-and probabilities, and nothing of schemas: a boolean, an enum, a small range of integers or
-``Literal[...] | None`` are all the same to it.
+For each scalar of a finished JSON document, and for a text as a whole, it lists the texts that the
+automaton allows in its place, if they are few. A boolean, an enum, a small range of integers or
+``Literal[...] | None`` are all the same to it. Knows no models, probabilities or schemas.
 
-One string has many spellings: ``"ö"``, ``"\u00f6"`` and ``"\u00F6"``. `WrittenTexts` says whether
-two texts, or the beginnings of two, spell one value.
+One string has many spellings: ``"ö"``, ``"\u00f6"`` and ``"\u00F6"``. `WrittenTexts` tells whether
+two texts, or their beginnings, spell one value.
 """
 
 from __future__ import annotations

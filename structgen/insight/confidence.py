@@ -1,16 +1,16 @@
 """How sure a model is of a value that was a choice among few.
 
-It owns the probabilities: what is summed, how far, and what is left out. It knows nothing of
-schemas, prompts and the step loop; `structgen.insight.alternatives` finds the values.
+Computes the probabilities of the values that `structgen.insight.alternatives` finds. Knows no
+schemas, prompts or step loop.
 
 What is computed. Let a value have the alternatives a₁ … aₙ, and let b be the last token boundary at
 which all of them were still possible. The mass of aᵢ is the probability that the model, with no
-mask, no temperature and no other processor, goes on from b with aᵢ: the sum, over *all* token
+mask, no temperature and no other processor, continues from b with aᵢ: the sum, over *all* token
 sequences that spell it, of the product of their tokens' probabilities. Its last token may reach
-beyond the value where the output type allows that (``"}``). Where aᵢ is the beginning of another
+beyond the value where the output type allows that (``"}``). If aᵢ is the beginning of another
 alternative (1 of 12), the token that then ends it counts too. The probability of aᵢ is its mass
 divided by the sum of all masses: the model's own distribution, given that one of them is written.
-That is not what the masked loop samples from, which normalises token by token and so prefers
+The masked loop samples from another distribution: it normalises token by token and so prefers
 alternatives whose first token leads to few others (Park et al., *Grammar-aligned decoding*, 2024).
 
 How far the sum goes. `TokenTree` holds the token sequences; a place in it is worth at most the
@@ -18,9 +18,8 @@ probability of the tokens that lead there. Places are expanded in the order of t
 one pass of the model over what differs from the place before, until all that is left could not move
 any probability by more than the tolerance. So the error is proven, not estimated.
 
-`BestValues` finds the likeliest alternative while an output is written: it notices that such a
-value has closed, weighs it by whole texts as above, and names the tokens of the one to write
-instead.
+`BestValues` finds the likeliest alternative while an output is written. When such a value closes,
+it weighs the alternatives as above, and names the tokens of the one to write instead.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""JSON read byte by byte as it is written: what opens, grows, has closed, and where a byte is.
+"""Read JSON byte by byte as it is written: what opens, grows, has closed, and where a byte is.
 
-`JsonReader` tells the events, with the exact unescaping of strings, wherever the bytes are cut. A
-mask or another reader has let the document through, so nothing is checked and nothing repaired: a
-value has closed when its last byte is certain, a number with the byte behind it. Knows no types,
-tokens or schemas.
+`JsonReader` reports events, with strings unescaped exactly, wherever the bytes are cut. A mask or
+another reader has accepted the document, so nothing is checked or repaired. A value has closed when
+its last byte is certain, a number with the byte behind it. Knows no types, tokens or schemas.
 
     reader = JsonReader()
     for event in reader.feed(b'{"name":"Ann","age":3'):   # what these bytes have settled
         ...                                                # Closed(("name",), 8, 13), …
     reader.finish()                                        # the document has ended
 
-`check_values` looks at JSON of strangers before anybody reads it.
-
-`ByteReader` reads a text with a constraint's automaton, for those who ask about places in it:
-cursors go from token to token, this goes inside a token, too.
+`check_values` checks JSON of strangers before other code reads it. `ByteReader` reads a text with a
+constraint's automaton, also inside tokens, while cursors move from token to token.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Which JSON paths could have a value that is a choice among few, before there is any output.
+"""Find JSON paths that could have a value that is a choice among few, before there is an output.
 
-It owns that question, asked of the schema, and a suggestion where the answer is no. It is sure only
-when it says no: each keyword it does not look at could only rule out more. It knows nothing of
-automata and models.
+Looks only at the schema, and suggests other paths if the answer is no. Only a no is certain: each
+keyword that it does not look at could only rule out more. Knows no automata and models.
 """
 
 from __future__ import annotations

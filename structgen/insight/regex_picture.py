@@ -1,6 +1,6 @@
 """The automaton of a small regular expression, as states and edges that can be drawn.
 
-Owns which states there are, how edges are labelled, that both are few, and a plain drawing (`svg`).
+Lists up to 60 states, labels the edges, and draws a plain picture (`svg`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """A trace: what happened at each step of one output, and why.
 
-It owns recording and the data. It knows nothing of models; it is told of each token by the run, and
-asks the output type's automaton afterwards what it was asked about.
+The run reports each token; the trace asks the output type's automaton about it later. Knows no
+models.
 
 `TraceStep` is one step: which token, where in the output, among how many allowed ones. `why_barred`
-says why a token was not allowed at a place, by asking the automaton again: which byte was refused,
-where, and what could follow. The page is one HTML document, with nothing to fetch.
+says why a token was not allowed: which byte was refused, where, and what could follow. The page is
+one HTML document that loads nothing.
 """
 
 from __future__ import annotations

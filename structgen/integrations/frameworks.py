@@ -1,8 +1,7 @@
-"""What adapters to frameworks share: whose Runner, which schemas, chats and details of answers.
+"""What framework adapters share: Runners, schemas, chats and details of answers.
 
-Owns what frameworks have in common that the Runner does not: models that are named and nothing
-more, classes whose JSON Schemas leave objects open, histories with messages in any order. Knows no
-framework.
+Handles what frameworks have in common and the Runner does not: models given only by name, classes
+whose JSON Schemas leave objects open, histories with messages in any order. Knows no framework.
 """
 
 from __future__ import annotations

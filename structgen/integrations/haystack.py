@@ -5,9 +5,9 @@
     generator = StructgenChatGenerator("smollm2-135m-instruct")
     generator.run("Describe the Eiffel Tower.", generation_kwargs={"response_format": Landmark})
 
-Owns Haystack's words for a history, an answer and its chunks, and how components are written to
-pipeline files and read again. A run becomes a request of the Runner's; no logic of answers is here.
-Queries and documents have an embedder each: each gets the model's prompt for these, if it has any.
+Translates Haystack's histories, answers and chunks, and writes components to pipeline files and
+reads them again. A run becomes a request to the Runner. Queries and documents each have an
+embedder, with the model's prompt for them, if it has one.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     model = ChatStructgen(model="smollm2-135m-instruct", max_tokens=100)
     model.with_structured_output(Landmark).invoke("Describe the Eiffel Tower.")
 
-Owns LangChain's words for a history, an answer, an error, tools and their choice, and its methods
-for outputs of a type. Errors are LangChain's, so that its fallbacks, retries and middleware know
-them. A call becomes a request of the Runner's; what decisions mean is `structgen.decisions`'
-business. No logic of answers is here. `StructgenDecisions` needs langchain-core 1.8.
+Translates LangChain's histories, answers, errors, tools and tool choices, and implements its
+methods for typed outputs. Errors are LangChain's, so that its fallbacks, retries and middleware
+recognise them. A call becomes a request to the Runner; `structgen.decisions` makes decisions.
+`StructgenDecisions` needs langchain-core 1.8.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     llama(prompt, logits_processor=LogitsProcessorList([processor]),
           stopping_criteria=StoppingCriteriaList([processor.stop]))
 
-Owns how llama.cpp spells its tokens, and what becomes of errors in its callbacks. Which token ids
-belong to which output is `numpy.Sequences`' business.
+Knows how llama.cpp spells its tokens, and handles errors in its callbacks. `numpy.Sequences`
+assigns token ids to outputs.
 """
 
 from __future__ import annotations

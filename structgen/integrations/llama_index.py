@@ -5,9 +5,8 @@
     llm = StructgenLLM(model="smollm2-135m-instruct", max_tokens=100)
     llm.structured_predict(Landmark, PromptTemplate("Describe {name}."), name="the Eiffel Tower")
 
-Owns LlamaIndex's words for a history and an answer, what stands in ``additional_kwargs``, and how
-values of a class are asked for. Each piece of a stream has all that came before it. A call becomes
-a request of the Runner's; no logic of answers is here.
+Translates LlamaIndex's histories, answers and ``additional_kwargs``, and asks for values of a
+class. Each piece of a stream contains all earlier ones. A call becomes a request to the Runner.
 """
 
 from __future__ import annotations

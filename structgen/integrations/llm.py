@@ -2,8 +2,8 @@
 
     llm -m structgen/smollm2-135m-instruct 'Describe a cat' --schema 'name, age int'
 
-Installed beside llm it is found by its entry point. Owns llm's names of models, which option is
-which field of a request, and prompts, answers and calls of tools in llm's words.
+If it is installed beside llm, llm finds it by its entry point. Maps llm's names of models and
+options to a request, and translates prompts, answers and calls of tools.
 """
 
 from __future__ import annotations

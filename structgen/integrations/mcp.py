@@ -3,11 +3,11 @@
     structgen mcp smollm2-135m-instruct            # over stdio, as hosts start it
     structgen mcp smollm2-135m-instruct --http     # over streamable HTTP, on this machine
 
-In this order: what the tools take and what they return (a class for each, whose JSON Schema is the
-tool's), a call of a tool as a request of the Runner's, the tools as MCP lists and calls them with
-errors and progress, and the transports. HTTP listens to this machine only: there are no keys, and
-the ``mcp`` package refuses names that lead here from elsewhere (DNS rebinding). The other side,
-servers of tools for a Runner, is `structgen.runner.McpServer`.
+In this order: arguments and results of the tools (a class each, whose JSON Schema is the tool's), a
+call of a tool as a request to the Runner, listing and calling tools with errors and progress, and
+the transports. HTTP listens to this machine only: there are no keys, and the ``mcp`` package
+refuses names that lead here from elsewhere (DNS rebinding). `structgen.runner.McpServer` is the
+other side: servers of tools for a Runner.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Masks over logits in NumPy for other decoding loops, and the cursors of their batches.
 
-Owns what a mask does to scores outside of structgen's own loop. Knows no runtime.
+Applies a mask to scores outside of structgen's own loop. Knows no runtime.
 
-Logits processors of other engines are handed all token ids so far, prompt and output, before each
-token is chosen, and nothing else: not when a call begins, what its prompt was, nor when it ends.
-`Sequences` reads that off the ids. The first ids are a prompt, however it is padded, and are not
-read. Ids that are the last ones with one more token each go on from there. Ids that begin with the
-same prompt and are no longer than that went back and on, as a single sequence does whose draft was
-refused; rows of a batch do so only when beams change places. All others are a new prompt.
+Before each token, logits processors of other engines get all token ids so far, prompt and output,
+and nothing else: not when a call begins, what its prompt was, nor when it ends. `Sequences` infers
+that from the ids. The first ids are a prompt, however it is padded, and are not read. If each row
+of ids is the last one with one more token, the outputs continue. Ids that begin with the same
+prompt and are no longer went back, as a single sequence does when its draft is refused; rows of a
+batch do so only when beams change places. All others are a new prompt.
 """
 
 from __future__ import annotations

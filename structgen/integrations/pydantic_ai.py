@@ -6,10 +6,9 @@
     agent = Agent(StructgenModel("smollm2-135m-instruct"), output_type=Landmark)
     agent.run_sync("Describe the Eiffel Tower.").output
 
-Owns which Runner a model is asked of, and when models that nobody else holds are unloaded;
-pydantic-ai's words for a history, an answer and an error; what stands in ``provider_details``. Each
-setting of a request becomes a field of the Runner's `ChatRequest`, or is refused by name: what the
-fields do, the Runner knows. No logic of answers is here.
+Chooses the Runner of a model, and unloads models that nobody else uses. Translates pydantic-ai's
+histories, answers, errors and ``provider_details``. Each setting of a request becomes a field of
+the Runner's `ChatRequest`, or raises an error that names it.
 """
 
 from __future__ import annotations

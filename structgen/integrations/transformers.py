@@ -6,7 +6,7 @@
     processor = StructgenLogitsProcessor(structgen.compile(Landmark, words), max_tokens=100)
     model.generate(**inputs, logits_processor=[processor], max_new_tokens=100)
 
-Owns what masks are to torch. Which token ids belong to which output is `numpy.Sequences`' business.
+Applies masks to torch tensors. `numpy.Sequences` assigns token ids to outputs.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""vLLM: a custom logits processor, for both of its model runners, and what a request says to it.
+"""vLLM: a custom logits processor, for both of its model runners, and the arguments of a request.
 
     llm = LLM(model, logits_processors=["structgen.integrations.vllm:StructgenLogitsProcessor"])
     params = SamplingParams(max_tokens=100, extra_args=arguments(Landmark, max_tokens=100))
 
-`Requests` has the cursors of requests that come, are moved, take tokens and go. A request names its
-type in its arguments: bytes of `Constraint.to_bytes`, as base64. A processor must not raise, or all
-requests end with the one that went wrong: that one only ends, and the reason is logged.
+`Requests` holds the cursors of requests as these arrive, move, take tokens and leave. A request
+names its type in its arguments: bytes of `Constraint.to_bytes`, as base64. An error in a processor
+would end all requests. So only the request that went wrong ends, and the reason is logged.
 
-`StructgenLogitsProcessor` is for model runner V2, `LegacyLogitsProcessor` for the one before it;
-their classes are made when they are asked for, because only a vLLM that has the interface can be
-subclassed. What masks are to torch is `transformers`' business.
+`StructgenLogitsProcessor` is for model runner V2, `LegacyLogitsProcessor` for the one before it.
+Their classes are made on first use, because only a vLLM that has the interface can be subclassed.
+`transformers` applies masks to torch tensors.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Named models on disk: find, fetch, convert, list and remove them.
 
 A name is a local folder, a name of the catalogue (`structgen.models.catalogue`) or a Hugging Face
-repository id. Importing this is cheap: what fetching and converting need is imported when they
-happen. It knows nothing of vocabularies, masks or running a model. In reading order: `base` (what a
-model is to the rest), `listening` (transcripts, window by window), `progress`, `catalogue`,
-`cache`, `damage` (whether a folder is whole), `fetch` (from the package index), `hub`, `shelf`
-(what is here), `health`, `loading`; and three folders, `conversion`, `genai` and `embedding`.
+repository id. Importing this is cheap: fetching and converting import what they need. Knows no
+vocabularies, masks or running models. In reading order: `base` (the interface of a model),
+`listening` (transcripts, window by window), `progress`, `catalogue`, `cache`, `damage` (whether a
+folder is whole), `fetch` (from the package index), `hub`, `shelf` (installed models), `health`,
+`loading`; and three folders, `conversion`, `genai` and `embedding`.
 """
 
 from __future__ import annotations

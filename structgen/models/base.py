@@ -1,8 +1,8 @@
-"""What a text model is to the rest of the package: protocols, and how tokens are run through one.
+"""The interface of a text model: protocols, and how tokens are run through one.
 
-`structgen.models.genai` implements the protocols on ONNX Runtime GenAI; the test-suite's fake model
-does so on a table. The generator uses only what is written here: how a model is loaded, what a pass
-may hold, and what prompts begin with and share. Knows no runtime.
+`structgen.models.genai` implements the protocols on ONNX Runtime GenAI; the fake model of the tests
+implements them on a table. Generators use only this: how a model is loaded, what a pass may hold,
+and what prompts begin with and share. Knows no runtime.
 """
 
 from __future__ import annotations

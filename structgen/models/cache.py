@@ -1,12 +1,12 @@
-"""The folder that models are kept in: what is where, who may write, how a model arrives whole.
+"""The cache folder of models: what is where, who may write, how a model arrives whole.
 
     $STRUCTGEN_CACHE or the user's cache folder
     ├── models/NAME/     one model each, always complete: it is renamed into place at the end
     ├── partial/NAME/    downloads and conversions under way
     └── locks/NAME.lock  held by the process that writes the two above
 
-A model's folder holds a record of what it was when it arrived: where it came from, the size and the
-digest of each file. The record comes and goes with the model. This module fetches nothing.
+A model's folder holds a record of its arrival: where it came from, and the size and digest of each
+file. Fetches nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Record:
     """Where a model came from, and its files.
 
     Attributes:
-        source: in words, as `Entry.source` has it.
+        source: in words, as in `catalogue.Entry.sources`.
         commit: of the repository; ``""``: it came from none.
         files: every file, by its path in the folder.
     """

@@ -1,8 +1,8 @@
 """Models that structgen knows by name (``catalogue.json``), and suggestions for a misspelt name.
 
-Facts about conversions on the Hugging Face hub are from the pages of the models and of those who
-converted them; nothing of that was tried here. What could not be found is left out, and
-`Entry.notes` says so. This module fetches nothing and knows nothing of folders.
+Facts about conversions on the Hugging Face hub come from the pages of the models and their
+converters; they were not tried here. What could not be found is left out, and `Entry.notes` says
+so. Fetches nothing and knows no folders.
 """
 
 from __future__ import annotations

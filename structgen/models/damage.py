@@ -1,10 +1,9 @@
-"""Whether a model's folder is whole, and harmless: what is missing in it or damaged, which files
-elsewhere it names, what code of its own it would run; and what to do about that.
+"""Check that a model's folder is whole and harmless, and say what to do otherwise.
 
-It looks at names and sizes, and at an ONNX file's references to its data file, before a runtime
-stumbles over them or follows them: the runtime finds a data file that is too short only after it
-has printed an error of its own, and describes it by its own source code. It knows no runtime, and
-no digests.
+It finds what is missing or damaged, which files elsewhere the folder names, and which code of its
+own it would run. It looks at names, sizes, and an ONNX file's references to its data file, before a
+runtime follows them. The runtime finds a short data file only after printing an error of its own,
+which describes it by the runtime's source code. Knows no runtime, and no digests.
 """
 
 from __future__ import annotations

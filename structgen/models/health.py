@@ -1,8 +1,8 @@
-"""What could go wrong on this machine, found before it does, with the cure for each.
+"""Find what could go wrong on this machine, with the fix for each problem.
 
-It looks at packages, processor, memory, the cache and the default models. The runtimes are tried in
-a process of their own, which may die without harm. What the system does not say is None. Nothing is
-changed, and nothing is fetched. This module prints nothing.
+Looks at packages, processor, memory, the cache and the default models. The runtimes are tried in a
+process of their own, which may die without harm. What the system does not tell is None. Changes,
+fetches and prints nothing.
 """
 
 from __future__ import annotations

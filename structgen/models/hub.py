@@ -1,13 +1,13 @@
-"""Fetching a model folder from a Hugging Face repository: ``org/name`` or ``org/name/subfolder``.
+"""Fetch a model folder from a Hugging Face repository: ``org/name`` or ``org/name/subfolder``.
 
-It finds the one folder with a ``genai_config.json`` and downloads that folder only. Of an embedder
-it downloads one graph and what is said of it: repositories hold the same graph many times, in
-several precisions, and as much again for other runtimes.
+It finds the one folder with a ``genai_config.json`` and downloads only that folder. Of an embedder
+it downloads one graph and its settings: repositories hold the same graph in several precisions, and
+for other runtimes.
 
-A file goes on where it stopped, and is checked by its digest. Newer versions of the hub's own
-client (``hf_hub_download``) write into a file of a new name each time: what an interrupted process
-has fetched is lost. For files of some gigabytes that is too much, so `download` calls the client's
-``http_get``. This module knows nothing of the catalogue, and converts nothing.
+A download continues where it stopped, and its digest is checked. Newer versions of the hub's own
+client (``hf_hub_download``) write into a file with a new name each time, so an interrupted process
+loses what it has fetched. With files of some gigabytes that is too much, so `download` calls the
+client's ``http_get``. Knows no catalogue, and converts nothing.
 """
 
 from __future__ import annotations

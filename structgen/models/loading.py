@@ -1,7 +1,7 @@
-"""What loading language models and embedders share: execution providers, checks, words for errors.
+"""What loading language models and embedders share: execution providers, checks, error texts.
 
-It owns the names of execution providers and of session options, and says what ONNX Runtime can
-compute on here. It knows no models, and imports a runtime only when it is asked what there is.
+Knows the names of execution providers and of session options, and which devices ONNX Runtime can
+use here. Knows no models, and imports a runtime only to ask what is available.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How far something slow has come: one callback, shown as a bar or else as lines of a log.
+"""Progress of slow work: one callback, shown as a bar or as lines of a log.
 
-A `Progress` is called with a stage, what is done and the total. This module knows nothing of
-models; it writes to standard error, because standard output belongs to results.
+A `Progress` is called with a stage, what is done and the total. The display writes to standard
+error, because standard output belongs to results. Knows no models.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is in the catalogue and what is here: the list, one model's facts, sizes on disk, checks.
+"""List the models of the catalogue and the cache, their facts and sizes, and verify them.
 
-It reads the catalogue, the cache and the folders in it. It fetches nothing, and prints nothing.
+Reads the catalogue, the cache and the folders in it. Fetches and prints nothing.
 """
 
 from __future__ import annotations

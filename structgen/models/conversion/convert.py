@@ -1,8 +1,8 @@
-"""Turn a trained model into a folder that ONNX Runtime GenAI loads.
+"""Convert a trained model into a folder that ONNX Runtime GenAI loads.
 
-Owns the order of the work, ``genai_config.json``, and the promise that the folder appears whole or
-not at all: everything is written into a hidden sibling, which is renamed at the very end. Knows
-nothing of catalogues, caches or downloads.
+Has the order of the work and ``genai_config.json``. The folder appears whole or not at all:
+everything is written into a hidden sibling, which is renamed at the end. Knows no catalogues,
+caches or downloads.
 
 How weights are stored, decided by measurement on SmolLM2-135M (docs/models.md has the figures):
 
@@ -13,8 +13,8 @@ The CPU kernels round a projection's *input* to 8 bits too, with one scale for 3
 single large channel drowns its 31 neighbours. `smooth` divides such channels before the projection
 and multiplies its columns by the same number, which changes nothing but that rounding (SmoothQuant,
 Xiao et al. 2023). It learns from a few sentences, by a plain float32 forward pass, how large each
-channel is. The division costs nothing at run time: it disappears into the normalisation's weights
-(before the query, key and value projections) or into the rows of the value projection (before the
+channel is. The division costs nothing at run time: it becomes part of the normalisation's weights
+(before the query, key and value projections) or of the rows of the value projection (before the
 output projection).
 """
 

@@ -1,7 +1,7 @@
 """Whisper's weights in a folder of CTranslate2's, under the names that Hugging Face has for them.
 
-Owns the layout of ``model.bin`` (version 6), its names, and what the sizes of tensors say of the
-model.
+Knows the layout of ``model.bin`` (version 6), its names, and what the sizes of tensors tell about
+the model.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a decoder is to the converter: its shape, its weights, the checkpoint they are read from.
+"""The converter's view of a decoder: its shape, its weights, the checkpoint they are read from.
 
 Every family that is converted is one block with a few choices: biases, norms of queries and keys,
 norms behind the attention and the feed-forward layer, windows, layers without positions, two
-activations. `DecoderShape` and `LayerWeights` say which choices a model makes; `Checkpoint` checks
+activations. `DecoderShape` and `LayerWeights` say which choices a model makes. `Checkpoint` checks
 and reads the tensors, which each kind of file names in its own way. `FAMILIES` states what the
-files themselves do not: a GGUF file says ``gemma3``, and every reader has to know that its every
-sixth layer sees the whole text. This module knows no file format and no graph.
+files do not: a GGUF file says ``gemma3``, and readers must know that every sixth layer sees the
+whole text. Knows no file format and no graph.
 """
 
 from __future__ import annotations

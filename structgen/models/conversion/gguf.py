@@ -1,16 +1,15 @@
-"""A decoder and its tokenizer out of a GGUF file.
+"""Read a decoder and its tokenizer from a GGUF file.
 
-Owns what goes wrong when such a file is opened, names of keys and tensors, the row order that
-llama.cpp gives to the query and key projections of some families, and frequency factors. Refuses,
-before any work is done, whatever the converter would otherwise get silently wrong: unknown tensors,
-wrong shapes, scaled RoPE it cannot express. The format is read here, and only its blocks of numbers
-by the ``gguf`` package: that one's own reader takes 15 s for a word list of 150,000 strings, and
-does not end where an array says that it has more numbers than the file has bytes.
+Knows the errors of opening such a file, names of keys and tensors, the row order that llama.cpp
+gives to the query and key projections of some families, and frequency factors. It refuses, before
+any work, what the converter would otherwise silently get wrong: unknown tensors, wrong shapes,
+scaled RoPE that it cannot express. The ``gguf`` package reads only the blocks of numbers. Its own
+reader takes 15 s for a vocabulary of 150,000 strings, and does not end if an array claims more
+numbers than the file has bytes.
 
-Owns also the two kinds of tokenizer that the files of language models carry (byte-level BPE, and
-SentencePiece's BPE with byte fallback), the splitting rules that llama.cpp knows only by name, the
-special tokens and the chat template: `tokenizer.json` is built anew of these. Knows nothing of
-ONNX, or of rounding.
+`tokenizer.json` is rebuilt from the two kinds of tokenizer that language models' files have
+(byte-level BPE, and SentencePiece's BPE with byte fallback), the splitting rules that llama.cpp
+knows only by name, the special tokens and the chat template. Knows no ONNX and no rounding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Build the ONNX graph of a decoder and write it, with its weights, rounded, beside it.
 
-Owns the operators, their wiring and their names: those that ``onnxruntime_genai.models.builder``
+The operators, their wiring and their names are those that ``onnxruntime_genai.models.builder``
 emits for int4 on the CPU, so that the runtime meets the shapes its kernels are tuned for. One layer
 is
 
@@ -9,26 +9,25 @@ is
                         ├── gate ── Sigmoid, Mul ──┐
                         └── up ─────────────────── Mul ── down ── (the next layer's skip norm)
 
-with ``MatMulNBits`` for every projection and the head. Where a model has norms of queries and keys,
+with ``MatMulNBits`` for every projection and the head. If a model has norms of queries and keys,
 qkv is split before the attention; norms behind the attention and the feed-forward layer stand
 before the skip norms. Two things differ from the builder: gate and up are one projection (fewer,
 larger operators: 3% faster), and the input of a projection that `four_bit` kept exactly is widened
 by the means of its blocks (AveragePool, Concat).
 
-Owns also the block format of ``MatMulNBits``: unsigned integers in blocks along the inputs, with
-one float32 scale and one integer zero point a block. Two ways lead into it:
+In the block format of ``MatMulNBits``, blocks along the inputs hold unsigned integers, with one
+float32 scale and one integer zero point a block:
 
 - `four_bit` *recognises* weights that already lie on 16 evenly spaced levels a block (GGUF's Q4_0,
-  Q4_1 and Q4_K do) and keeps them to the last bit. Rounding them to a second 4-bit grid instead, as
-  a general quantiser must, would add as much noise as the first quantisation did: for SmolLM2-135M
+  Q4_1 and Q4_K do) and keeps them to the last bit. Rounding them to a second 4-bit grid, as a
+  general quantiser must, would add as much noise as the first quantisation did: for SmolLM2-135M
   the top token then differs at 30% of all positions.
 - `eight_bit` rounds anything, with an error too small to matter, `to_four_bits` with one that
   shows. Wide matrices of 8 bits have blocks of 64, with which passes take 0.85 to 0.95 of the time.
-  With blocks of 128 a row of a batch would no longer be what it is alone (docs/models.md).
+  With blocks of 128, a row of a batch would differ from the same row alone (docs/models.md).
 
-Weights of 16 bits (`HalfMatrix`) are multiplied by ``FusedMatMul``, on the CPU as float32.
-
-Knows nothing of files that are read, or of tokenizers.
+Weights of 16 bits (`HalfMatrix`) are multiplied by ``FusedMatMul``, on the CPU as float32. Knows no
+tokenizers and no files to read.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A decoder out of a Hugging Face folder: ``config.json``, and the tensors of safetensors files.
+"""Read a decoder from a Hugging Face folder: ``config.json`` and the tensors of safetensors files.
 
-Owns the configuration's keys, in the spellings of several years, and the refusal of what the graph
-does not express. Takes the tokenizer as it is: the folder has ``tokenizer.json``. The format of
-safetensors is simple: eight bytes that say how long a header of JSON is, the header (of each tensor
-its type, its shape, and where its bytes are), and the bytes. NumPy has no bfloat16, so its numbers
-are widened here, one tensor at a time. Knows nothing of ONNX or of rounding.
+Knows the configuration's keys in the spellings of several years, and refuses what the graph cannot
+express. Takes the folder's ``tokenizer.json`` as it is. A safetensors file is eight bytes that say
+how long the header is, the header in JSON (type, shape and position of each tensor), and the bytes.
+NumPy has no bfloat16, so its numbers are widened here, one tensor at a time. Knows no ONNX and no
+rounding.
 """
 
 from __future__ import annotations

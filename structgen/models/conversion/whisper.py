@@ -1,8 +1,8 @@
-"""Whisper out of a folder of weights: the graphs of an encoder and a decoder, and what they hear.
+"""Convert Whisper from a folder of weights: the graphs of an encoder and a decoder.
 
-Owns the names of Whisper's tensors, both graphs in the form that ONNX Runtime GenAI runs, and the
+Knows the names of Whisper's tensors, both graphs in the form that ONNX Runtime GenAI runs, and the
 settings of its feature extractor. Projections have 8 bits, the two convolutions 32. The encoder
-gives the keys and values that the decoder attends to, so that a step reads them and computes none.
+returns the keys and values that the decoder attends to, so a step reads them and computes none.
 """
 
 from __future__ import annotations

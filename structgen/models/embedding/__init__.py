@@ -2,7 +2,7 @@
 
 `pooling` (vectors of tokens to the vector of a text), `folder` (what an embedder's files say),
 `tokens` (texts to token ids), `session` (the graph, on the CPU or another device) and `embedder`
-(`Embedder` and `load`). It knows nothing of language models, masks or output types.
+(`Embedder` and `load`). Knows no language models, masks or output types.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`Embedder`: texts in, vectors and ranks out; `load` makes one of a folder or an ONNX file.
+"""`Embedder`: texts in, vectors and ranks out; `load` opens a folder or an ONNX file.
 
-It owns the order of the work: prompts, tokens, batches, vectors, and back into the order of the
-texts. While one window of texts runs, a thread makes the next one's tokens. Neighbours in length
-run together under a token budget, so that little is padding. It owns also the checks of texts and
-options. What a graph is belongs to `session`, what a folder says to `folder`.
+Has the order of the work: checks, prompts, tokens, batches, vectors, and back into the order of the
+texts. While one window of texts runs, a thread tokenises the next. Texts of similar length run
+together under a token budget, so that there is little padding. `session` knows graphs, `folder`
+what a folder says.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the files of an embedder say: which graph, how its tokens are pooled, prompts, lengths.
 
-It reads the layout of sentence-transformers: ``modules.json``, ``1_Pooling/config.json``,
+Reads the layout of sentence-transformers: ``modules.json``, ``1_Pooling/config.json``,
 ``config_sentence_transformers.json``, ``sentence_bert_config.json``, with an ONNX graph beside them
-or in ``onnx/``. None of them must be there. It knows no runtime.
+or in ``onnx/``. All of them are optional. Knows no runtime.
 """
 
 from __future__ import annotations

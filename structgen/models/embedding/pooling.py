@@ -1,6 +1,6 @@
-"""One vector a text out of one vector a token, and what is done to that: cut, scaled, written.
+"""Pool the vectors of tokens into one vector a text; cut, scale and encode vectors.
 
-Plain functions over arrays. It knows no runtime, no tokenizer and no files.
+Plain functions over arrays. Knows no runtime, no tokenizer and no files.
 """
 
 from __future__ import annotations

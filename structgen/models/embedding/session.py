@@ -1,15 +1,14 @@
 """An embedder's graph on ONNX Runtime: which inputs it takes, which output is the vector.
 
-It owns the session, and arrays in and out. Tokens come in as lists of ids, vectors come out as
-NumPy arrays. It knows no tokenizer, no prompts and no batches.
+Tokens come in as lists of ids, vectors go out as NumPy arrays. Knows no tokenizer, no prompts and
+no batches.
 
-Graphs differ in what they want: token ids with or without types, mask and positions, with the
-(empty) key-value cache of a decoder, or the text itself as a tensor of strings. They differ in what
-they give: a vector a text (``sentence_embedding``), a vector a token (``last_hidden_state``), or a
-cross-encoder's ``logits``.
+Graphs take different inputs: token ids with or without types, mask and positions, with the (empty)
+key-value cache of a decoder, or the text itself as a tensor of strings. They give a vector a text
+(``sentence_embedding``), a vector a token (``last_hidden_state``), or a cross-encoder's ``logits``.
 
-`Device` serves where the first provider is not the CPU. A batch's token ids go to the device, the
-vectors of its tokens stay there, a second, small graph pools them, and only one vector a text comes
+`Device` is used if the first provider is not the CPU. A batch's token ids go to the device, the
+vectors of its tokens stay there, a small second graph pools them, and only one vector a text comes
 back. It was measured on the CPU only, where it gives the same numbers.
 """
 

@@ -1,8 +1,8 @@
-"""Texts to token ids, cut to what the model takes, with a count of what was cut.
+"""Turn texts into token ids, cut to what the model takes, and count what was cut.
 
-It owns the use of ``tokenizers``. It knows nothing of graphs and batches. Padding and truncation
-that ``tokenizer.json`` asks for are for other programs: texts are padded in batches here, and cut
-where the model ends.
+The only user of ``tokenizers``. Ignores the padding and truncation of ``tokenizer.json``, which are
+for other programs: batches are padded here, and texts cut at the model's limit. Knows no graphs and
+batches.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What a model says of itself: its folder's configuration and vocabulary, its tokenizer's tokens.
+"""Read a model's configuration and vocabulary from its folder, or token bytes from its tokenizer.
 
-Three files of a folder are read. Where there is no folder, `token_bytes` recovers the bytes of
-every token from ONNX Runtime GenAI's tokenizer object, which has no vocabulary to list and does not
-know its own folder. It does have two functions, and they are enough: ``decode(ids) -> str`` and
-``find(spelling) -> id``. Nothing here knows the runtime itself, nor how folders come about.
+Without a folder, `token_bytes` recovers the bytes of every token from ONNX Runtime GenAI's
+tokenizer object, which cannot list a vocabulary and does not know its folder. Two of its functions
+are enough: ``decode(ids) -> str`` and ``find(spelling) -> id``. Knows neither the runtime itself,
+nor how folders come about.
 
 How bytes are recovered. A token is decoded between two copies of a harmless token, ``A``, so that
 no decoder strips or adds a space. Text without U+FFFD is the token's own text. Otherwise the token
-begins or ends inside a UTF-8 character; single-byte tokens put before and after it complete the
-character, and what was added is taken off again. Whatever comes out is believed only if spelling it
-the way the tokenizer file does finds the very same id.
+begins or ends inside a UTF-8 character; single-byte tokens before and after it complete the
+character, and their bytes are removed again. A result counts only if spelling it as the tokenizer
+file does finds the very same id.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Pictures and sounds as the runtime's multimodal processors read them.
 
-Owns which families of models take what, the markers that stand for it in their prompts, and how
-the tokens of each picture are found in what a processor gives. A processor is never given the text
-of a prompt, in which it would read special tokens wherever they are spelt: it gets markers alone,
-and `Perceived.in_prompt` puts their tokens among those of the text.
+Knows which families of models take what, the markers for it in their prompts, and how to find the
+tokens of each picture in a processor's result. A processor never gets the text of a prompt, because
+it would read special tokens wherever they are spelt. It gets only markers, and
+`Perceived.in_prompt` puts their tokens among those of the text.
 
 What the runtime does, read in 0.18 and relied on here:
 
 * All pictures are run with the first tokens of a sequence, in one pass, or not at all.
 * Such models cannot be rewound: ``rewind_to`` raises for Phi-3 vision, and leaves the caches of the
-  others as they are. A sequence is begun anew instead.
-* A damaged JPEG ends the process (libjpeg's own ``error_exit``), and one that was cut off is waited
-  for without end. So the runtime gets PNG only, whose errors it raises; Pillow reads the others.
+  others as they are. A new sequence is begun instead.
+* A damaged JPEG ends the process (libjpeg's own ``error_exit``), and the runtime waits without end
+  for one that was cut off. So it gets PNG only, whose errors it raises; Pillow reads the others.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """A text model on ONNX Runtime GenAI.
 
-It owns tokens, chat templates, LoRA adapters, sequences, and vectors of texts (what goes into the
-last projection, pooled). It knows nothing of loading, output types, masks or the step loop; it
-implements the protocols of `structgen.models.base`.
+Has tokens, chat templates, LoRA adapters, sequences, and vectors of texts (what goes into the last
+projection, pooled). Implements the protocols of `structgen.models.base`. Knows no loading, output
+types, masks or step loop.
 
 What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) and relied on here:
 
 * ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores.
-* Tokens are chosen by `structgen.sampling.sampler`: the runtime's own choosing would tie a sequence
-  to one call's settings. Appending a token costs what ``generate_next_token`` does. Only the
-  likeliest of what a mask allows is left to it, where the graph has a mask.
+* `structgen.sampling.sampler` chooses tokens: the runtime's own choosing would tie a sequence to
+  one call's settings. Appending a token costs what ``generate_next_token`` does. Only the likeliest
+  token that a mask allows is left to the runtime, if the graph has a mask.
 * ``set_model_input`` keeps the array's address: the next pass reads what has been written into it.
 * After ``rewind_to(n)`` the scores are gone: the last kept token has to be run again.
 * ``max_length`` sizes the key-value cache, which is zeroed when the sequence is made: 0.77 s and
@@ -17,7 +17,7 @@ What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) a
 * It sends usage data to its maker unless ``ORT_DISABLE_TELEMETRY`` is set when it is first used;
   its own ``disable_telemetry_events`` does not stop all of it.
 * The interpreter lock is held while the model runs: Ctrl-C acts between steps.
-* ``get_output`` raises for an output that there is not; 0.11 ends the process instead.
+* ``get_output`` raises for a missing output; in 0.11 it ends the process.
 """
 
 from __future__ import annotations

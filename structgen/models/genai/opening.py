@@ -1,7 +1,7 @@
-"""From a folder, or from the runtime's own objects, to a `TextModel`.
+"""Open a `TextModel` from a folder or from the runtime's own objects.
 
-Owns what has to be known of a model before it can be asked: the session it runs in, its vocabulary,
-context length, settings and the size of its cache; and errors of folders that cannot be loaded.
+Finds what a model needs before its first call: the session, its vocabulary, context length,
+settings and the size of its cache. Explains errors of folders that cannot be loaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``onnxruntime_genai``, imported so that it tells nobody of us, and what its version lacks."""
+"""Import ``onnxruntime_genai`` without its telemetry, and know what its version lacks."""
 
 from __future__ import annotations
 

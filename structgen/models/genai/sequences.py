@@ -1,23 +1,22 @@
-"""Sequences of a text model on ONNX Runtime GenAI: kept for later calls, or run side by side.
+"""Sequences of a text model on ONNX Runtime GenAI: reused by later calls, or run side by side.
 
-It owns what the runtime holds of a sequence, how it is rewound and grown, which sequence a new
-prompt may continue, and how rows of different lengths share one batch. It knows nothing of output
-types, sampling or loading; the caller passes in what makes the runtime's objects, so nothing is
-imported for them.
+Knows what the runtime holds of a sequence, how to rewind and grow it, which sequence a new prompt
+may continue, and how rows of different lengths share one batch. Knows no output types, sampling or
+loading. The caller passes in what makes the runtime's objects, so nothing is imported for them.
 
-A `LiveSequence` is one of the runtime's, with its key-value cache. A `TextSequence` is the use of
-one by one call. When that is closed the live sequence goes back to its `SequencePool`, and the next
-call whose prompt begins alike rewinds it and runs only the rest.
+A `LiveSequence` is one of the runtime's, with its key-value cache. A `TextSequence` is one call's
+use of it. After the call the live sequence goes back to its `SequencePool`. The next call whose
+prompt begins alike rewinds it and runs only the rest.
 
-What may be reused. A pass over one token rounds differently from a pass over more, which agree to
-the bit however the tokens are cut into them (`docs/architecture.md`). So a sequence is reused only
-up to its first token that was run by itself, which as a rule is the prompt and what was forced
-right after it: the scores are then exactly those of a call that starts from nothing, and an output
-does not depend on what ran before.
+What may be reused. A pass over one token rounds differently from passes over more, which agree to
+the bit however the tokens are divided (`docs/engine.md`). So a sequence is reused only up to its
+first token that was run by itself. That is usually the prompt and the text forced right after it.
+The scores are then exactly those of a call that starts from nothing, and an output does not depend
+on what ran before.
 
-Where the graph has a mask (`structgen.models.base.MASK_INPUT`), the runtime chooses the likeliest
+If the graph has a mask (`structgen.models.base.MASK_INPUT`), the runtime chooses the likeliest
 token itself and no scores are copied. It writes that token behind its sequence and runs it with the
-next choice; if another token is to come, it is taken back first, which costs nothing.
+next choice. If another token is to come, the written one is first taken back, which costs nothing.
 
 A `TextBatch` runs several at once. What the runtime does, measured with 0.18 and relied on here:
 
@@ -25,10 +24,10 @@ A `TextBatch` runs several at once. What the runtime does, measured with 0.18 an
   token is the likeliest of what ``set_logits`` left, so scores of one finite entry write any token.
 * Rows are padded *on the right* with the padding token, which is then neither seen nor kept: the
   scores of a shorter row are those of the row alone, but for rounding. `pads_exactly` checks it.
-* A row whose end-of-sequence token was written goes on with padding. So rows are never fed one
-  before they are done, and cost a step as long as the batch has them.
-* A batch can be rewound to nothing only: to grow, all of it is run again. So neither is forced text
-  appended to a row in one pass, nor a prefix that rows share read once.
+* A row whose end-of-sequence token was written continues with padding. So rows get one only when
+  they are done, and cost a step as long as the batch has them.
+* A batch can be rewound to nothing only: to grow, all of it is run again. So rows can neither get
+  forced text in one pass nor share a prefix.
 * Its ``Engine`` runs requests of any lengths side by side, but shows no scores and takes no mask.
 """
 

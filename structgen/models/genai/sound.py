@@ -1,13 +1,13 @@
-"""Sounds as samples: what a file claims is checked, then the runtime decodes it.
+"""Sounds as samples: structgen checks what a file claims, then the runtime decodes it.
 
-Owns the bounds of a sound, by the headers of its frames, and 16,000 samples a second. The runtime
-decodes a file whole, however long it is, and has no bound: a FLAC file of 25 MB may stand for a
-year of silence. So the frames that its decoder could find are counted first, never too few; and a
-long MP3 or FLAC file is cut between frames, because all else waits while the runtime decodes.
+Bounds a sound by the headers of its frames, at 16,000 samples a second. The runtime decodes whole
+files without any bound: a FLAC file of 25 MB may stand for a year of silence. So the frames that
+its decoder could find are counted first, never too few. A long MP3 or FLAC file is cut between
+frames, because everything else waits while the runtime decodes.
 
-The runtime shows samples of no file by itself: it has processors of models, which decode, compute
-features, and keep what they decode. Its processor of Whisper takes any steps, so here is one of a
-model that computes nothing, whose only step is to decode.
+The runtime returns no samples of a file by itself: it has processors of models, which decode,
+compute features, and keep what they decode. Whisper's processor accepts any steps, so structgen
+gives it a model that only decodes.
 """
 
 from __future__ import annotations

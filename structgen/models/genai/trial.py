@@ -1,10 +1,9 @@
-"""A folder's tokenizer and chat template, tried once in a process that may die.
+"""Try a folder's tokenizer and chat template once, in a process that may die.
 
 The runtime reads both in native code, without a limit on time, memory or depth: a template that
-calls itself ends the process, a loop holds the interpreter lock for ever. So they are used in
-another process first, as chats of the usual shapes will use them. What went well is kept in the
-cache, under all that it depends on, and is not tried again. What depends on what a message says is
-not found so.
+calls itself ends the process, and a loop holds the interpreter lock for ever. So they first run in
+another process, on chats of the usual shapes. A success is cached, under all that it depends on,
+and not tried again. Problems that depend on a message's content are not found.
 
 The file is also the script of that process, which imports the runtime alone::
 

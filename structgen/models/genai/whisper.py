@@ -1,13 +1,13 @@
 """Whisper: sounds of 30 seconds as a decoder's prompt, and long sounds window by window.
 
-Owns the special tokens of its prompts, the rules of its time stamps, and what becomes of a window
-that went wrong. A prompt is what was said before, then which language is spoken and what to do:
+Knows the special tokens of its prompts, the rules of its time stamps, and what to do about a window
+that went wrong. A prompt is the earlier text, the language and the task:
 
     <|startofprev|> text <|startoftranscript|><|en|><|transcribe|><|notimestamps|>
 
-A `Generator` writes behind it under its mask. `Whisper.hear` leaves the last token out, so that the
+A `Generator` continues it under its mask. `Whisper.hear` leaves the last token out, so that the
 model writes when each segment begins and ends, as in OpenAI's own program: the next window begins
-where the last whole segment ended. Its rules, and when a window is written once more, are theirs.
+where the last whole segment ended. The rules, and when a window is tried again, are OpenAI's.
 """
 
 from __future__ import annotations
