@@ -32,20 +32,20 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 LIMITS = {
     "levels of a schema": (500,),
-    "subschemas it may reach": (read.MAX_NODES,),
+    "subschemas that it reaches": (read.MAX_NODES,),
     "the value of one member": (member_ways.MAX_TOLD_APART,),
     "multiply out to": (branches.MAX_BRANCHES,),
     "overlapping branches": (branches.MAX_SUBSETS,),
     "conditional patterns": (rule_reader.MAX_CONDITIONAL_PATTERNS,),
-    "multiple of": (numbers.MAX_NON_MULTIPLES,),
+    "`multipleOf` under": (numbers.MAX_NON_MULTIPLES,),
     "characters, and nested groups": (regex.MAX_PATTERN_LENGTH, tree.MAX_DEPTH),
     "`minLength` beside": tuple(
         formats.FORMATS[name].most_least for name in ("idn-email", "idn-hostname")
     ),
     "states of a pattern": (expressions.MAX_NODES, expressions.MAX_SIZE),
-    "no longer than its shortest": (symbols.MAX_PROBED, symbols.MAX_PROBED_A_CHARACTER),
-    "bytes that these states take": (
-        symbols.MAX_PROBED_BYTES,
+    "no longer than a pattern's shortest": (symbols.MAX_PROBED, symbols.MAX_PROBED_A_CHARACTER),
+    "bytes of these states": (symbols.MAX_PROBED_BYTES,),
+    "states in use": (
         expressions.ROOM * expressions.MAX_NODES,
         expressions.ROOM * expressions.MAX_SIZE,
     ),
@@ -53,7 +53,7 @@ LIMITS = {
     "`minItems`": (array_spec.MAX_ITEMS_OWED, closing.MAX_MEMBERS_OWED),
     "choose an object's members": (closing.MAX_SEARCH,),
     "satisfy `contains`": (arrays.MAX_SEARCH,),
-    "rules on which members": (rules.MAX_RULES,),
+    "rules on an object's members": (rules.MAX_RULES,),
 }
 """What a line of the table of limits is about, and its figures."""
 
