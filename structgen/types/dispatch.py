@@ -7,7 +7,6 @@ sooner, and each full garbage collection visits 12,000 objects fewer.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -41,8 +40,7 @@ def lower(output_type: Any) -> OutputType:
     if isinstance(output_type, JsonSchema):
         return lower_schema(output_type)  # quicker than to look it up
     if isinstance(output_type, TextPattern):
-        make = _lower_pattern.__wrapped__ if output_type.is_private else _lower_pattern
-        return make(output_type)
+        return lower_pattern(output_type, shortened(repr(output_type)))
     if type(output_type) is dict and is_plainly_schema(output_type):
         return lower_schema(JsonSchema(output_type))
     from . import lowering
@@ -102,8 +100,3 @@ def cache_key(output_type: Any) -> Hashable | None:
     except TypeError:
         return None
     return type(output_type), output_type, repr(output_type)
-
-
-@functools.lru_cache(maxsize=256)
-def _lower_pattern(value: TextPattern) -> OutputType:
-    return lower_pattern(value, shortened(repr(value)))

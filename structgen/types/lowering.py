@@ -37,14 +37,12 @@ from structgen.errors import (
     UnsupportedFeature,
 )
 from structgen.grammar import cfg, ir, regex
-from structgen.grammar.cfg import cache as grammar_cache
 from structgen.grammar.regex import algebra as regex_algebra
 from structgen.grammar.regex import tree as regex_tree
 from structgen.types.captures import Capturing
 from structgen.types.joined import joined_type, repeated_type, template_type
 from structgen.types.json_types import JsonType, adapter_of, json_type
 from structgen.types.names import annotated, name_of, refers_to_itself, unwrapped
-from structgen.types.quotes import are_given, holds_document
 from structgen.types.records import modern
 from structgen.types.regexes import Regex, TextPattern
 from structgen.types.schemas import JsonSchema, is_plainly_schema
@@ -91,27 +89,6 @@ def lower(output_type: Any) -> OutputType:
     """See `dispatch.lower`, which leaves most to this."""
     if isinstance(output_type, OutputType):
         return output_type
-    if isinstance(output_type, JsonSchema):
-        return _lower(output_type)  # quicker than to look it up
-    if isinstance(output_type, Cfg) and grammar_cache.reads_files(output_type.text):
-        return _lower(output_type)
-    try:
-        hash(output_type)
-    except TypeError:
-        return _lower(output_type)
-    if are_given() or holds_document(output_type):
-        return _lower(output_type)
-    # Types may be equal without meaning the same: int | str equals str | int. Their spelling
-    # tells them apart.
-    return _lower_cached(output_type, repr(output_type))
-
-
-@functools.lru_cache(maxsize=256)
-def _lower_cached(output_type: Any, spelling: str) -> OutputType:
-    return _lower(output_type)
-
-
-def _lower(output_type: Any) -> OutputType:
     name = name_of(output_type)
     if refers_to_itself(output_type):
         return _lower_json(output_type, name)  # it is known by its name, not by what it stands for
@@ -309,9 +286,9 @@ def _lower_union(
         members = [*others[:first], functions, *others[first:]]
     # A constraint on a union holds for each of its members but None.
     parts = [
-        _lower(annotated(member, constraints))
+        lower(annotated(member, constraints))
         if constraints and member is not type(None)
-        else _lower(member)
+        else lower(member)
         for member in members
     ]
     if not is_apart and all(isinstance(part.grammar, ir.Json) for part in parts):
@@ -382,7 +359,7 @@ def _exact(part: OutputType) -> Callable[[str], Any]:
 
 def _is_container(member: Any) -> bool:
     try:
-        grammar = _lower(member).grammar
+        grammar = lower(member).grammar
     except OutputTypeError:  # what is wrong is said by whatever the union becomes
         return False
     if not isinstance(grammar, ir.Json):

@@ -358,11 +358,6 @@ def _check_document(document: Any) -> None:
         )
 
 
-def are_given() -> bool:
-    """Whether a call has given documents: what is lowered then is not to be kept."""
-    return _GIVEN.get() is not None
-
-
 def holds_document(output_type: Any) -> bool:
     """Whether a type that is made where it stands, and no class, has a `Quote` in it."""
     if isinstance(output_type, TextPattern):

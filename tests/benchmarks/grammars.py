@@ -35,9 +35,7 @@ import structgen
 from structgen import Cfg, Vocabulary
 from structgen.automaton.core.shared import AUTOMATA
 from structgen.grammar.cfg import cache as grammar_cache
-from structgen.grammar.regex import python as python_regex
 from structgen.storage import array_cache
-from structgen.types import lowering
 
 JSON = r"""
 start: value
@@ -126,8 +124,6 @@ class OurGrammars(Structgen):
 
     def compile(self, schema: str) -> Any:
         # What this process remembers of a grammar it has read.
-        lowering._lower_cached.cache_clear()
-        python_regex._parsed.cache_clear()
         return structgen.compile(Cfg(schema), self._vocabulary)
 
 

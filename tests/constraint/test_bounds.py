@@ -7,10 +7,12 @@ ours. How much work that may be is counted, so that the same happens everywhere.
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import resource
 import sys
+import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -24,8 +26,13 @@ from forking import Forks, serve
 import structgen
 from structgen import BudgetTooSmall, Cfg, JsonSchema, OptionError, Regex, Vocabulary
 from structgen.automaton import build
+from structgen.automaton.cfg.lexer import Lexer
+from structgen.automaton.cfg.terminals import Terminals
+from structgen.automaton.core.leaf import Leaf
+from structgen.automaton.core.shared import AUTOMATA
 from structgen.automaton.work import WORK, Limits, within
 from structgen.errors import CompileLimitExceeded, VocabularyError
+from structgen.grammar import ir
 from structgen.insight.json_places import ByteReader
 from structgen.types import lower
 
@@ -622,6 +629,48 @@ def test_a_chain_of_what_needs_one_another_is_followed_once() -> None:
     links = {f"p{i}": [f"p{i + 1}"] for i in range(100)}
     schema = {"type": "object", "dependentRequired": links}
     assert steps_of(schema, '{"p0":1,"p7":2,"p1":3,') < 60_000
+
+
+FORGOTTEN: dict[str, Callable[[str], Any]] = {
+    "regex": lambda words: Regex(f"({words} )*"),
+    "terminal": lambda words: Cfg(f"start: X*\nX: /{words}/", dialect="lark"),
+    "literals": lambda words: Cfg(f'start: ("{words.replace("|", chr(34) + "|" + chr(34))}")*'),
+    "pattern": lambda words: JsonSchema({"type": "string", "pattern": f"^({words})$"}),
+    "enum": lambda words: JsonSchema({"enum": words.split("|")}),
+}
+
+
+@pytest.mark.parametrize("kind", FORGOTTEN)
+def test_what_nobody_uses_any_more_is_not_kept_by_number(kind: str) -> None:
+    # Caches of 256 or 1,024 patterns held some 10 MB a process, or gigabytes: by who sent them.
+    rng = random.Random(kind)
+
+    def compiled(n_types: int) -> int:
+        for _ in range(n_types):
+            words = "|".join("".join(rng.choices("abcdefghijkl", k=7)) for _ in range(400))
+            structgen.compile(FORGOTTEN[kind](words), BYTES).start()
+        AUTOMATA.clear()
+        gc.collect()
+        return len(gc.get_objects())
+
+    before = compiled(2)
+    assert compiled(10) - before < 500
+
+
+def test_automata_that_are_kept_weigh_what_hangs_on_them() -> None:
+    def lexer_of(n_words: int) -> Leaf:
+        words = "|".join(f"{i:x}" for i in range(n_words))
+        return Lexer(Terminals((ir.Terminal("X", words),), ir.ANY_CHAR))
+
+    tracemalloc.start()
+    try:
+        lexer_of(10)
+        before, _ = tracemalloc.get_traced_memory()
+        lexer = lexer_of(3000)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken / 2 < lexer.weight < 2 * taken
 
 
 if __name__ == "__main__":

@@ -124,3 +124,19 @@ def deep_size(thing, known):
         total += one.__sizeof__()
         stack += gc.get_referents(one)
     return total
+
+
+def test_of_what_nobody_holds_no_key_stays():
+    class Key:  # as large as a pattern
+        pass
+
+    shared = SharedAutomata(max_count=0)
+    keys = [Key() for _ in range(20)]
+    gone = [weakref.ref(key) for key in keys]
+    held = shared.get(Grown, keys[0])
+    for key in keys:
+        shared.get(Grown, key)
+    assert shared.get(Grown, keys[0]) is held
+    del keys, key
+    shared.get(Grown, "another")
+    assert [ref() for ref in gone[1:8]] == [None] * 7

@@ -18,7 +18,6 @@ from structgen.grammar.cfg import lark as loader
 from structgen.grammar.cfg import library as grammars
 from structgen.masks.cfg.masks import CfgMaskEngine
 from structgen.storage import array_cache
-from structgen.types import lowering
 
 SUMS = 'start: sum\nsum: sum "+" term | term\nterm: NUMBER | "(" sum ")"\nNUMBER: /[0-9]+/\n'
 
@@ -115,7 +114,6 @@ def test_a_first_mask_from_disk_builds_nothing(
         return rows
 
     fresh = masks(structgen.compile(Cfg.named("sql-select"), vocabulary))
-    lowering._lower_cached.cache_clear()
     row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
     with monkeypatch.context() as context:
         context.setattr(frame, "Terminals", None)
@@ -146,7 +144,6 @@ def test_of_a_new_grammar_only_the_rules_are_looked_for(
     monkeypatch.setattr(array_cache, "find", counted)
     row = np.zeros((vocabulary.size + 31) // 32, np.uint32)
     for files_met in (1, 3, 3):
-        lowering._lower_cached.cache_clear()
         looked_for.clear()
         structgen.compile(Cfg.named("json"), vocabulary).start().fill_mask(row)
         assert len(looked_for) == files_met

@@ -540,6 +540,13 @@ class Lexer(Leaf):
         self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
         self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
 
+    @property
+    def weight(self) -> int:
+        """See `Leaf.weight`."""
+        sets = self._sets.keys
+        open_threads = sum([len(threads) for _, threads in sets])
+        return super().weight + self.terminals.weight + 300 * len(sets) + 64 * open_threads
+
     def entry(self, expected: frozenset[int] | tuple[Expected, ...], condition: int) -> int:
         """The state before any of ``expected``, the text being bound by ``condition``."""
         key = (condition, expected)

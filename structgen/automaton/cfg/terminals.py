@@ -639,6 +639,14 @@ class Terminals:
             if parsed is not None and start >= 0 and may_be_large(terminal.pattern):
                 check_growth(self._names[i], start, self.moves)
 
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes by now: see `leaf.Leaf.weight`."""
+        open_threads = sum([len(key[0]) for key in self._keys])
+        known = len(self._keys) + len(self._moves) + len(self._raw) + len(self._state_ids)
+        nodes = 240 * len(self._threads.looks)
+        return self.lookahead.weight + nodes + 150 * known + 64 * open_threads
+
     # -- the automata -------------------------------------------------------------------------
 
     def moves(self, state: int) -> Moves:

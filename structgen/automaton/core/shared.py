@@ -67,8 +67,8 @@ class SharedAutomata:
         self._fresh: list[Hashable] = []  # what is kept and has not been weighed
         # What the others took; not weighed for longest first.
         self._weights: OrderedDict[Hashable, int] = OrderedDict()
-        self._held: dict[Hashable, weakref.ref[Any]] = {}
-        self._most_held = 2 * max_count  # until those are forgotten that nobody holds any more
+        # What has been dropped and is in use. With it goes its key, which holds a whole pattern.
+        self._held: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
         # Of what the large ones were made from, by hash. Numbers, one by one, would each hold back
         # the megabyte of memory that they happen to be in.
         self._made = bytearray(_SLOTS)
@@ -120,9 +120,8 @@ class SharedAutomata:
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
-        elif key in self._held:
-            found = self._held[key]()
-        return found
+            return found
+        return self._held.get(key)
 
     def _weigh_fresh(self) -> None:
         """Weigh what is new, and some of the others: all at once would take milliseconds."""
@@ -165,12 +164,7 @@ class SharedAutomata:
 
     def _drop(self, key: Hashable) -> None:
         self.n_bytes -= self._weights.pop(key, 0)  # 0 where it is new
-        # It is found for as long as others hold it.
-        if len(self._held) >= self._most_held:
-            self._held = {k: ref for k, ref in self._held.items() if ref() is not None}
-            # Where all are held still, they are not gone through for each that comes.
-            self._most_held = 2 * max(self._max_count, len(self._held))
-        self._held[key] = weakref.ref(self._kept.pop(key))
+        self._held[key] = self._kept.pop(key)
 
 
 AUTOMATA = SharedAutomata()

@@ -14,7 +14,6 @@ before a mask asks for one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from structgen.grammar import ir
@@ -153,7 +152,6 @@ def has_plain_string(node: Node) -> bool:
     return least <= fewest or (may_grow and least <= _MOST_LEAST)
 
 
-@lru_cache(maxsize=1024)
 def _plain_lengths(regex: ir.Regex) -> tuple[int, bool]:
     """Characters of a shortest string, and whether there is plainly one of each greater length.
 

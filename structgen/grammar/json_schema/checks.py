@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 from structgen.errors import (
@@ -32,7 +31,7 @@ from .graph import TYPE_BITS, HasPath, to_decimal
 def pattern(keyword: str, value: str, place: HasPath, *inside: str) -> ir.Regex:
     """The strings in which the ECMA-262 pattern ``value`` is found."""
     try:
-        return _parse(value)
+        return parse_ecma(value)
     except (UnsupportedFeature, CompileLimitExceeded, PatternError) as error:
         raise _bad_pattern(error, keyword, place.at(keyword, *inside)) from error
 
@@ -56,11 +55,6 @@ def _bad_pattern(error: StructgenError, keyword: str, path: str) -> StructgenErr
             fix="State the alternatives, or take the pattern out.",
         )
     return SchemaError(f"invalid regular expression at {path}: {error}", path=path, keyword=keyword)
-
-
-@lru_cache(maxsize=1024)
-def _parse(source: str) -> ir.Regex:
-    return parse_ecma(source)
 
 
 def text(keyword: str, value: Any, place: HasPath) -> str:

@@ -12,7 +12,6 @@ refused otherwise.
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import sys
 import warnings
@@ -104,9 +103,6 @@ def plain_text(pattern: str, flags: int = 0) -> str | None:
     return _ESCAPED.sub(r"\1", pattern) if "\\" in pattern else pattern
 
 
-@functools.lru_cache(
-    maxsize=256
-)  # grammars are checked when they are read, and used a moment later
 def _parsed(pattern: str, flags: int, lazy: bool) -> ir.Regex:
     posix = _POSIX.search(pattern)
     if posix is not None and not flags & int(re.VERBOSE):
