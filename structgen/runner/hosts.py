@@ -489,7 +489,7 @@ class TextHost:
                 await model.aclose()
             if self._is_here:
                 self.models.clear()
-                await asyncio.to_thread(_give_back)
+                await asyncio.to_thread(give_back, collects=True)
 
 
 @final
@@ -542,7 +542,7 @@ class EmbeddingHost:
     async def close(self) -> None:
         """Forget it, and free its memory."""
         del self.embedder
-        await asyncio.to_thread(_give_back)
+        await asyncio.to_thread(give_back, collects=True)
 
 
 Host = TextHost | EmbeddingHost
@@ -659,13 +659,10 @@ def installed(package: str) -> str:
         return ""
 
 
-def _give_back() -> None:
-    gc.collect()  # sessions hang in cycles
-    give_back()
-
-
-def give_back() -> None:
-    """Give memory that is free back to the system, which C libraries keep otherwise."""
+def give_back(*, collects: bool = False) -> None:
+    """Return free memory to the system, which C libraries keep otherwise."""
+    if collects:
+        gc.collect()  # sessions of the runtime hang in cycles
     with contextlib.suppress(OSError, AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -349,7 +349,7 @@ class Gateway:
                 if self._read >= _MUCH:
                     self._read = 0
                     loop = asyncio.get_running_loop()
-                    loop.call_later(_SOON, loop.run_in_executor, None, give_back)
+                    loop.call_later(_SOON, lambda: loop.run_in_executor(None, give_back))
                 span |= {"status": status, "route": _endpoint(scope)}
                 self._log(scope, id_, status, began, error)
 

@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO, TypeVar, final
@@ -209,9 +209,16 @@ class _Worker:
             self._scheduler.wake()
 
     def _prepare_all(self) -> None:
-        lines: OrderedDict[str | None, deque[Call | ErrandCall | Adapter]] = OrderedDict()
+        lines: dict[str | None, deque[Call | ErrandCall | Adapter]] = {}
         together: list[Job | WorkJob] = []
         owners: set[str | None] = set()  # who had a turn since something was handed in
+
+        def hand_in() -> None:
+            if together:
+                self._scheduler.submit(together)
+            together.clear()
+            owners.clear()
+
         while True:
             # What has come by now is handed in together, so that it may begin together; but what
             # has to be compiled first holds up nobody, nor what fails, and owners take turns: one
@@ -221,13 +228,11 @@ class _Worker:
                 for one, line in lines.items()
                 if not (self._compiles(line[0]) and self._scheduler.is_ahead(one))
             ]
+            if not ready:
+                hand_in()
             if not ready or not self._arrived.empty():
-                if not ready:
-                    if together:
-                        self._scheduler.submit(together)
-                        together, owners = [], set()
-                    if self._arrived.empty():
-                        self._is_prepared.set()
+                if self._arrived.empty():
+                    self._is_prepared.set()
                 try:
                     message = self._arrived.get(timeout=_AHEAD_SECONDS if lines else None)
                 except queue.Empty:
@@ -242,20 +247,17 @@ class _Worker:
             line = lines.pop(owner)
             message = line.popleft()
             if line:
-                lines[owner] = line
+                lines[owner] = line  # after all others
             if isinstance(message, Adapter):
                 self._end(message.id, None, self._adapter(message))
-                self._scheduler.submit(together)
-                together, owners = [], set()
+                hand_in()
                 continue
             compiles = self._compiles(message)
             if compiles or len(together) == _MOST_TOGETHER or (owner in owners and len(owners) > 1):
-                self._scheduler.submit(together)
-                together, owners = [], set()
+                hand_in()
             owners.add(owner)
             began, spent = time.perf_counter() - self._scheduler.passed, time.thread_time()
             job = self._prepare(message)
-            together += [job] if job else []
             took = time.thread_time() - spent
             if compiles:
                 # As passes are charged, on a busy machine, too; and none was made in that time.
@@ -263,9 +265,9 @@ class _Worker:
             self._scheduler.charge(owner, took)
             if compiles:
                 time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
+            together += [job] if job else []
             if compiles or job is None or not lines:
-                self._scheduler.submit(together)
-                together, owners = [], set()
+                hand_in()
 
     def _compiles(self, message: Call | ErrandCall | Adapter) -> bool:
         """Whether to prepare it means to compile a type."""
