@@ -135,10 +135,10 @@ class Demands:
         if found is None:
             mask = self.settling(demand)[0] & self.first[terminal]
             if mask:
-                text, after = self._lexer.exits.shortest_beginning(terminal, mask)
+                text, after = self._lexer.ends.shortest_beginning(terminal, mask)
                 found = {after: text}
             elif demand >= 0 and self.first[terminal]:
-                found = self._lexer.exits.of(terminal, demand, near=True)
+                found = self._lexer.ends.of(terminal, demand, near=True)
             else:
                 found = {}
             self._texts[key] = found
@@ -172,7 +172,7 @@ class Conditions:
 
     def steps(self, condition: int, terminal: int) -> dict[int, Text]:
         """See `Demands.steps`: all ways."""
-        return self._lexer.exits.of(terminal, condition)
+        return self._lexer.ends.of(terminal, condition)
 
     def asks(self, condition: int) -> bool:
         """See `Demands.asks`."""
@@ -348,7 +348,7 @@ class Neighbours:
         if self._left is None:
             return False
         follow, ignore = self._follow, self._ignore
-        terminals, exits = self._lexer.terminals, self._lexer.exits
+        terminals, ends = self._lexer.terminals, self._lexer.ends
 
         def fits(terminal: int, following: int) -> bool:
             for demand in self._left_by(terminal):
@@ -357,7 +357,7 @@ class Neighbours:
                         # A terminal of one text makes the demand itself.
                         if demand < 0 or t not in terminals.literals:
                             return False
-                        if not exits.from_state(t, terminals.starts[t], demand, _MAX_PENDING):
+                        if not ends.from_state(t, terminals.starts[t], demand, _MAX_PENDING):
                             return False
             return True
 
@@ -419,13 +419,13 @@ class Neighbours:
                     break
                 if self._lexer.is_met_at_once(t, demand) is not False:
                     continue
-                exits = self._lexer.exits.from_state(
+                ends = self._lexer.ends.from_state(
                     t, self._lexer.terminals.starts[t], demand, _MAX_PENDING
                 )
                 total += 1
-                if exits is None or total > _MAX_SURVEY:
+                if ends is None or total > _MAX_SURVEY:
                     return None
-                for end in exits:
+                for end in ends:
                     add(t, end)
         return left
 
@@ -902,13 +902,13 @@ class CfgFrame(Frame):
                 chosen.append((terminal, None))
                 continue
             start = self.lexer.terminals.starts[terminal]
-            exits = self.lexer.exits.from_state(terminal, start, condition, _MAX_EXITS)
-            if exits is None:
+            ends = self.lexer.ends.from_state(terminal, start, condition, _MAX_EXITS)
+            if ends is None:
                 chosen.append((terminal, after))
                 continue
-            live = frozenset(c for c in exits if self._can_finish(after, c))
+            live = frozenset(c for c in ends if self._can_finish(after, c))
             if live:
-                chosen.append((terminal, None if len(live) == len(exits) else live))
+                chosen.append((terminal, None if len(live) == len(ends) else live))
         return chosen
 
     def _can_finish(self, place: int, condition: int) -> bool:
@@ -933,10 +933,10 @@ class CfgFrame(Frame):
         """
         place = at >> 1
         best: Text | None = None
-        exits, inside = self.lexer.exits, self.lexer.threads(q)
+        ends, inside = self.lexer.ends, self.lexer.threads(q)
         # Where what is near does not do, everything is looked at.
         for is_near, rests in ((True, self._neighbours.rests), (False, self._rests)):
-            for (terminal, condition), text in exits.inside(inside, is_near).items():
+            for (terminal, condition), text in ends.inside(inside, is_near).items():
                 if best is not None and len(text) >= len(best):
                     continue
                 rest = rests.text_of(self.after(place, (terminal,)), condition)

@@ -3,8 +3,8 @@
 - `TerminalSets` reads several terminals at once, character by character. A state holds each
   terminal still possible with its state, and the condition of the terminal before on the following
   text.
-- `Exits` finds the fewest bytes that end a terminal, for each condition with which it can end.
-  Completions and budgets use it; masks do not.
+- `TerminalEnds` finds the fewest bytes that end a terminal, for each condition with which it can
+  end. Completions and budgets use it; masks do not.
 - `Lexer` is the leaf. Several terminals may end at one point, each with its own condition; together
   they are an outcome. States from which no terminal can end do not exist.
 
@@ -316,7 +316,7 @@ Inside = tuple[int, Threads, int]
 """What a state of a lexer holds: the condition, its threads, the node of the encoding."""
 
 
-class Exits:
+class TerminalEnds:
     """The ends of the terminals of one lexer."""
 
     def __init__(self, sets: TerminalSets, encoding: Utf8) -> None:
@@ -351,7 +351,7 @@ class Exits:
         return known[0] if known[1] else None
 
     def of(self, terminal: int, condition: int, near: bool = False) -> dict[int, Text]:
-        """The exits from the beginning of a terminal; or ``near``: some that are near."""
+        """The ends of a terminal from its beginning; or ``near``: some that are near."""
         if terminal in self._terminals.embedded:
             return self._of_embedded(terminal, condition)
         start = self._terminals.starts[terminal]
@@ -388,8 +388,8 @@ class Exits:
         texts: list[tuple[Text, int]] = []
         for mask, to in self._terminals.moves(self._terminals.starts[terminal]):
             if mask & minterms:
-                exits = self._ends(terminal, to, anything, True)
-                end, more = min(exits.items(), key=lambda item: (len(item[1]), item[1]))
+                ends = self._ends(terminal, to, anything, True)
+                end, more = min(ends.items(), key=lambda item: (len(item[1]), item[1]))
                 texts += [(put(spelt[minterm], more), end) for minterm in bits(mask & minterms)]
         return min(texts, key=lambda pair: (len(pair[0]), pair))
 
@@ -449,7 +449,7 @@ class Exits:
         return found
 
     def _of_embedded(self, terminal: int, condition: int) -> dict[int, Text]:
-        """The exits of a terminal that is no pattern: its first character settles ``condition``."""
+        """The ends of a terminal that is no pattern: its first character settles ``condition``."""
         rest, inner = self._terminals.lookahead, self._terminals.embedded[terminal]
         minterms = inner.first & self._terminals.settled_by([condition])[0]
         return {rest.anything: inner.shortest(minterms)} if minterms else {}
@@ -508,7 +508,7 @@ class Lexer(Leaf):
         terminals: the terminals.
         outcomes: what each label stands for.
         conditions_of: the conditions of each outcome.
-        exits: how terminals may end.
+        ends: how terminals may end.
         is_met_at_once, is_free_of: see `TerminalSets`.
         permits: whether a terminal expected with a number may end under a condition; None for
             lexers of which none is expected so, which any grammar may use (`shared_lexer`).
@@ -527,7 +527,7 @@ class Lexer(Leaf):
         self.outcomes, self.conditions_of = sets.outcomes, sets.conditions_of
         self.is_met_at_once, self.is_free_of = sets.is_met_at_once, sets.is_free_of
         self.encoding = self._encoding = Utf8(terminals.alphabet)
-        self.exits = Exits(sets, self.encoding)
+        self.ends = TerminalEnds(sets, self.encoding)
         self._minterm_bytes = AtomBytes(terminals.alphabet, self.encoding)
         self._splits: dict[int, tuple[int, ...]] = {}
         self._masks: dict[int, int] = {}
