@@ -232,7 +232,7 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
         ends = walk.machine.is_accepting(walk.state)
         listed = [_listed(following - {MARK})] if following - {MARK} else []
         listed += ["a special token"] if MARK in following else []
-        could = f"there may come {' or '.join(listed)}" if listed else ""
+        could = f"expected {' or '.join(listed)}" if listed else ""
         could += (", or the output may end" if could else "the output has to end") if ends else ""
         name = shown(constraint.named.shown(data))
         return f"{name} was not allowed{which}{where}{after}; {could}."

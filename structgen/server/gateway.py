@@ -318,6 +318,8 @@ class Gateway:
                 self._metrics.http_response(_endpoint(scope) or "", status)
                 out = MutableHeaders(scope=message)
                 out["x-request-id"] = id_
+                out["x-content-type-options"] = "nosniff"
+                out["x-frame-options"] = "DENY"
                 out["openai-processing-ms"] = str(round((time.perf_counter() - began) * 1000))
             await send(message)
 

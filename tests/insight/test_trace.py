@@ -116,7 +116,7 @@ def test_explanations_say_what_was_refused_and_what_could_come(boxed):
     assert trace[index].path == "$.items[0].kind"
     assert trace.explain("dot", index) == (
         "'dot' was not allowed: 't', its byte 3, is refused at $.items[0].kind after "
-        """'me":"é\\\\n<b>","kind":"do'; there may come 'g'."""
+        """'me":"é\\\\n<b>","kind":"do'; expected 'g'."""
     )
     assert trace.explain("c", index) == (
         "'c' was allowed at $.items[0].kind: 'd' was chosen instead."
@@ -128,10 +128,10 @@ def test_explanations_say_what_was_refused_and_what_could_come(boxed):
         """missing is 'cat"}],"count":0}'."""
     )
     last = trace[-1]
-    assert "there may come" in trace.explain(b"\xff", last.index)
+    assert "expected" in trace.explain(b"\xff", last.index)
     assert "is not one token" in trace.explain('{"items":[', 0)
     count = next(step.index for step in trace if step.path == "$.count")
-    assert "there may come ' ', '-' or '0' to '9'" in trace.explain("x", count)
+    assert "expected ' ', '-' or '0' to '9'" in trace.explain("x", count)
     for token, message in ((SIZE, "does not exist"), ("", "is empty")):
         with pytest.raises(structgen.OptionError, match=message):
             trace.explain(token, 0)

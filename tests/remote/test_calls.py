@@ -166,7 +166,7 @@ def test_answers_that_are_not_of_the_type_are_refused(remote: Any) -> None:
     with pytest.raises(structgen.ParseError, match="capital letter"):
         Generator(remote('{"name": "ann", "age": 3, "nick": "x"}'), Person).parse("Who?")
     schema = JsonSchema({"type": "object", "properties": {"a": {"type": "integer"}}})
-    with pytest.raises(structgen.ParseError, match=r"not allowed at \$\.a.*there may come"):
+    with pytest.raises(structgen.ParseError, match=r"not allowed at \$\.a.*expected"):
         Generator(remote('{"a": "x"}'), schema)("?")
     with pytest.raises(structgen.ParseError, match="not of the form"):
         Generator(remote("Sure! Here it is"), int)("?")

@@ -5,6 +5,7 @@ The browser tests are skipped where there is no Chromium with its chromedriver.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -62,6 +63,53 @@ def test_only_the_files_of_the_page_are_sent(served: Served) -> None:
         assert httpx.get(f"{served.root}/playground/{name}").status_code == 404, name
     icon = httpx.get(f"{served.root}/favicon.ico")
     assert icon.headers["content-type"] == "image/svg+xml"
+
+
+def test_no_page_of_another_origin_frames_an_answer(served: Served) -> None:
+    for path in ("/", "/docs", "/v1/models", "/none"):
+        headers = httpx.get(served.root + path).headers
+        assert headers["x-frame-options"] == "DENY", path
+        assert headers["x-content-type-options"] == "nosniff", path
+
+
+TEXTS = (
+    "a\nb\\",
+    "a\nb'",
+    'a\n"""\\\'',
+    "a\n'''\\",
+    "\x1b[201~rm\n",
+    "x\u202ey",
+    "\\d\x7f",
+    "[a-z]\\",
+)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node on this machine")
+def test_code_is_what_was_typed_and_shows_each_character() -> None:
+    program = """
+        import { withStructgen } from "./calls.js";
+        const made = JSON.parse(process.argv[1]).flatMap(text => [
+          ["decisions", { input: text, questions: [] }], ["grammar", { grammar: text }],
+          ["regex", { grammar: text }],
+        ].map(([kind, body]) => withStructgen({ kind, body: {
+          model: text, messages: [], grammar_type: "lark", ...body } })));
+        console.log(JSON.stringify(made));
+    """
+    made = subprocess.run(
+        ["node", "--input-type=module", "-e", program, json.dumps(TEXTS)],
+        cwd=library.FOLDER,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    codes = json.loads(made.stdout)
+    assert len(codes) == 3 * len(TEXTS)
+    for i, code in enumerate(codes):
+        text = TEXTS[i // 3]
+        said = {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
+        assert {text, f"{text}\n"} & said, (text, code)
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", code)
 
 
 # -- traces -----------------------------------------------------------------------------------
@@ -142,7 +190,7 @@ def test_why_a_token_was_barred(http: httpx.Client) -> None:
     }
     reason = http.post("/v1/grammars/explain", json=place).json()["reason"]
     assert reason.startswith("'blue' was not allowed: 'b', its byte 1, is refused")
-    assert reason.endswith("there may come 'g' or 'r'.")
+    assert reason.endswith("expected 'g' or 'r'.")
     free = {"before": [], "token": 5, "chosen": 4}
     assert "free text" in http.post("/v1/grammars/explain", json=free).json()["reason"]
     for wrong, param in (
@@ -229,7 +277,7 @@ def test_a_schema_is_typed_run_and_looked_at(page: Browser) -> None:
     page.wait("document.querySelector('#schema-note').textContent.startsWith('Can be enforced')")
     page.click("#run")
     page.wait("document.querySelectorAll('#tokens .t').length > 2")
-    assert ended(page) == "valid JSON, whole"
+    assert ended(page) == "valid JSON"
     spans = "[...document.querySelectorAll('#tokens .t')]"
     parts = page.js(
         f"return {spans}.map(span => span.classList.contains('end') ? '' : span.textContent)"
@@ -259,7 +307,7 @@ def test_every_kind_of_form_runs(page: Browser) -> None:
     expected = {
         "regex": "matches",
         "choice": "one of the choices",
-        "grammar": "of the grammar",
+        "grammar": "matches the grammar",
         "tools": "valid calls",
     }
     page.type("#max-tokens", "120")
@@ -347,7 +395,7 @@ def test_a_narrow_screen_has_no_sideways_scrolling(page: Browser) -> None:
         assert page.js("return document.documentElement.scrollWidth") <= 360, kind
     page.js("document.querySelector('#types input[value=json_schema]').click()")
     page.click("#run")
-    assert ended(page) == "valid JSON, whole"
+    assert ended(page) == "valid JSON"
     assert page.js("return document.documentElement.scrollWidth") <= 360
     page.size(1280, 900)
 
@@ -405,22 +453,154 @@ def test_errors_are_the_servers_with_the_field(page: Browser) -> None:
     assert told.count("response_format.json_schema.schema.properties.x") == 1
     page.type("#schema", "{")
     page.click("#run")
-    page.wait("document.querySelector('#error').textContent.includes('no JSON')")
+    page.wait("document.querySelector('#error').textContent.includes('not valid JSON')")
 
 
 def test_no_answer_stands_beside_a_form_that_it_does_not_have(page: Browser) -> None:
     page.type("#schema", '{"enum": ["red", "green"]}')
     page.click("#run")
-    assert ended(page) == "valid JSON, whole"
+    assert ended(page) == "valid JSON"
     assert page.text("#value")
     for wrong in ("{", '{"type": "strin"}'):
         page.type("#schema", '{"enum": ["red", "green"]}')
         page.click("#run")
-        assert ended(page) == "valid JSON, whole"
+        assert ended(page) == "valid JSON"
         page.type("#schema", wrong)
         page.wait("document.querySelector('#schema-note.bad') !== null")
         page.wait("document.querySelector('#value').textContent === ''")
         assert page.js("return document.querySelector('#tokens').children.length") == 0
+
+
+def test_an_error_and_an_answer_go_out_of_date_with_the_form(page: Browser) -> None:
+    page.type("#schema", '{"enum": ["red", "green"]}')
+    page.click("#run")
+    assert ended(page) == "valid JSON"
+    is_old = "return document.querySelector('#results').classList.contains('old')"
+    assert not page.js(is_old)
+    page.type("#schema", '{"enum": ["red", "blue"]}')
+    assert page.js(is_old)
+    page.type("#schema", '{"enum": ["red", "green"]}')
+    assert not page.js(is_old)
+    page.type("#schema", '{"pattern": "("}')
+    page.click("#run")
+    page.wait("!document.querySelector('#error').hidden")
+    page.wait("document.querySelector('#schema-note').textContent.startsWith('$.pattern: ')")
+    page.type("#schema", '{"enum": ["red"]}')
+    assert page.js("return document.querySelector('#error').hidden")
+
+
+def test_what_cannot_be_sent_is_said_in_the_forms_own_words(page: Browser) -> None:
+    for kind, field, text, told in (
+        ("json_schema", "schema", "null", "must be a JSON object"),
+        ("json_schema", "schema", "[]", "must be a JSON object"),
+        ("regex", "regex", "", "Type a regular expression."),
+        ("choice", "choices", " ", "Type at least one choice."),
+        ("grammar", "grammar", " ", "Type a grammar."),
+    ):
+        page.js("document.querySelector(`#types input[value=${arguments[0]}]`).click()", kind)
+        was = page.js("return document.getElementById(arguments[0]).value", field)
+        page.js(
+            "const one = document.getElementById(arguments[0]); one.value = arguments[1];"
+            "one.dispatchEvent(new Event('input', { bubbles: true }))",
+            field,
+            text,
+        )
+        page.click("#run")
+        page.wait(f"document.querySelector('#error').textContent.includes({told!r})")
+        page.wait(f"document.querySelector('#{field}-note').textContent.includes({told!r})")
+        assert told in page.text("#code")
+        page.js("document.getElementById(arguments[0]).value = arguments[1]", field, was)
+    page.js("document.querySelector('#types input[value=decisions]').click()")
+    page.js("document.querySelector('#code-kinds input[value=structgen]').click()")
+    was = page.js("return document.querySelector('#questions').value")
+    page.type("#questions", "[null]")
+    assert page.text("#code") == "# The list of questions is incomplete."
+    page.js("document.querySelector('#questions').value = arguments[0]", was)
+
+
+def test_numbers_are_sent_as_they_are_typed(page: Browser) -> None:
+    page.js("document.querySelector('#types input[value=json_schema]').click()")
+    page.type("#schema", '{"const": 12345678901234567891}')
+    assert "12345678901234567891" in page.text("#code")
+    page.click("#run")
+    assert ended(page) == "valid JSON"
+    assert "12345678901234567891" in page.text("#value")
+
+
+def test_keys_start_and_stop_runs_and_the_focus_stays(page: Browser) -> None:
+    page.js("document.querySelector('#types input[value=free]').click()")
+    page.type("#max-tokens", "2000")
+    page.js("document.querySelector('#run').focus()")
+    page.press(" ")
+    page.wait("!document.querySelector('#stop').disabled")
+    assert page.js("return document.activeElement.id") == "run"
+    page.js("document.querySelector('#stop').focus()")
+    page.press(" ")
+    page.wait("document.querySelector('#stop').disabled")
+    assert page.js("return document.activeElement.id") == "run"
+    # A field that is not shown, and a number that its arrows would not reach, stop nothing.
+    page.type("#max-tokens", "9999")
+    page.js("document.querySelector('#types input[value=decisions]').click()")
+    page.click("#run")
+    page.wait("document.querySelectorAll('#value .answer').length === 3")
+    page.js("document.querySelector('#max-tokens').value = 120")
+
+
+HOSTILE = """
+    window.trueFetch ??= window.fetch;
+    const said = arguments[0].map(piece => `data: ${piece}\n\n`).join("");
+    window.fetch = async (path, options) => path === "/v1/chat/completions"
+      ? new Response(said, { status: 200 }) : window.trueFetch(path, options);
+"""
+
+
+def piece(text: str, **more: Any) -> str:
+    return json.dumps({"choices": [{"delta": {"content": text}, **more}]})
+
+
+def test_answers_that_are_garbage_are_errors(page: Browser) -> None:
+    page.js("document.querySelector('#types input[value=free]').click()")
+    step = {"index": 0, "token_id": 1, "token": "x", "bytes": [120], "allowed": 2}
+    try:
+        for said, told in (
+            (["<h1>Sign in</h1>"], "cannot read the server's answer"),
+            (["null"], "cannot read the server's answer"),
+            (["{}"], "cannot read the server's answer"),
+            ([piece("x", trace=[None])], "cannot read the server's answer"),
+            ([piece("x", trace=[step], finish_reason="stop"), "[DONE]"], "cannot read"),
+            ([], "ended early"),
+            ([piece("x")], "ended early"),
+        ):
+            page.js(HOSTILE, said)
+            page.click("#run")
+            page.wait(f"document.querySelector('#error').textContent.includes({told!r})")
+            page.wait("document.querySelector('#stop').disabled")
+            assert page.text("#value") == "", said
+    finally:
+        page.js("window.fetch = window.trueFetch")
+
+
+def test_hostile_texts_are_shown_as_texts(page: Browser) -> None:
+    nasty = "<img src=x onerror='document.title = 1'><script>1</script>\u202e\x07"
+    top = [{"token": nasty, "token_id": 9, "logprob": -1, "is_allowed": False}]
+    step = {"index": 0, "token_id": 1, "token": nasty, "bytes": list(nasty.encode()), "allowed": 2}
+    step |= {"is_forced": False, "is_end": False, "logprob": -1, "removed": 0.5, "path": nasty}
+    step |= {"own_top": top, "top": top}
+    page.js("document.querySelector('#types input[value=json_schema]').click()")
+    page.type("#schema", "{}")
+    try:
+        deep = "[" * 20_000
+        for text in (json.dumps({nasty: nasty}, ensure_ascii=False), deep):
+            page.js(HOSTILE, [piece(text, trace=[step], finish_reason=nasty), "[DONE]"])
+            page.click("#run")
+            assert ended(page) == nasty
+            assert page.text("#value").count("[" if text is deep else "onerror") >= 2
+            assert page.js("return document.querySelectorAll('#value *').length") < 500
+    finally:
+        page.js("window.fetch = window.trueFetch")
+    assert page.text("#tokens").endswith("\\u202e\\u0007")
+    assert page.js("return document.querySelectorAll('#results :is(img, script, a)').length") == 0
+    assert page.js("return document.title") == "structgen playground"
 
 
 def test_a_system_prompt_is_part_of_the_call(page: Browser) -> None:
@@ -453,7 +633,7 @@ def test_a_key_is_asked_for_once(served: Served, page: Browser) -> None:
 def test_the_first_example_is_one_that_a_small_model_does_well(page: Browser) -> None:
     page.wait("document.querySelector('#schema-note').textContent.startsWith('Can be enforced')")
     page.click("#run")
-    assert ended(page) == "valid JSON, whole"
+    assert ended(page) == "valid JSON"
     value = page.text("#value")
     assert all(fact in value for fact in ('"Lena Vogt"', "34", '"doctor"', '"Oslo"'))
 

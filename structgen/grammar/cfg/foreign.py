@@ -22,7 +22,7 @@ _LINES = {
     "which stand for special tokens here. Write names without: name: … in Lark, name ::= … in GBNF "
     "or EBNF.",
     re.compile(r"\s*[\w-]+\s*::="): "Lark writes a rule as name: …. This is GBNF or EBNF: say "
-    "dialect='ebnf'.",
+    "dialect='gbnf' or dialect='ebnf'.",
     re.compile(r"\s*[\w-]+\s*(?::=|->|→|<-|←|=>|=)"): "A rule is written name: … in Lark, "
     "name ::= … in GBNF or EBNF.",
 }

@@ -2,7 +2,7 @@
 // Owns the form, a run and its tokens. `server.js` asks, `results.js` shows what came of it.
 
 import { withCurl, withOpenai, withStructgen } from "./calls.js";
-import { $, kept, make, number, percent, tell } from "./dom.js";
+import { $, kept, make, number, percent, tell, visible } from "./dom.js";
 import { draw } from "./draw.js";
 import { CHOICES, PROMPTS, QUESTIONS, REGEXES, SCHEMAS, TOOLS } from "./examples.js";
 import { showAnswers, showValue } from "./results.js";
@@ -20,41 +20,50 @@ const kindNow = () => document.querySelector("#types input:checked").value;
 function asked() {
   const kind = kindNow();
   const model = $("model").value;
+  if (!model) throw new Error(needsKey ? "Type an API key above." : "The server offers no text model yet.");
   const root = $("model").selectedOptions[0]?.dataset.root;  // what programs load it by
   const prompt = $("prompt").value;
   if (kind === "decisions") {
-    return { kind, root, body: { model, input: prompt, questions: json($("questions").value, "Questions") } };
+    return { kind, root, body: { model, input: prompt, questions: json($("questions").value, "The list of questions") } };
   }
   const body = { model, messages: [{ role: "user", content: prompt }] };
   if ($("system").value) body.messages.unshift({ role: "system", content: $("system").value });
   for (const [id, name] of [["max-tokens", "max_tokens"], ["temperature", "temperature"], ["seed", "seed"]]) {
+    if ($(id).validity.badInput) throw new Error(`${name} must be a number.`);
     if ($(id).value !== "") body[name] = Number($(id).value);
   }
   const made = { kind, root, body };
   if (kind === "json_schema") {
-    body.response_format = formatOf("answer", json($("schema").value, "The schema"));
+    const schema = json($("schema").value, "The schema");
+    if (typeof schema !== "boolean" && (typeof schema !== "object" || !schema || Array.isArray(schema) || JSON.isRawJSON?.(schema))) {
+      throw new Error('The schema must be a JSON object, such as {"type": "string"}.');
+    }
+    body.response_format = { type: "json_schema", json_schema: { name: "answer", schema } };
   } else if (kind === "tools") {
     Object.assign(body, { tools: json($("tools").value, "The tools"), tool_choice: $("tool-choice").value,
       parallel_tool_calls: false });
   } else if (kind === "regex") {
+    if (!$("regex").value) throw new Error("Type a regular expression.");
     Object.assign(body, { grammar: $("regex").value, grammar_type: "regex" });
   } else if (kind === "choice") {
     const lines = $("choices").value.split("\n").map(line => line.trim()).filter(Boolean);
+    if (!lines.length) throw new Error("Type at least one choice.");
     Object.assign(body, { grammar: lines, grammar_type: "choice" });
   } else if (kind === "grammar") {
+    if (!$("grammar").value.trim()) throw new Error("Type a grammar.");
     Object.assign(body, { grammar: $("grammar").value, grammar_type: $("grammar-dialect").value });
     made.grammarName = $("grammar-names").value;
   }
   return made;
 }
 
-const formatOf = (name, schema) => ({ type: "json_schema", json_schema: { name, schema } });
-
+/** Parse JSON. Numbers that JavaScript would round or write otherwise stay as they are typed. */
 function json(text, what) {
   try {
-    return JSON.parse(text);
+    return JSON.parse(text, (_, value, context) => typeof value === "number" && context?.source
+      && String(value) !== context.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
   } catch (error) {
-    throw new Error(`${what}: this is no JSON. ${error.message}`);
+    throw new Error(`${what} is not valid JSON: ${error.message}`);
   }
 }
 
@@ -101,7 +110,7 @@ function chooseKind() {
 /** Offer examples: name to [prompt, value]. */
 function examples(select, field, list, write) {
   for (const name of Object.keys(list)) select.append(new Option(name));
-  select.append(new Option("own", ""));
+  select.append(new Option("custom", ""));
   const put = () => {
     if (select.value) {
       suggest(list[select.value][0]);
@@ -117,16 +126,28 @@ function examples(select, field, list, write) {
 // -- what is checked while it is typed ----------------------------------------------------------
 
 let timer = 0, checking = null;
+let run = null;  // {controller, asked, steps, spans, …}
 
 function changed() {
+  $("error").hidden = true;
+  markOld();
   showCode();
   clearTimeout(timer);
   timer = setTimeout(check, 350);
 }
 
+/** Show whether the answer on the page is to what the form asks now. */
+function markOld() {
+  let now = null;
+  try {
+    now = JSON.stringify(asked().body);
+  } catch { /* then it asks nothing */ }
+  $("results").classList.toggle("old", run !== null && JSON.stringify(run.asked.body) !== now);
+}
+
 function note(kind, text, isBad = false) {
-  const place = { json_schema: "schema-note", regex: "regex-note", grammar: "grammar-note",
-    tools: "tools-note", decisions: "questions-note" }[kind];
+  const place = { json_schema: "schema-note", regex: "regex-note", choice: "choices-note",
+    grammar: "grammar-note", tools: "tools-note", decisions: "questions-note" }[kind];
   if (!place) return;
   tell($(place), text);
   $(place).classList.toggle("bad", isBad);
@@ -144,12 +165,13 @@ async function check() {
     note(kind, "");
     if (["decisions", "free", "tools"].includes(kind)) return;
     const grammar = body.grammar ?? body.response_format.json_schema.schema;
-    if (grammar === "") throw new Error("Nothing yet.");
     const grammar_type = body.grammar_type ?? "json_schema";
     const found = await askJson("/v1/grammars/check", { grammar, grammar_type }, signal);
     const first = found.problems.find(one => one.is_error) ?? found.problems[0];
     const where = first?.line ? `Line ${first.line}: ` : "";
-    note(kind, first ? where + first.message : "Can be enforced exactly.", !found.valid);
+    // What the server calls `grammar` is the field above; a path in a schema begins with $.
+    const told = first?.message.replace(/^grammar(?=[.[])/, "$").replace(/^grammar[^:]*: /, "");
+    note(kind, first ? where + told : "Can be enforced exactly.", !found.valid);
     if (!found.valid) clear();
     if (kind === "regex") await picture(found.valid ? grammar : null, signal);
   } catch (error) {
@@ -166,7 +188,7 @@ async function picture(regex, signal) {
   if (regex === null || regex.length > 2000) return;
   const found = await askJson("/v1/grammars/picture", { regex }, signal);
   figure.replaceChildren(found.is_whole ? draw(found)
-    : make("p", "note", `Its automaton has more than ${found.states.length} states: too many to draw.`));
+    : make("p", "note", `Too large to draw: the automaton has more than ${found.states.length} states.`));
   figure.hidden = false;
   const svg = figure.querySelector("svg");
   if (svg) {  // cut to what is drawn, and made smaller to fit, as long as it can be read
@@ -174,21 +196,25 @@ async function picture(regex, signal) {
     svg.setAttribute("viewBox", `${drawn.x - 6} ${drawn.y - 6} ${drawn.width + 12} ${drawn.height + 12}`);
     const width = drawn.width + 12;
     for (const name of ["width", "height"]) svg.removeAttribute(name);
-    svg.style.width = `${Math.max(Math.min(width, figure.clientWidth - 14), .5 * width)}px`;
+    svg.style.width = `${Math.max(Math.min(width, figure.clientWidth - 14), .8 * width)}px`;
     svg.style.height = "auto";
   }
 }
 
 // -- a run --------------------------------------------------------------------------------------
 
-let run = null;  // {controller, asked, steps, spans, …}
 let pinned = false, shownAt = -1;
 
-const busy = isBusy => { $("run").disabled = isBusy; $("stop").disabled = !isBusy; };
+function busy(isBusy) {  // `disabled` would take the focus away
+  $("run").setAttribute("aria-disabled", isBusy);
+  if (document.activeElement === $("stop")) $("run").focus();
+  $("stop").disabled = !isBusy;
+}
 
 function fail(error) {
   const box = $("error");
-  tell(box, error.message);
+  const isOurs = !["TypeError", "SyntaxError", "RangeError"].includes(error.name);
+  tell(box, isOurs ? error.message : `This page cannot read the server's answer: ${error.message}`);
   if (error.param && !error.message.includes(error.param)) box.append("\nField: ", make("code", "", error.param));
   box.hidden = false;
 }
@@ -217,6 +243,7 @@ async function start() {
     began: performance.now(), first: null, usage: null, reason: null, most: 49152, isOver: false, calls: [] };
   const mine = run;
   const isDecision = now.kind === "decisions";
+  markOld();
   busy(true);
   figures();
   if ($("figures").getBoundingClientRect().top > innerHeight) {  // on a phone they are below
@@ -233,8 +260,7 @@ async function start() {
     mine.reason = error.name === "AbortError" ? "stopped" : "failed";
     if (mine.reason === "failed" && run === mine) {
       clear();
-      fail(error instanceof TypeError
-        ? new Error("The server cannot be reached. Is it running?") : error);
+      fail(error);
     }
   }
   mine.isOver = true;
@@ -293,15 +319,21 @@ let isWaiting = false;
 function later() {
   if (isWaiting) return;
   isWaiting = true;
-  requestAnimationFrame(() => { isWaiting = false; render(); });
+  // The longer the text, the longer it takes to show it.
+  setTimeout(() => { isWaiting = false; render(); }, Math.min(16 + (run?.steps.length ?? 0) / 4, 400));
 }
 
 function render() {
   if (run === null) return;
-  figures();
-  if (run.asked.kind === "decisions") return;
-  tokens();
-  showValue(run);
+  try {
+    figures();
+    if (run.asked.kind === "decisions") return;
+    tokens();
+    showValue(run);
+  } catch (error) {
+    clear();
+    fail(error);
+  }
 }
 
 function figures() {
@@ -315,13 +347,13 @@ function figures() {
     places.push([number(n), "tokens"]);
     places.push([n ? `${Math.round(100 * forced / n)}%` : "–", "forced"]);
     const barred = written.filter(step => favourite(step)).length;
-    places.push([number(barred), "favourites barred"]);
-    places.push([run.first === null ? "–" : seconds(run.first - run.began), "to the first text"]);
+    places.push([number(barred), "top tokens ruled out"]);
+    places.push([run.first === null ? "–" : seconds(run.first - run.began), "to first token"]);
   }
   if (run.isOver) run.ended ??= performance.now();
   const total = (run.ended ?? performance.now()) - run.began;
-  places.push([seconds(total), "in all"]);
-  if (n && run.first !== null) places.push([(1000 * n / total).toFixed(0), "tokens a second"]);
+  places.push([seconds(total), "total"]);
+  if (n && run.first !== null) places.push([(1000 * n / total).toFixed(0), "tokens per second"]);
   if (usage?.prompt_tokens !== undefined) places.push([number(usage.prompt_tokens), "prompt tokens"]);
   $("figures").replaceChildren(...places.map(([figure, name]) =>
     make("div", "", make("b", "", figure), make("span", "", name))));
@@ -365,7 +397,7 @@ function tokens() {
     const span = make("span", "t");
     text.split("\n").forEach((line, j) => {
       if (j) span.append(make("i", "nl", "↵"), "\n");
-      span.append(line);
+      span.append(visible(line));
     });
     span.dataset.i = i;
     span.setAttribute("role", "button");
@@ -398,7 +430,7 @@ function show(i, takesFocus) {
   details(run.steps[i]);
 }
 
-const shown = token => token === "" ? "end" : JSON.stringify(token).slice(1, -1).replaceAll('\\"', '"')
+const shown = token => token === "" ? "end" : visible(JSON.stringify(token)).slice(1, -1).replaceAll('\\"', '"')
   .replace(/^ | $/g, "␣");
 
 function details(step) {
@@ -406,10 +438,10 @@ function details(step) {
   const head = make("div", "head",
     make("span", "big", step.is_end ? "end of the text" : shown(step.token)),
     ...[`${step.index + 1} of ${mine.steps.length}`, `id ${step.token_id}`,
-      step.is_forced ? "forced: the only way on"
+      step.is_forced ? "forced: no other token allowed"
         : step.allowed >= mine.most ? "all tokens allowed" : `${number(step.allowed)} tokens allowed`,
       step.is_forced ? null : `${percent(Math.exp(step.logprob))} among these`,
-      step.removed === null || step.removed === undefined ? null : `${percent(step.removed)} of the model's own view barred`,
+      step.removed === null || step.removed === undefined ? null : `${percent(step.removed)} of the model's probability ruled out`,
       step.path === "$" ? null : step.path]
       .filter(Boolean).map(text => make("span", "tag", text)));
   const why = make("p", "why");
@@ -422,7 +454,7 @@ function details(step) {
       const canAsk = isBarred && mine.asked.kind !== "tools";
       const row = make(canAsk ? "button" : "div",
         `bar${isBarred ? " no" : ""}${one.token_id === step.token_id ? " it" : ""}`,
-        make("span", "", make("code", "", shown(one.token)), canAsk ? make("u", "", "why?") : null),
+        make("span", "", make("code", "", shown(one.token)), canAsk ? " " : null, canAsk ? make("u", "", "why?") : null),
         make("span", "", percent(Math.exp(one.logprob))));
       if (canAsk) row.type = "button";
       row.style.setProperty("--w", `${(100 * Math.exp(one.logprob)).toFixed(1)}%`);
@@ -432,7 +464,7 @@ function details(step) {
     })));
   };
   list("What the model wanted", step.own_top, "own");
-  list("Among what was allowed", step.is_forced ? [] : step.top, "good");
+  list("What was allowed", step.is_forced ? [] : step.top, "good");
   $("token").replaceChildren(head, why, lists);
   const first = favourite(step);
   clearTimeout(details.timer);
@@ -459,17 +491,14 @@ async function explain(mine, step, token, place) {
 
 function showCode() {
   const language = document.querySelector("#code-kinds input:checked")?.value ?? "structgen";
-  if (!$("model").value) {
-    $("code").textContent = needsKey ? "# Type an API key above." : "";
-    return;
-  }
   try {
     const now = asked();
     const root = location.origin;
     $("code").textContent = language === "curl" ? withCurl(now, root, needsKey)
       : language === "openai" ? withOpenai(now, root, needsKey) : withStructgen(now);
   } catch (error) {
-    $("code").textContent = `# ${error.message}`;
+    const told = error instanceof TypeError ? "The list of questions is incomplete." : error.message;
+    $("code").textContent = `# ${told.replaceAll("\n", "\n# ")}`;
   }
 }
 
@@ -490,13 +519,13 @@ async function copy() {
 
 // -- the beginning ------------------------------------------------------------------------------
 
-const THEMES = { "": ["◐ auto", "as the system has them"], light: ["☀ light", "light"], dark: ["☾ dark", "dark"] };
+const THEMES = { "": ["◐ auto", "system"], light: ["☀ light", "light"], dark: ["☾ dark", "dark"] };
 
 function theme(name) {
   if (name) document.documentElement.dataset.theme = name;
   else delete document.documentElement.dataset.theme;
   $("theme").textContent = THEMES[name][0];
-  $("theme").title = `Colours: ${THEMES[name][1]}`;
+  $("theme").title = `Colour theme: ${THEMES[name][1]}`;
   kept("theme", name);
 }
 
@@ -516,16 +545,16 @@ async function models() {
     $("error").hidden = true;
     $("key").removeAttribute("aria-invalid");
     const grammars = await askJson("/v1/grammars");
-    $("grammar-names").replaceChildren(new Option("own", ""),
+    $("grammar-names").replaceChildren(new Option("custom", ""),
       ...grammars.data.map(one => Object.assign(new Option(one.id), { title: one.description })));
     $("grammar-names").value = "sql-select-strict";
     await library();
   } catch (error) {
-    if (error.status !== 401) fail(error);
-    else if (!$("key").value) $("key").focus();
-    else $("key").setAttribute("aria-invalid", "true");
+    changed();
+    if (error.status === 401 && !$("key").value) $("key").focus();
+    else fail(error);
+    if (error.status === 401 && $("key").value) $("key").setAttribute("aria-invalid", "true");
   }
-  changed();
 }
 
 async function library() {
@@ -545,11 +574,11 @@ examples($("regex-examples"), $("regex"), REGEXES, value => value);
 $("tools").value = TOOLS;
 $("choices").value = CHOICES;
 $("questions").value = QUESTIONS;
-$("tokens").dataset.empty = "Run, and the tokens appear here as the model writes them. Grey ones were the only "
-  + "way on; the fewer tokens were allowed, the stronger the colour.";
-$("value").dataset.empty = "The value grows here.";
-$("token").dataset.empty = "Point at a token, or go to one with the arrow keys: what the model wanted, and why it "
-  + "was barred.";
+$("tokens").dataset.empty = "Press Run. Tokens appear here as the model writes them. Grey tokens were forced; a "
+  + "stronger colour means that fewer tokens were allowed.";
+$("value").dataset.empty = "The value appears here.";
+$("token").dataset.empty = "Point at a token, or move with the arrow keys, to see what the model wanted and why it "
+  + "was ruled out.";
 theme(kept("theme") in THEMES ? kept("theme") : "");
 
 $("ask").addEventListener("submit", event => { event.preventDefault(); start(); });

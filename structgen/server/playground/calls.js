@@ -1,10 +1,12 @@
 // The same call as code: with structgen, with the openai package, as curl.
 // Owns how a request is written down. What is asked, the page says.
 
+import { visible } from "./dom.js";
+
 const pad = (text, by) => text.replaceAll("\n", `\n${by}`);
 
 /** A text of Python's. */
-export const quoted = text => JSON.stringify(text).replaceAll("\u007f", "\\u007f");
+export const quoted = text => visible(JSON.stringify(text));
 
 /** A value of JSON as Python writes it. */
 export function python(value, width = 72) {
@@ -13,6 +15,7 @@ export function python(value, width = 72) {
   if (value === false) return "False";
   if (typeof value === "string") return quoted(value);
   if (typeof value !== "object") return String(value);
+  if (JSON.isRawJSON?.(value)) return value.rawJSON;
   const isList = Array.isArray(value);
   const parts = isList ? value.map(one => python(one, width - 4))
     : Object.entries(value).map(([key, one]) => `${quoted(key)}: ${python(one, width - 4)}`);
@@ -24,14 +27,14 @@ export function python(value, width = 72) {
 
 /** A text of several lines that is easy to read, where Python lets it be. */
 function block(text) {
-  if (!text.includes("\n")) return quoted(text);
-  if (/\\|"""/.test(text) && !text.includes("'''") && !text.endsWith("'")) return `r'''${text}'''`;
+  if (!text.includes("\n") || visible(text) !== text) return quoted(text);
+  if (/\\|"""/.test(text) && !/'''|['\\]$/.test(text)) return `r'''${text}'''`;
   return text.includes('"""') || text.endsWith('"') || text.includes("\\") ? quoted(text)
     : `"""${text}"""`;
 }
 
 function raw(pattern) {
-  return /["\n]|\\$/.test(pattern) ? quoted(pattern) : `r"${pattern}"`;
+  return /["\n]|\\$/.test(pattern) || visible(pattern) !== pattern ? quoted(pattern) : `r"${pattern}"`;
 }
 
 const call = (name, args) => `${name}(\n${args.map(one => `    ${pad(one, "    ")},\n`).join("")})`;
@@ -71,7 +74,7 @@ export function withStructgen(asked) {
     `from structgen import ${["Generator", imports].filter(Boolean).sort().join(", ")}`,
     "",
     ...lines.flatMap(line => [line, ""]),
-    `model = structgen.load(${quoted(asked.root ?? body.model)})  # a name of the catalogue, or a folder`,
+    `model = structgen.load(${quoted(asked.root ?? body.model)})  # a catalogue name or a folder`,
     type === "None" ? "generator = Generator(model)" : `generator = Generator(model, ${type})`,
     `messages = ${python(body.messages)}`,
     `print(generator${value}(${["messages", ...options].join(", ")}))`,
@@ -109,7 +112,7 @@ function decider({ body, root }) {
   return [
     "from structgen.decisions import Choice, Decider, Predicate, Score",
     "",
-    `decider = Decider(${quoted(root ?? body.model)})  # a name of the catalogue, or a folder`,
+    `decider = Decider(${quoted(root ?? body.model)})  # a catalogue name or a folder`,
     `state = ${block(body.input)}`,
     `answers = decider.decide(\n    state,\n    {\n${written.map(one => `        ${pad(one, "        ")},\n`).join("")}    },\n)`,
     "for name, answer in answers.items():",
@@ -150,7 +153,7 @@ export function withOpenai(asked, root, needsKey) {
 /** As curl. */
 export function withCurl(asked, root, needsKey) {
   const path = asked.kind === "decisions" ? "/v1/decisions" : "/v1/chat/completions";
-  const json = JSON.stringify(asked.body, null, 2).replaceAll("'", "'\\''");
+  const json = visible(JSON.stringify(asked.body, null, 2)).replaceAll("'", "'\\''");
   const key = needsKey ? '  -H "Authorization: Bearer $STRUCTGEN_API_KEY" \\\n' : "";
   return `curl ${root}${path} \\\n  -H 'Content-Type: application/json' \\\n${key}  -d '${json}'`;
 }

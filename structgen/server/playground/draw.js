@@ -50,7 +50,7 @@ export function draw({ states, edges }) {
     role: "img" });
   const listed = edges.map(edge => `${edge.from} to ${edge.to} by ${edge.label}`).join("; ");
   const ends = states.flatMap((state, i) => state.accepting ? [i] : []).join(", ");
-  svg.append(make("title", {}, `States 0 to ${states.length - 1}; a text may end in ${ends}. ${listed}.`));
+  svg.append(make("title", {}, `States 0 to ${states.length - 1}; a match may end in ${ends}. ${listed}.`));
   const defs = make("defs", {});
   const marker = make("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4,
     markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" });

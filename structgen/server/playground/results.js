@@ -23,18 +23,18 @@ function sure(run, path, sums) {
   if (known) {
     const bar = make("span", "sure known", percent(known.probability));
     bar.style.setProperty("--w", `${(100 * known.probability).toFixed(1)}%`);
-    bar.title = "How sure the model is of this value, over all the ways to write it:\n"
+    bar.title = "The model's confidence in this value, over all ways to write it:\n"
       + known.alternatives.map(other => `${JSON.stringify(other.value)} ${percent(other.probability)}`).join("\n");
     return bar;
   }
   const one = sums.get(path);
   const isFew = one !== undefined && one.most <= FEW;
   const p = one === undefined ? 1 : Math.exp(isFew ? one.sum : one.sum / one.n);
-  const bar = make("span", "sure", one === undefined ? "forced" : isFew ? percent(p) : `${percent(p)} a token`);
+  const bar = make("span", "sure", one === undefined ? "forced" : isFew ? percent(p) : `${percent(p)}/token`);
   bar.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
-  bar.title = one === undefined ? "It was the only way on."
-    : isFew ? "How likely the model found this text, token by token, among what was allowed."
-      : "How likely the model found a token of it, among what was allowed: the geometric mean.";
+  bar.title = one === undefined ? "No other token was allowed."
+    : isFew ? "The probability of this text among the allowed tokens."
+      : "The mean probability of a token among the allowed ones (geometric mean).";
   return bar;
 }
 
@@ -83,11 +83,12 @@ export function showValue(run) {
     $("value").replaceChildren(run.text ? leaf(run, null, run.text, "", "$", run.isOver, sums) : "");
   }
   state.classList.toggle("good", isValid && kind !== "free");
-  state.textContent = !run.isOver ? "growing …" : isValid
-    ? { json_schema: "valid JSON, whole", regex: "matches", choice: "one of the choices",
-      grammar: "of the grammar", tools: run.calls.length ? "valid calls" : "text", free: "ended by itself" }[kind]
-    : run.reason === "length" ? "cut at the most tokens" : run.reason ?? "stopped";
-  if (isValid && run.shortened) state.textContent += `; the most tokens shortened ${run.shortened.join(", ")}`;
+  let told = !run.isOver ? "writing …" : isValid
+    ? { json_schema: "valid JSON", regex: "matches", choice: "one of the choices",
+      grammar: "matches the grammar", tools: run.calls.length ? "valid calls" : "text", free: "complete" }[kind]
+    : run.reason === "length" ? "cut off at max tokens" : run.reason ?? "stopped";
+  if (isValid && run.shortened) told += `; shortened to fit max tokens: ${run.shortened.join(", ")}`;
+  if (state.textContent !== told) state.textContent = told;  // else it is read out at each token
 }
 
 /** Show the answers to questions. */
@@ -102,7 +103,7 @@ export function showAnswers(run, found) {
       row.style.setProperty("--w", `${(100 * p).toFixed(1)}%`);
       row.style.setProperty("--tint", "var(--good)");
       return row;
-    }), ...first.length > 1 ? [make("span", "state", "a tie: none of the first is likelier")] : []];
+    }), ...first.length > 1 ? [make("span", "state", "tie: the top answers are equally likely")] : []];
   };
   $("value").replaceChildren(...found.answers.map((answer, index) => {
     const question = run.asked.body.questions[index] ?? {};
@@ -113,7 +114,7 @@ export function showAnswers(run, found) {
     if (answer.type === "predicate") {
       body = rows([["yes", answer.probability], ["no", 1 - answer.probability]]);
     } else if (answer.type === "refusal") {
-      body = [make("span", "state", "none was likely enough")];
+      body = [make("span", "state", "no answer was likely enough")];
     } else {
       const pairs = (answer.probabilities ?? []).map(one =>
         [String(one.label ?? one.value), one.probability]);
@@ -121,7 +122,7 @@ export function showAnswers(run, found) {
       if (answer.score !== undefined) head.append(make("span", "state", ` score ${answer.score.toFixed(2)} of 0 to ${pairs.length - 1}`));
     }
     if (answer.informative === false) {
-      body.push(make("span", "state", "no signal: this says little of the text"));
+      body.push(make("span", "state", "no signal: this answer says little about the prompt"));
     }
     return make("div", "answer", head, ...body);
   }));

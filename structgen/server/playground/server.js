@@ -4,13 +4,17 @@ import { $ } from "./dom.js";
 
 export class Refused extends Error {
   constructor(status, told) {
-    super(told.message ?? `The server answers ${status}.`);
+    super(told.message ?? `The server answered with status ${status}.`);
     this.status = status;
     this.param = told.param ?? null;
   }
 }
 
 export let needsKey = false;
+
+function lost(error) {  // fetch and streams throw a TypeError where the connection fails
+  throw error instanceof TypeError ? new Error("The server cannot be reached. Is it running?") : error;
+}
 
 export async function ask(path, body, signal) {
   const headers = {};
@@ -19,7 +23,7 @@ export async function ask(path, body, signal) {
   const answer = await fetch(path, {
     method: body === undefined ? "GET" : "POST", headers, signal,
     body: body === undefined ? undefined : JSON.stringify(body),
-  });
+  }).catch(lost);
   if (answer.ok) return answer;
   let told = {};
   try {
@@ -39,8 +43,8 @@ export async function* events(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
+    const { done, value } = await reader.read().catch(lost);
+    if (done) throw new Error("The answer ended early: the connection was closed before it was complete.");
     held += value;
     const whole = held.split("\n\n");
     held = whole.pop();

@@ -1,6 +1,8 @@
 // A JSON text that is still being written, as a tree: what is there so far, and what is whole.
 // Owns reading; knows nothing of the page.
 
+const DEEPEST = 50;
+
 /** Path of a value inside another, written as the server writes paths. */
 export function childPath(path, step) {
   if (typeof step === "number") return `${path}[${step}]`;
@@ -11,6 +13,7 @@ export function childPath(path, step) {
 /**
  * Read as much of a JSON text as there is.
  * A node: {kind: "object"|"array"|"string"|"other", path, whole, members|items|value|text}.
+ * What is nested deeper than a reader can follow is one text.
  * Returns null where nothing has begun, or where it is no JSON.
  */
 export function partial(text) {
@@ -31,11 +34,12 @@ export function partial(text) {
     }
   }
 
-  function node(path) {
+  function node(path, depth) {
     blank();
     if (at >= text.length) return null;
     const char = text[at];
     if (char === '"') return { kind: "string", path, ...string() };
+    if (depth > DEEPEST) return { kind: "other", path, text: text.slice(at), whole: false };
     if (char === "{" || char === "[") {
       at++;
       const isObject = char === "{";
@@ -62,7 +66,7 @@ export function partial(text) {
           blank();
           if (text[at] === ":") at++;
         }
-        const child = node(childPath(path, step));
+        const child = node(childPath(path, step), depth + 1);
         made.members.push({ step, node: child });
         if (child === null || !child.whole) return made;
       }
@@ -73,5 +77,5 @@ export function partial(text) {
     return { kind: "other", path, text: found[0], whole: at < text.length || path === "$" };
   }
 
-  return node("$");
+  return node("$", 0);
 }
