@@ -17,7 +17,7 @@ from .agent import ToolRequest
 from .code import CodeExecutionConfig, SandboxPolicy
 from .fields import MAX_VALUES, ByName, Many, Strictly, check_json, in_slices
 from .fields import refused as request_error
-from .hosts import ModelConfig, give_back, installed
+from .hosts import ModelConfig, installed
 from .loops import Aside, AsyncChunkStream, ChunkStream
 from .mcp import McpServer
 from .requests import (
@@ -104,7 +104,6 @@ __all__ = [
     "Usage",
     "WebSearchOptions",
     "check_json",
-    "give_back",
     "in_slices",
     "installed",
     "request_error",

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import functools
-import gc
 import hashlib
 import importlib.metadata
 import os
@@ -47,7 +45,15 @@ from structgen.models.embedding import Embedder, Pause
 from structgen.models.listening import Segment, Transcript
 from structgen.options import OPTIONS, Whole, Word
 from structgen.storage import KeptByBytes
-from structgen.workers import FORM_BYTES, STRANGER, AsyncModel, WorkerGenerator, hear, owner
+from structgen.workers import (
+    FORM_BYTES,
+    STRANGER,
+    AsyncModel,
+    WorkerGenerator,
+    give_back,
+    hear,
+    owner,
+)
 
 from .loops import Aside, Places
 from .tools import check_seconds
@@ -657,14 +663,6 @@ def installed(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def give_back(*, collects: bool = False) -> None:
-    """Return free memory to the system, which C libraries keep otherwise."""
-    if collects:
-        gc.collect()  # sessions of the runtime hang in cycles
-    with contextlib.suppress(OSError, AttributeError):  # not glibc
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _embedder(config: ModelConfig) -> Embedder:

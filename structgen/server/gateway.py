@@ -29,8 +29,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from structgen.errors import OptionError, failure
-from structgen.runner import Metrics, Traces, give_back
-from structgen.workers import STRANGER, Stranger
+from structgen.runner import Metrics, Traces
+from structgen.workers import STRANGER, Stranger, give_back
 
 from .errors import ApiError, seconds, told
 from .settings import LOOPBACK, Settings

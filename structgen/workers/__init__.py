@@ -14,6 +14,7 @@ from .model import AsyncModel, at_once, hear, prompt_tokens, run_errands
 from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, owner
 from .protocol import FORM_BYTES
 from .scheduler import Job, Scheduler, WorkJob
+from .threads import give_back
 
 __all__ = [
     "FORM_BYTES",
@@ -27,6 +28,7 @@ __all__ = [
     "WorkJob",
     "WorkerGenerator",
     "at_once",
+    "give_back",
     "hear",
     "owner",
     "prompt_tokens",

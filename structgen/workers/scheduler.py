@@ -253,9 +253,9 @@ class Scheduler:
 
     # -- from the model's thread ------------------------------------------------------------
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until `step` may have something to do."""
-        self._awake.wait(timeout)
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until `step` may have something to do; False: it has not by then."""
+        return self._awake.wait(timeout)
 
     def wake(self) -> None:
         """End a `wait`, from any thread."""

@@ -1,4 +1,4 @@
-"""A pool of daemon threads, each reused for the same kind of work.
+"""A pool of daemon threads, each reused for the same kind of work; and giving memory back.
 
 A new thread allocates from any free glibc arena, and an arena into which a model was loaded keeps
 some megabytes for good. A program that loads models again and again would collect such arenas. So
@@ -7,6 +7,9 @@ the same kind of work always runs in the same thread, and thus in the same arena
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import os
 import queue
 import sys
@@ -67,3 +70,11 @@ def _run(name: str, waiting: _Waiting) -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # there are none of them
+
+
+def give_back(*, collects: bool = False) -> None:
+    """Return free memory to the system, which C libraries keep otherwise."""
+    if collects:
+        gc.collect()  # sessions of the runtime hang in cycles
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)

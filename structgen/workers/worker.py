@@ -71,12 +71,12 @@ from .protocol import (
     packed,
 )
 from .scheduler import Job, Scheduler, WorkJob
-from .threads import begin
+from .threads import begin, give_back
 from .verdicts import AskedChecks, Verdict
 
 T = TypeVar("T")
 
-_ORPHAN_SECONDS = 5.0
+_IDLE_SECONDS = 5.0
 _MOST_TOGETHER = 64
 _LET_GO_SECONDS = 0.001
 _AHEAD_SECONDS = 0.01  # between two looks at whether others have caught up with an owner
@@ -146,15 +146,19 @@ class _Worker:
         self._make_all()
 
     def _make_all(self) -> None:
-        parent = os.getppid()
+        parent, has_worked = os.getppid(), False
         while not self._is_over:
             began = time.perf_counter()
             if self._scheduler.step():
+                has_worked = True
                 # A pass holds the interpreter lock, and whoever waits for it gets 5 ms between
                 # two: what is prepared has as long as the pass took.
                 self._is_prepared.wait(time.perf_counter() - began)
             else:
-                self._scheduler.wait(_ORPHAN_SECONDS)
+                is_idle = not self._scheduler.wait(_IDLE_SECONDS)
+                if is_idle and has_worked:  # what caches of many sequences took is half a gigabyte
+                    give_back()
+                    has_worked = False
                 # A child that the parent forked may hold the pipe open after its end.
                 if os.name == "posix" and os.getppid() != parent:
                     return
